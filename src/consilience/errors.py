@@ -1,0 +1,82 @@
+"""Errors that say what was wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConsilienceError(Exception):
+    """Base of every error that consilience raises on purpose.
+
+    Args:
+        what: what is wrong, in one sentence.
+        where: the party, file, key or task it was found at.
+        mend: what the user can do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+        self.what, self.where, self.mend = what, where, mend
+        super().__init__(what, where, mend)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what}" + (f"\n  {self.mend}" if self.mend else "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.mend)
+
+
+def _rebuild(
+    kind: type[ConsilienceError], what: str, where: str | None, mend: str | None
+) -> ConsilienceError:
+    return kind(what, where=where, mend=mend)
+
+
+class InvalidInput(ConsilienceError, ValueError):
+    """What the caller gave (configuration, data, model) cannot be used; raised before any work."""
+
+    exit_code = 2
+
+
+class KnowledgeRefused(ConsilienceError):
+    """A message that crossed the boundary is not what was asked for."""
+
+
+class QuorumLost(ConsilienceError):
+    """Too few parties answered for the round to go on."""
+
+
+class RunFailed(ConsilienceError):
+    """A run could not go on: disk full, damaged ledger, every party failed."""
+
+
+class MissingExtra(ConsilienceError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, *, extra: str, where: str | None = None) -> None:
+        super().__init__(
+            f"{package} is not installed",
+            where=where,
+            mend=f"Install it with: pip install 'consilience[{extra}]'",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RunFailed, (str(self),)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known word, or all of them.
+
+    >>> nearest("uwaa", ["uwa", "avg"])
+    "Did you mean 'uwa'?"
+    >>> nearest("zzz", ["uwa", "avg"])
+    'Known: avg, uwa.'
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(word.lower(), known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

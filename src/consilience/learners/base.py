@@ -1,0 +1,114 @@
+"""The contract of a learner: ``fit`` and ``predict``, and a statement of what it can take."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["classification", "regression"]
+Phase = Literal["first", "private", "distill"]
+Array = NDArray[Any]
+
+LOG_FLOOR = 1e-6
+"""Probabilities are clipped to this before their logarithm stands in for a logit."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a learner can take and give; a protocol reads it before round 1.
+
+    Attributes:
+        kind: ``"classification"`` or ``"regression"``.
+        soft_targets: ``"native"`` when the model trains on rows of probabilities as they are,
+            ``"weighted"`` when each row becomes one hard-labelled copy per class, weighted by its
+            probability, ``"hardened"`` when the model takes no weights and sees the likeliest class.
+            Regression targets are always native.
+        probabilities: where class probabilities come from: the model (``"native"``), a softmax of
+            its decision function (``"decision"``), or its hard answer (``"one-hot"``).
+        logits: whether the model has logits of its own; else log-probabilities stand in.
+        incremental: whether ``fit`` continues from the current parameters; else it starts anew.
+        sample_weight: whether rows may be weighted.
+        how: one sentence for people on how soft targets are taken.
+    """
+
+    kind: Kind
+    soft_targets: Literal["native", "weighted", "hardened"]
+    probabilities: Literal["native", "decision", "one-hot"] = "native"
+    logits: bool = False
+    incremental: bool = False
+    sample_weight: bool = True
+    how: str = ""
+
+
+class Learner(ABC):
+    """A model behind the one interface that the rest of the house knows.
+
+    A learner is made by :func:`consilience.learners.as_learner`, told once how many outputs the
+    federation agreed on (:meth:`bind`), and from then on fits and predicts matrices with that many
+    columns: class probabilities in the federation's class order, or regression values.
+    """
+
+    abilities: Abilities
+    suffix: ClassVar[str]
+    """File ending of :meth:`save`: ``".skops"`` or ``".safetensors"``."""
+
+    n_outputs: int = 0
+
+    def bind(self, n_outputs: int) -> None:
+        """Fix the number of outputs (classes, or regression targets), before the first fit."""
+        self.n_outputs = n_outputs
+
+    def check(self, example: Array) -> None:
+        """Raise ``InvalidInput`` if rows shaped like ``example`` (1 or more rows) cannot be used."""
+
+    @abstractmethod
+    def fit(
+        self,
+        X: Array,
+        targets: Array,
+        *,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+        validation: tuple[Array, Array] | None = None,
+        phase: Phase = "private",
+    ) -> None:
+        """Train on ``X``.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+            targets: shape ``(n, n_outputs)``; one-hot or soft class probabilities, or values.
+            rng: the only source of randomness; same state, same model.
+            weights: shape ``(n,)``, non-negative; ``None`` for equal weights.
+            validation: held-out ``(X, targets)`` for early stopping, where the learner has it.
+            phase: which recipe to follow: the party's first fit, a later one on private data, or
+                distillation; matters to incremental learners only.
+
+        Raises:
+            InvalidInput: the model cannot be trained on what it was given.
+        """
+
+    @abstractmethod
+    def predict(self, X: Array) -> Array:
+        """Probabilities or values, shape ``(n, n_outputs)``, float64."""
+
+    def logits(self, X: Array) -> Array:
+        """Unnormalised log-probabilities, shape ``(n, n_outputs)``, float64 (classification)."""
+        return np.log(np.clip(self.predict(X), LOG_FLOOR, None))
+
+    @property
+    @abstractmethod
+    def fitted(self) -> bool:
+        """Whether there is anything to predict with."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write the fitted state to ``path`` (safe formats only, never pickle)."""
+
+    @abstractmethod
+    def load(self, path: Path) -> None:
+        """Read what :meth:`save` wrote; raises ``RunFailed`` on a damaged or foreign file."""
