@@ -1,0 +1,65 @@
+"""Aggregators and consensus steps: pure functions from predictions to a teacher."""
+
+from collections.abc import Callable
+
+from consilience.aggregation.base import Aggregator, Stack, Teacher
+from consilience.aggregation.classification import (
+    avg,
+    coordinate_median,
+    count_weighted,
+    entropy_weighted,
+    majority_vote,
+    mean_logits,
+    oracle,
+    sharpened_mean,
+    suwa,
+    trimmed_mean,
+    uwa,
+)
+from consilience.aggregation.consensus import ConsensusUpdate, damped, replace
+from consilience.aggregation.regression import mean, median, weighted_mean
+
+__all__ = [
+    "AGGREGATORS",
+    "CONSENSUS",
+    "Aggregator",
+    "ConsensusUpdate",
+    "Stack",
+    "Teacher",
+    "avg",
+    "coordinate_median",
+    "count_weighted",
+    "damped",
+    "entropy_weighted",
+    "majority_vote",
+    "mean",
+    "mean_logits",
+    "median",
+    "oracle",
+    "replace",
+    "sharpened_mean",
+    "suwa",
+    "trimmed_mean",
+    "uwa",
+    "weighted_mean",
+]
+
+AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
+    "avg": avg,
+    "mean-logits": mean_logits,
+    "uwa": uwa,
+    "suwa": suwa,
+    "entropy": entropy_weighted,
+    "era": sharpened_mean,
+    "vote": majority_vote,
+    "median": coordinate_median,
+    "trimmed-mean": trimmed_mean,
+    "count-weighted": count_weighted,
+    "mean": mean,
+    "weighted-mean": weighted_mean,
+    "value-median": median,
+}
+"""The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
+
+CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {"replace": replace, "damped": damped}
+"""The consensus steps that a configuration can name."""

@@ -1,0 +1,113 @@
+"""From what the parties said to one teacher: a pure function of stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import KnowledgeRefused
+from consilience.knowledge import LogDensities, OutputKind, Predictions, Replies, RowCount
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What the parties said, stacked in party order.
+
+    Attributes:
+        parties: m names.
+        outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
+        log_density: shape ``(m, n_public)``, where the rule asked for it.
+        rows: shape ``(m,)``, private rows per party, where the rule asked for it.
+    """
+
+    parties: tuple[str, ...]
+    outputs: Array
+    log_density: Array | None = None
+    rows: Array | None = None
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The teacher of a round.
+
+    Attributes:
+        values: shape ``(n_public, n_outputs)``, float32: soft labels or values.
+        weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
+            weighted mean.
+        parties: the m names.
+    """
+
+    values: Array
+    weights: Array | None
+    parties: tuple[str, ...]
+
+
+Rule = Callable[[Stack], tuple[Array, Array | None]]
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """A rule with its name and what it asks of the parties.
+
+    Calling it with the replies of a round gives the :class:`Teacher`. A rule of your own is any pure
+    function from a :class:`Stack` to ``(teacher, weights or None)``.
+
+    Attributes:
+        name: as reports show it.
+        rule: the pure function.
+        outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
+        needs: further knowledge the rule reads: :class:`~consilience.knowledge.LogDensities`,
+            :class:`~consilience.knowledge.RowCount`.
+    """
+
+    name: str
+    rule: Rule
+    outputs: OutputKind = "probabilities"
+    needs: tuple[type[Any], ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``"regression"`` for a rule on values, else ``"classification"``."""
+        return "regression" if self.outputs == "values" else "classification"
+
+    def __call__(self, replies: Replies) -> Teacher:
+        """The teacher of these replies.
+
+        Raises:
+            KnowledgeRefused: a reply lacks what the rule needs.
+        """
+        stacked = stack(replies, needs=self.needs)
+        values, weights = self.rule(stacked)
+        return Teacher(np.asarray(values, dtype=np.float32), weights, stacked.parties)
+
+
+def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
+    """Stack the replies in the order of the parties' names, in float64."""
+    for kind in (Predictions, *needs):
+        if len(replies.of(kind)) != len(replies) or len(replies) == 0:
+            raise KnowledgeRefused(f"the rule needs {kind.__name__} of every party")
+    return Stack(
+        parties=replies.parties,
+        outputs=np.stack([r.values for r in replies.of(Predictions)], dtype=np.float64),
+        log_density=(
+            np.stack([r.values for r in replies.of(LogDensities)], dtype=np.float64)
+            if LogDensities in needs
+            else None
+        ),
+        rows=(
+            np.array([r.rows for r in replies.of(RowCount)], dtype=np.float64)
+            if RowCount in needs
+            else None
+        ),
+    )
+
+
+def weighted_mean_of(outputs: Array, weights: Array) -> Array:
+    """``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
+    return np.einsum("mn,mnk->nk", weights, outputs)

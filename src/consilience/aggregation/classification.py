@@ -1,0 +1,191 @@
+"""Rules for class probabilities.
+
+Each rule is a pure function of a :class:`~consilience.aggregation.base.Stack` with m parties, n public
+rows and K classes; ``p_c(x)`` is party c's probability vector on row x. The functions named like rules
+are factories: ``uwa()`` gives an :class:`~consilience.aggregation.base.Aggregator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.special import entr, softmax
+
+from consilience.aggregation.base import Aggregator, Array, Stack, weighted_mean_of
+from consilience.errors import InvalidInput
+from consilience.knowledge import LogDensities, RowCount
+
+
+def avg() -> Aggregator:
+    """Mean of probabilities (AVG), ``(1/m) sum_c p_c(x)``.
+
+    Li & Wang 2019 (FedMD); Kovalchuk et al. 2026, section 4.2.
+    """
+    return Aggregator("avg", _mean)
+
+
+def mean_logits() -> Aggregator:
+    """Softmax of the mean of logits, ``softmax((1/m) sum_c z_c(x))``.
+
+    Lin et al. 2020 (FedDF).
+    """
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        mean, weights = _mean(stack)
+        return softmax(mean, axis=1), weights
+
+    return Aggregator("mean-logits", rule, outputs="logits")
+
+
+def uwa() -> Aggregator:
+    """Uncertainty-weighted averaging: weights are the softmax over parties of their log-densities.
+
+    ``w_c(x) = exp(l_c(x)) / sum_j exp(l_j(x))``; Kovalchuk et al. 2026, section 4.4, eq. 6.
+    """
+    return _density_weighted("uwa", 1.0)
+
+
+def suwa(temperature: float = 0.1) -> Aggregator:
+    """Smoothed UWA: weights are the softmax over parties of ``temperature * l_c(x)``.
+
+    Kovalchuk et al. 2026, section 4.4. The value used there is lost in our copy of the text;
+    0.1 is the default of this library.
+
+    Args:
+        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone.
+    """
+    _positive(temperature, "temperature", "suwa")
+    return _density_weighted("suwa", temperature)
+
+
+def entropy_weighted(temperature: float = 1.0) -> Aggregator:
+    """Parties that are sure count more: weights are the softmax over parties of ``-H(p_c(x)) / T``.
+
+    Args:
+        temperature: T > 0, in nats of entropy H; T → ∞ gives the mean.
+    """
+    _positive(temperature, "temperature", "entropy")
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        entropy = entr(stack.outputs).sum(axis=2)
+        weights = softmax(-entropy / temperature, axis=0)
+        return weighted_mean_of(stack.outputs, weights), weights
+
+    return Aggregator("entropy", rule)
+
+
+def sharpened_mean(temperature: float = 0.1) -> Aggregator:
+    """Entropy-reduction aggregation (ERA): ``softmax(mean_c p_c(x) / T)``.
+
+    Itahara et al. 2021 (DS-FL), eq. 15, where T = 0.1.
+
+    Args:
+        temperature: T > 0; T → 0 gives the likeliest class alone.
+    """
+    _positive(temperature, "temperature", "era")
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        mean, weights = _mean(stack)
+        return softmax(mean / temperature, axis=1), weights
+
+    return Aggregator("era", rule)
+
+
+def majority_vote() -> Aggregator:
+    """The share of parties whose likeliest class it is; a party's ties are split evenly."""
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        top = stack.outputs == stack.outputs.max(axis=2, keepdims=True)
+        votes = top / top.sum(axis=2, keepdims=True)
+        return _mean(Stack(stack.parties, votes))
+
+    return Aggregator("vote", rule)
+
+
+def coordinate_median() -> Aggregator:
+    """Median over parties of each class's probability, rescaled to sum to 1.
+
+    Yin et al. 2018, there for gradients. Where every median is 0 (parties sure of different classes)
+    there is nothing to rescale, and the row keeps the mean.
+    """
+
+    def rule(stack: Stack) -> tuple[Array, None]:
+        return _onto_simplex(np.median(stack.outputs, axis=0), stack.outputs.mean(axis=0)), None
+
+    return Aggregator("median", rule)
+
+
+def trimmed_mean(share: float = 0.2) -> Aggregator:
+    """Mean over parties of each class's probability without its extremes, rescaled to sum to 1.
+
+    Yin et al. 2018. Where everything left is 0 the row keeps the untrimmed mean.
+
+    Args:
+        share: what is cut at each end, in [0, 0.5): ``floor(share * m)`` of the m parties.
+    """
+    if not 0 <= share < 0.5:
+        raise InvalidInput(f"share is {share}", where="trimmed-mean", mend="It lies in [0, 0.5).")
+
+    def rule(stack: Stack) -> tuple[Array, None]:
+        cut = int(share * len(stack.parties))
+        kept = np.sort(stack.outputs, axis=0)[cut : len(stack.parties) - cut]
+        return _onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None
+
+    return Aggregator("trimmed-mean", rule)
+
+
+def count_weighted() -> Aggregator:
+    """Mean of probabilities weighted by the parties' private row counts, as FedAvg weighs models."""
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        assert stack.rows is not None
+        weights = np.repeat((stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1)
+        return weighted_mean_of(stack.outputs, weights), weights
+
+    return Aggregator("count-weighted", rule, needs=(RowCount,))
+
+
+def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
+    """For experiments: average only the parties that were trained on the row's true class.
+
+    It reads the public rows' true labels, which no federation has: the best that weighting by row can
+    hope for. A row whose class nobody holds keeps the plain mean.
+
+    Args:
+        labels: shape ``(n_public,)``, true class codes.
+        holders: party to the codes of the classes it holds.
+    """
+    labels = np.asarray(labels)
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        knows = np.stack([np.isin(labels, holders[party]) for party in stack.parties]).astype(float)
+        knows[:, knows.sum(axis=0) == 0] = 1
+        weights = knows / knows.sum(axis=0)
+        return weighted_mean_of(stack.outputs, weights), weights
+
+    return Aggregator("oracle", rule)
+
+
+def _mean(stack: Stack) -> tuple[Array, Array]:
+    weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
+    return stack.outputs.mean(axis=0), weights
+
+
+def _density_weighted(name: str, temperature: float) -> Aggregator:
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        assert stack.log_density is not None
+        weights = softmax(temperature * stack.log_density, axis=0)
+        return weighted_mean_of(stack.outputs, weights), weights
+
+    return Aggregator(name, rule, needs=(LogDensities,))
+
+
+def _onto_simplex(values: Array, otherwise: Array) -> Array:
+    total = values.sum(axis=1, keepdims=True)
+    return np.where(total > 0, values / np.where(total > 0, total, 1), otherwise)
+
+
+def _positive(value: float, name: str, where: str) -> None:
+    if not value > 0:
+        raise InvalidInput(f"{name} is {value}", where=where, mend="It must be greater than 0.")

@@ -1,0 +1,307 @@
+"""The few types that may leave a party. Each validates itself on arrival, against what was agreed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages import message
+
+Array = NDArray[Any]
+OutputKind = Literal["probabilities", "logits", "values"]
+
+
+class Public:
+    """The unlabelled inputs that every party and the coordinator hold.
+
+    Args:
+        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
+
+    Raises:
+        InvalidInput: no rows, or values that are not finite.
+    """
+
+    def __init__(self, X: Array) -> None:
+        X = np.asarray(X)
+        if X.ndim == 0 or len(X) == 0:
+            raise InvalidInput(
+                "there is no public data",
+                where="public",
+                mend="Parties teach one another on shared unlabelled rows: give at least one.",
+            )
+        check_inputs(X, where="public data")
+        self.X = X
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the rows, their order, shape and type: both sides must mean the same set."""
+        digest = hashlib.sha256(f"{self.X.dtype.kind}{self.X.shape}".encode())
+        if self.X.dtype.kind in "UO":
+            digest.update("\0".join(map(str, self.X)).encode())
+        else:
+            digest.update(np.ascontiguousarray(self.X).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def check_inputs(X: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings."""
+    if X.dtype.kind in "fc" and not np.isfinite(X).all():
+        bad = ~np.isfinite(X.reshape(len(X), -1))
+        columns = ", ".join(map(str, np.flatnonzero(bad.any(axis=0))[:5]))
+        raise InvalidInput(
+            f"{int(bad.any(axis=1).sum())} of {len(X)} rows hold NaN or infinite values "
+            f"(column {columns})",
+            where=where,
+            mend="Impute or drop them first.",
+        )
+    if X.dtype.kind == "O" and not all(isinstance(value, str) for value in X.ravel()):
+        raise InvalidInput(
+            "inputs are Python objects, not numbers or strings",
+            where=where,
+            mend="Convert them to a float array, or to an array of str for text.",
+        )
+    if X.dtype.kind not in "fiubUO":
+        raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
+
+
+@message
+class Agreement:
+    """What a federation agreed on at its start; everything later is checked against it.
+
+    Attributes:
+        kind: ``"classification"`` or ``"regression"``.
+        classes: the class order of every exchanged row, empty for regression.
+        outputs: number of columns of every exchanged row.
+        public: :attr:`Public.key` of the public data.
+        rows: number of public rows.
+        seed: the seed that all random streams are keyed by.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    outputs: int
+    public: str
+    rows: int
+    seed: int
+
+
+@message
+class Description:
+    """What a party says of itself before the first round.
+
+    Attributes:
+        party: its name.
+        kind: what its learner does, ``"classification"`` or ``"regression"``.
+        classes: names of the classes in its private data, empty for regression.
+        outputs: number of regression targets, 0 for classification.
+        soft_targets: how its learner takes soft targets, one sentence.
+        fewest_classes: how many classes its learner needs to be trained.
+    """
+
+    party: str
+    kind: str
+    classes: tuple[str, ...]
+    outputs: int
+    soft_targets: str
+    fewest_classes: int
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless the party speaks for itself."""
+        _same("party", self.party, party, where=party)
+
+
+@message
+class Receipt:
+    """A party did what it was asked; nothing of its data or model leaves.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        notes: warnings for the ledger, such as a density that had to fall back.
+    """
+
+    party: str
+    round: int
+    notes: tuple[str, ...] = ()
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless party and round are the ones asked."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, round, where=party)
+
+
+@message
+class Predictions:
+    """A party's answers on every public row.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        kind: ``"probabilities"``, ``"logits"`` or ``"values"`` (regression).
+        classes: the column order.
+        public: digest of the public data the rows belong to.
+        values: shape ``(n_public, n_outputs)``, float32.
+    """
+
+    party: str
+    round: int
+    kind: str
+    classes: tuple[str, ...]
+    public: str
+    values: Array
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, round, where=party)
+        assert agreement is not None
+        _same("public data", self.public, agreement.public, where=party)
+        _same("class order", self.classes, agreement.classes, where=party)
+        _finite_array(self.values, (agreement.rows, agreement.outputs), where=party)
+        if self.kind == "probabilities":
+            # Sums are checked to float32 accuracy: 1e-3 leaves room for 10,000 classes.
+            if self.values.min() < 0 or np.abs(self.values.sum(axis=1) - 1).max() > 1e-3:
+                raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
+
+
+@message
+class LogDensities:
+    """How typical each public row looks to a party: one log-density a row.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        public: digest of the public data.
+        values: shape ``(n_public,)``, float32, natural logarithm of a density.
+        notes: warnings for the ledger.
+    """
+
+    party: str
+    round: int
+    public: str
+    values: Array
+    notes: tuple[str, ...] = ()
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, round, where=party)
+        assert agreement is not None
+        _same("public data", self.public, agreement.public, where=party)
+        _finite_array(self.values, (agreement.rows,), where=party)
+
+
+@message
+class RowCount:
+    """How many private rows a party trains on."""
+
+    party: str
+    round: int
+    rows: int
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless the count is positive and the party's own."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, round, where=party)
+        if not (isinstance(self.rows, int) and self.rows > 0):
+            raise KnowledgeRefused(f"a row count of {self.rows!r}", where=party)
+
+
+@message
+class Metrics:
+    """How well a party's model does on its own test data.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        rows: number of test rows.
+        values: metric name to number.
+    """
+
+    party: str
+    round: int
+    rows: int
+    values: Mapping[str, float]
+
+    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless every metric is a finite number."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, round, where=party)
+        for name, value in self.values.items():
+            if not (isinstance(value, float) and np.isfinite(value)):
+                raise KnowledgeRefused(f"metric {name} is {value!r}", where=party)
+
+
+@message
+class Failure:
+    """A party could not or would not do what it was asked.
+
+    Attributes:
+        party: its name.
+        reason: one sentence.
+        mend: what would help, or empty.
+        kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted) or
+            ``"invalid"`` (its data or model cannot be used).
+    """
+
+    party: str
+    reason: str
+    mend: str = ""
+    kind: str = "failed"
+
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back from one question, sorted by party name.
+
+    Attributes:
+        answers: party to its accepted answers, one per task asked.
+        missing: party to the reason it was left out.
+    """
+
+    answers: Mapping[str, tuple[Any, ...]]
+    missing: Mapping[str, Failure]
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties whose answers were accepted, sorted."""
+        return tuple(self.answers)
+
+    def of(self, kind: type[K]) -> list[K]:
+        """Every party's answer of one type, in party order."""
+        return [answer for given in self.answers.values() for answer in given if isinstance(answer, kind)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+
+def _same(what: str, got: object, expected: object, *, where: str) -> None:
+    if got != expected:
+        raise KnowledgeRefused(f"{what} is {got!r}, expected {expected!r}", where=where)
+
+
+def _finite_array(values: object, shape: tuple[int, ...], *, where: str) -> None:
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32:
+        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise KnowledgeRefused(f"values are {kind}, expected a float32 array", where=where)
+    if values.shape != shape:
+        raise KnowledgeRefused(f"values have shape {values.shape}, expected {shape}", where=where)
+    if not np.isfinite(values).all():
+        count = int((~np.isfinite(values)).sum())
+        raise KnowledgeRefused(f"{count} of {values.size} values are NaN or infinite", where=where)

@@ -1,0 +1,76 @@
+"""Messages as bytes: a safetensors file whose metadata holds the plain fields as JSON.
+
+Nothing but numbers, strings and arrays can be written, and nothing but known message classes can be
+read: no pickle, no code. The arrays' bytes are stored as they are, so a message of one array costs its
+own size and a header of a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from consilience.errors import KnowledgeRefused
+from consilience.messages import REGISTRY, fields
+
+_KEY = "consilience"
+
+
+def encode(messages: Sequence[object]) -> bytes:
+    """The bytes of a sequence of messages; the same messages always give the same bytes."""
+    arrays: dict[str, np.ndarray] = {}
+    document = [_pack(message, arrays) for message in messages]
+    return save_arrays(arrays, metadata={_KEY: json.dumps(document, separators=(",", ":"))})
+
+
+def decode(data: bytes) -> tuple[Any, ...]:
+    """The messages that :func:`encode` wrote.
+
+    Raises:
+        KnowledgeRefused: the bytes are damaged, name an unknown message, or do not fit its fields.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        document = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_KEY])
+        arrays = load_arrays(data)
+        return tuple(_unpack(entry, arrays) for entry in document)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise KnowledgeRefused(f"unreadable message ({error})", where="wire") from error
+
+
+def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        name = str(len(arrays))
+        arrays[name] = np.ascontiguousarray(value)
+        return {"array": name}
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, tuple | list):
+        return [_pack(item, arrays) for item in value]
+    if isinstance(value, Mapping):
+        return {"map": {str(key): _pack(item, arrays) for key, item in value.items()}}
+    if dataclasses.is_dataclass(value) and REGISTRY.get(type(value).__name__) is type(value):
+        packed = {name: _pack(item, arrays) for name, item in fields(value).items()}
+        return {type(value).__name__: packed}
+    raise TypeError(f"{type(value).__name__} cannot cross the wire")
+
+
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpack(item, arrays) for item in value)
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "array":
+        return arrays[content]
+    items = {name: _unpack(item, arrays) for name, item in content.items()}
+    return items if tag == "map" else REGISTRY[tag](**items)
