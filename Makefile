@@ -1,0 +1,83 @@
+# make demo, make test: from a fresh clone, nothing else done by hand.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# The first Python on the path that is new enough; override with `make PYTHON=/path/to/python`.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+    && { echo $$python; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO := $(BIN)/consilience run examples/digits.toml
+
+.PHONY: help demo test lint docs bench constraints clean
+
+help:
+	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (90 s)"
+	@echo "make test         the tests, with every extra installed"
+	@echo "make lint         style, types, import contracts"
+	@echo "make docs         the documentation, into site/; warnings are errors"
+	@echo "make bench        every figure that a page quotes"
+	@echo "make constraints  newest versions of all dependencies, into constraints.txt"
+	@echo "make clean        remove what these made, except $(VENV)"
+
+# ---- environments --------------------------------------------------------------------------------
+# One environment, filled as far as a target needs. A stamp says how far it is filled, so that a
+# second call costs nothing; the pins are shared, so no target changes what another installed.
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "consilience needs Python 3.11 or newer, and none was found." \
+	    "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "consilience needs Python 3.11 or newer; $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1). Name another: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-core: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[all,dev]'
+	@touch $@ $(VENV)/.stamp-core
+
+$(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[docs]'
+	@touch $@ $(VENV)/.stamp-core
+
+# ---- what people call ----------------------------------------------------------------------------
+
+demo: $(VENV)/.stamp-core
+	$(DEMO)
+
+test: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.stamp-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.stamp-dev
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+constraints:
+	rm -rf $(VENV)/fresh
+	$(PYTHON) -m venv $(VENV)/fresh
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,dev,docs]'
+	{ sed -n '/^#/p' constraints.txt; \
+	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
+	} > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf $(VENV)/fresh
+
+clean:
+	rm -rf site dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

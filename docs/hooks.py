@@ -1,0 +1,74 @@
+"""What the documentation build adds to mkdocs: a check of every docstring, and two notations.
+
+The check fails the build when a public module, class, function or method has no docstring (a method
+that overrides a documented one inherits it), or when a room of the house is on no API page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.exceptions import PluginError
+
+PACKAGE = "consilience"
+NO_API_PAGE = {"consilience.cli"}
+"""The command line documents itself, with --help."""
+
+
+def on_pre_build(config: Any) -> None:
+    """Called by mkdocs before it reads a page."""
+    root = Path(config["config_file_path"]).parent
+    package = griffe.load(PACKAGE, search_paths=[root / "src"])
+    assert isinstance(package, griffe.Module)
+    symbols = list(public_symbols(package))
+    faults = [f"{symbol.path} has no docstring" for symbol in symbols if not documented(symbol)]
+
+    pages = "".join(page.read_text() for page in sorted((root / "docs" / "api").glob("*.md")))
+    listed = set(re.findall(r"^::: (\S+)", pages, flags=re.MULTILINE)) | NO_API_PAGE
+    for module in package.members.values():
+        if module.is_module and not module.name.startswith("_") and module.path not in listed:
+            faults.append(f"{module.path} is on no page under docs/api")
+    if faults:
+        raise PluginError("\n  ".join(["undocumented public symbols:", *faults]))
+
+
+def members(symbol: griffe.Object | griffe.Alias) -> list[griffe.Object | griffe.Alias]:
+    return [member for name, member in symbol.members.items() if not name.startswith("_")]
+
+
+def public_symbols(symbol: griffe.Object) -> Iterator[griffe.Object]:
+    """``symbol`` and everything public that is defined in it, in source order."""
+    yield symbol
+    for member in members(symbol):
+        if not member.is_alias and not member.is_attribute:
+            assert isinstance(member, griffe.Object)
+            yield from public_symbols(member)
+
+
+def documented(symbol: griffe.Object) -> bool:
+    if symbol.has_docstring or "overload" in symbol.labels:
+        return True
+    owner = symbol.parent
+    if not isinstance(owner, griffe.Class):
+        return False
+    bases = (base.members.get(symbol.name) for base in owner.mro())
+    return any(inherited is not None and inherited.has_docstring for inherited in bases)
+
+
+ROLE = re.compile(r":(?:func|class|meth|mod|attr|data|exc|obj):`~?([^`]+)`")
+EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> ).+\n?)*)+", flags=re.MULTILINE)
+
+
+class Roles(griffe.Extension):
+    """Shows Sphinx's roles as code and doctests outside of a section as code blocks."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Called by griffe for every object that it reads."""
+        if obj.docstring is None:
+            return
+        text = ROLE.sub(r"`\1`", obj.docstring.value).replace("``", "`")
+        obj.docstring.value = EXAMPLE.sub(lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", text)

@@ -1,0 +1,77 @@
+"""The package as a whole: what importing it costs, and what it says about itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import metadata, requires, version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+EXTRAS = {"torch": "torch", "xgboost": "xgboost", "lightgbm": "lightgbm", "flower": "flwr"}
+"""Optional extra -> the module that it brings."""
+
+LINES = [line.replace('"', "'") for line in requires("consilience") or []]
+
+HEAVY = [
+    "torch",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "xgboost",
+    "lightgbm",
+    "flwr",
+]
+
+
+def import_in_fresh_process() -> tuple[float, list[str]]:
+    """Seconds that ``import consilience`` takes, and the heavy modules that it loaded."""
+    code = (
+        "import json, sys, time; start = time.perf_counter(); import consilience;"
+        "seconds = time.perf_counter() - start;"
+        f"print(json.dumps([seconds, [m for m in {HEAVY!r} if m in sys.modules]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    seconds, loaded = json.loads(done.stdout)
+    return seconds, loaded
+
+
+def test_import_is_light() -> None:
+    runs = [import_in_fresh_process() for _ in range(3)]
+    assert [loaded for _, loaded in runs] == [[], [], []]
+    assert statistics.median(seconds for seconds, _ in runs) < 0.5
+
+
+def test_version_is_one_everywhere() -> None:
+    import consilience
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert consilience.__version__ == version("consilience") == project["version"]
+    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_extras_are_the_documented_ones() -> None:
+    """`all` brings what every optional extra brings, and nothing for developers."""
+    named = {
+        extra: {line.partition(";")[0].strip() for line in LINES if f"extra == '{extra}'" in line}
+        for extra in metadata("consilience").get_all("Provides-Extra") or []
+    }
+    assert set(named) == {*EXTRAS, "all", "dev", "docs"}
+    assert named["all"] == set().union(*(named[extra] for extra in EXTRAS))
+
+
+@pytest.mark.parametrize("module", EXTRAS.values())
+def test_the_tests_run_with_every_extra(module: str) -> None:
+    """Tests of optional parts are not skipped: `make test` installs what they need."""
+    assert importlib.util.find_spec(module) is not None
