@@ -106,6 +106,7 @@ class Description:
         outputs: number of regression targets, 0 for classification.
         soft_targets: how its learner takes soft targets, one sentence.
         fewest_classes: how many classes its learner needs to be trained.
+        tested: whether it holds test data to be evaluated on.
     """
 
     party: str
@@ -114,6 +115,7 @@ class Description:
     outputs: int
     soft_targets: str
     fewest_classes: int
+    tested: bool
 
     def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself."""

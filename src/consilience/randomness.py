@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 
 def stream(seed: int, party: str, round: int, purpose: str) -> np.random.Generator:
@@ -24,3 +28,22 @@ def stream(seed: int, party: str, round: int, purpose: str) -> np.random.Generat
     """
     words = np.frombuffer(hashlib.sha256(f"{party}\0{purpose}".encode()).digest(), dtype="<u4")
     return np.random.default_rng(np.random.SeedSequence([seed, round, *words.tolist()]))
+
+
+@contextmanager
+def limited_threads(threads: int) -> Iterator[None]:
+    """Let numerical libraries in this process use ``threads`` threads for a while.
+
+    Sums come out differently over another number of threads; a run that is to be repeated bit for bit,
+    in one process or in several, fixes it. Libraries must be loaded before.
+    """
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 0
+    with threadpool_limits(limits=threads):
+        if torch:
+            torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            if torch:
+                torch.set_num_threads(before)

@@ -1,0 +1,60 @@
+"""Federated learning by exchanging predictions: any models, private data, shared unlabelled rows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from consilience.aggregation import (
+        avg,
+        coordinate_median,
+        count_weighted,
+        damped,
+        entropy_weighted,
+        majority_vote,
+        mean,
+        mean_logits,
+        median,
+        replace,
+        sharpened_mean,
+        suwa,
+        trimmed_mean,
+        uwa,
+        weighted_mean,
+    )
+    from consilience.errors import ConsilienceError, InvalidInput
+    from consilience.federation import Federation, History
+    from consilience.learners import as_learner
+    from consilience.network import LocalNetwork, ProcessNetwork
+    from consilience.party import Model, Party
+    from consilience.protocols import ensemble_distillation, local_only
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "consilience.aggregation": (
+        "avg coordinate_median count_weighted damped entropy_weighted majority_vote mean mean_logits "
+        "median replace sharpened_mean suwa trimmed_mean uwa weighted_mean"
+    ),
+    "consilience.errors": "ConsilienceError InvalidInput",
+    "consilience.federation": "Federation History",
+    "consilience.learners": "as_learner",
+    "consilience.network": "LocalNetwork ProcessNetwork",
+    "consilience.party": "Model Party",
+    "consilience.protocols": "ensemble_distillation local_only",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = [*sorted(_MODULE_OF), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that ``import consilience`` stays quick."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

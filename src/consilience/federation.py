@@ -1,0 +1,287 @@
+"""A federation: parties that agreed on classes and public data, and a loop over a protocol's rounds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput, nearest
+from consilience.knowledge import Agreement, Description, Metrics, Public
+from consilience.labels import class_order
+from consilience.network import Delivery, LocalNetwork, Network
+from consilience.party import Model, Party
+from consilience.protocols import Protocol, Round, RoundState
+from consilience.randomness import limited_threads
+from consilience.tasks import Describe, Evaluate, Join
+
+Array = NDArray[Any]
+
+
+class Federation:
+    """Parties and the public data they share.
+
+    Args:
+        parties: at least one :class:`~consilience.party.Party`.
+        public: unlabelled inputs, shape ``(n_public, ...)``.
+        seed: everything random is keyed by it; the same seed gives the same bits on every network.
+        strict: refuse a party with a single class and a class that one party alone knows, which are
+            mostly mistakes of labelling; switch it off where they are meant.
+        threads: numerical threads while rounds are computed.
+
+    Raises:
+        InvalidInput: no parties, two of one name, or public data that cannot be used.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> from consilience import Federation, Party, avg, ensemble_distillation
+        >>> X = np.repeat(np.linspace(-1, 1, 40), 2)[:, None]
+        >>> y = np.where(X[:, 0] < 0, "below", "above")
+        >>> parties = [
+        ...     Party("a", GaussianNB(), X[0::2], y[0::2]),
+        ...     Party("b", DecisionTreeClassifier(), X[1::2], y[1::2]),
+        ... ]
+        >>> history = Federation(parties, public=X).run(
+        ...     ensemble_distillation(aggregate=avg(), rounds=2)
+        ... )
+        >>> history.models["a"].predict([[-0.9], [0.9]]).tolist()
+        ['below', 'above']
+    """
+
+    def __init__(
+        self,
+        parties: Iterable[Party],
+        public: Any,
+        *,
+        seed: int = 0,
+        strict: bool = True,
+        threads: int = 1,
+    ) -> None:
+        shared = public if isinstance(public, Public) else Public(_given(public))
+        self._set(LocalNetwork(parties, shared), shared, seed, strict, threads)
+
+    @classmethod
+    def over(
+        cls,
+        network: Network,
+        public: Public,
+        *,
+        seed: int = 0,
+        strict: bool = True,
+        threads: int = 1,
+    ) -> Federation:
+        """A federation whose parties live on ``network``."""
+        federation = cls.__new__(cls)
+        federation._set(network, public, seed, strict, threads)
+        return federation
+
+    def _set(
+        self, network: Network, public: Public, seed: int, strict: bool, threads: int
+    ) -> None:
+        if seed < 0:
+            raise InvalidInput(f"seed is {seed}", where="federation", mend="Give 0 or more.")
+        self.network, self.public = network, public
+        self._seed, self._strict, self._threads = seed, strict, threads
+
+    def form(self) -> Agreement:
+        """Align classes, check every party against what is agreed, and start from untrained models.
+
+        Raises:
+            InvalidInput: the parties, their data or their models do not go together.
+        """
+        with limited_threads(self._threads):
+            descriptions = self.network.require(Describe()).of(Description)
+            agreement = agree(descriptions, self.public, seed=self._seed, strict=self._strict)
+            self.network.require(Join(agreement=agreement))
+            self.network.agreement = agreement
+        self._tested = all(description.tested for description in descriptions)
+        return agreement
+
+    def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
+        """The rounds of a protocol, one at a time, from untrained models.
+
+        With ``state`` the parties are taken as they are (see :class:`~consilience.tasks.Restore`) and
+        the protocol goes on after it.
+
+        Raises:
+            InvalidInput: the parties or the protocol's options do not go together; before any training.
+        """
+        if state is None:
+            self.form()
+        with limited_threads(self._threads):
+            yield from protocol(self.network, self.public, state)
+
+    def evaluate(self, round: int) -> dict[str, Metrics]:
+        """Every party's metrics on its own test data; parties that cannot say are left out."""
+        with limited_threads(self._threads):
+            replies = self.network.ask(Evaluate(round=round))
+        return {metrics.party: metrics for metrics in replies.of(Metrics)}
+
+    def run(
+        self, protocol: Protocol, *, evaluate: bool | None = None, progress: bool = True
+    ) -> History:
+        """Run a protocol to its end.
+
+        Args:
+            protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
+            evaluate: measure after every round; by default when every party holds test data.
+            progress: show a progress bar when the output is a terminal.
+        """
+        history = History()
+        total = int(protocol.options.get("rounds", 1))
+        for round in tracked(self.rounds(protocol), total, protocol.name, show=progress):
+            metrics: dict[str, Metrics] = {}
+            if evaluate or (evaluate is None and self._tested):
+                metrics = self.evaluate(round.number)
+            history.add(round, metrics, self.network.deliveries)
+            self.network.deliveries.clear()
+        history.models = self.network.models()
+        return history
+
+
+@dataclass
+class History:
+    """What happened in a run.
+
+    Attributes:
+        rounds: every round, number 0 first.
+        metrics: per round, party to metric name to value.
+        deliveries: per round, who was asked what, what left whom, bytes and failures.
+        models: party to its trained model.
+    """
+
+    rounds: list[Round] = field(default_factory=list)
+    metrics: list[dict[str, Mapping[str, float]]] = field(default_factory=list)
+    deliveries: list[list[Delivery]] = field(default_factory=list)
+    models: Mapping[str, Model] = field(default_factory=dict)
+
+    def add(
+        self, round: Round, metrics: Mapping[str, Metrics], deliveries: Iterable[Delivery]
+    ) -> None:
+        """Append one round."""
+        self.rounds.append(round)
+        self.metrics.append({party: given.values for party, given in metrics.items()})
+        self.deliveries.append(list(deliveries))
+
+    def metric(self, name: str = "accuracy") -> Array:
+        """One metric, shape ``(n_rounds + 1, n_parties)``, parties by name; NaN where it is missing."""
+        parties = sorted({party for row in self.metrics for party in row})
+        if not any(name in given for row in self.metrics for given in row.values()):
+            known = {key for row in self.metrics for given in row.values() for key in given}
+            raise InvalidInput(
+                f"no metric {name!r} was measured",
+                where="history",
+                mend=nearest(name, known) if known else "Give the parties test data: Party(test=…).",
+            )
+        return np.array([[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics])
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that left all parties together, as they would on the wire, evaluation not counted."""
+        return sum(d.bytes_up for row in self.deliveries for d in row if d.tasks != "Evaluate")
+
+    @property
+    def failures(self) -> list[Delivery]:
+        """Every exchange in which a party was left out."""
+        return [d for row in self.deliveries for d in row if d.status != "ok"]
+
+    def __str__(self) -> str:
+        """A line per party: each metric alone and at the end."""
+        names = list(dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g))
+        width = max((len(party) for party in self.metrics[-1]), default=5) if self.metrics else 5
+        lines = [f"{'party':<{width}}  " + "  ".join(f"{name + ' alone → after':>24}" for name in names)]
+        for party, after in self.metrics[-1].items() if self.metrics else ():
+            alone = self.metrics[0].get(party, {})
+            cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
+            lines.append(f"{party:<{width}}  " + "  ".join(f"{cell:>24}" for cell in cells))
+        return "\n".join(lines)
+
+
+def agree(
+    descriptions: Iterable[Description], public: Public, *, seed: int = 0, strict: bool = True
+) -> Agreement:
+    """Align what the parties said of themselves: one kind of task, one class order.
+
+    Raises:
+        InvalidInput: classifiers and regressors together, other numbers of targets, a party with too few
+            classes, or (strict) a class that one party alone knows.
+    """
+    descriptions = list(descriptions)
+    kinds = {description.kind for description in descriptions}
+    if len(kinds) > 1:
+        regressors = [d.party for d in descriptions if d.kind == "regression"]
+        raise InvalidInput(
+            f"some parties classify, others regress ({', '.join(regressors)})",
+            where="federation",
+            mend="Give every party a model of the same kind.",
+        )
+    (kind,) = kinds
+    if kind == "regression":
+        outputs = {description.outputs for description in descriptions}
+        if len(outputs) > 1:
+            raise InvalidInput(
+                f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
+            )
+        return Agreement(
+            kind=kind, classes=(), outputs=outputs.pop(), public=public.key, rows=len(public), seed=seed
+        )
+    holders: dict[str, list[str]] = defaultdict(list)
+    for description in descriptions:
+        if len(description.classes) < (2 if strict else description.fewest_classes):
+            raise InvalidInput(
+                f"its private data hold one class only, {description.classes[0]!r}",
+                where=f"party {description.party!r}",
+                mend="Give it rows of another class."
+                if description.fewest_classes > 1
+                else "Give it rows of another class, or pass strict=False if it is meant.",
+            )
+        for name in description.classes:
+            holders[name].append(description.party)
+    lonely = sorted(name for name, parties in holders.items() if len(parties) == 1)
+    if strict and len(descriptions) > 1 and lonely:
+        others = [name for name in holders if name not in lonely]
+        raise InvalidInput(
+            f"no other party has class {lonely[0]!r}",
+            where=f"party {holders[lonely[0]][0]!r}",
+            mend=f"{nearest(lonely[0], others) if others else ''} If it is another name for a known "
+            "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
+        )
+    classes = class_order(holders)
+    return Agreement(
+        kind=kind,
+        classes=classes,
+        outputs=len(classes),
+        public=public.key,
+        rows=len(public),
+        seed=seed,
+    )
+
+
+def tracked(rounds: Iterator[Round], total: int, label: str, *, show: bool = True) -> Iterator[Round]:
+    """The rounds, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
+        task = bar.add_task(label, total=total)
+        for round in rounds:
+            bar.update(task, completed=round.number)
+            yield round
+
+
+def _given(public: Any) -> Array:
+    if public is None:
+        raise InvalidInput(
+            "there is no public data",
+            where="federation",
+            mend="Give unlabelled rows that every party may see: Federation(parties, public=X).",
+        )
+    return np.asarray(public)

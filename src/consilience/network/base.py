@@ -1,0 +1,213 @@
+"""What every network does alike: ask, check what comes back, leave out what is not right, keep the books."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.knowledge import Agreement, Failure, Receipt, Replies
+from consilience.network.wire import encode
+from consilience.party import Model
+from consilience.tasks import Task
+
+Outcome = tuple[Any, ...] | Failure
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One party's part of one exchange, as the ledger keeps it.
+
+    Attributes:
+        party: who was asked.
+        round: the round of the tasks.
+        tasks: their names, joined by ``+``.
+        status: ``"ok"``, or the kind of the :class:`~consilience.knowledge.Failure`.
+        left: what left the party: names and shapes.
+        bytes_down: bytes of the tasks on the wire.
+        bytes_up: bytes of the answer on the wire, 0 if there was none.
+        seconds: from asking to answer.
+        detail: the reason of a failure, and notes.
+    """
+
+    party: str
+    round: int
+    tasks: str
+    status: str
+    left: str
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What an exchange brought back from one party."""
+
+    outcome: Outcome
+    bytes_up: int
+    seconds: float
+
+
+@dataclass
+class Network(ABC):
+    """Where parties live. A subclass implements :meth:`exchange` alone.
+
+    Args:
+        timeout: seconds an exchange may take per party; ``None`` for no limit. A later answer is dropped.
+        quorum: how many of the asked parties must answer: a number (int), or a share (float in (0, 1]).
+    """
+
+    timeout: float | None = field(default=None, kw_only=True)
+    quorum: int | float = field(default=0.5, kw_only=True)
+    agreement: Agreement | None = field(default=None, init=False)
+    deliveries: list[Delivery] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.quorum, float) and not 0 < self.quorum <= 1 or self.quorum <= 0:
+            raise InvalidInput(
+                f"quorum is {self.quorum}", mend="Give a number of parties, or a share in (0, 1]."
+            )
+        if self.timeout is not None and not self.timeout > 0:
+            raise InvalidInput(f"timeout is {self.timeout} seconds", mend="It must be positive.")
+
+    @property
+    @abstractmethod
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+
+    @abstractmethod
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        """Have each party in ``to`` run the tasks; ``request`` is :func:`encode` of them.
+
+        A party that cannot be reached or is late gets a :class:`Failure`; every name has an entry.
+        """
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's model as it stands, where the network can see into its parties.
+
+        Raises:
+            InvalidInput: the parties are elsewhere, and their models stay with them.
+        """
+        raise InvalidInput("models stay with their parties on this network", where="network")
+
+    def close(self) -> None:  # noqa: B027 (most networks hold nothing open)
+        """Let go of processes and connections."""
+
+    @property
+    def agreed(self) -> Agreement:
+        """What the parties agreed on when they joined."""
+        if self.agreement is None:
+            raise InvalidInput("the parties have not joined yet", where="network")
+        return self.agreement
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        """Have parties run tasks in one exchange; see :class:`consilience.tasks.Network`."""
+        replies = self._ask(tasks, to)
+        if len(replies) < self._needed(len(replies) + len(replies.missing)):
+            raise QuorumLost(
+                f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "
+                f"{_names(tasks)}, and the quorum is {self.quorum}",
+                where=f"round {tasks[0].round}",
+                mend="Left out: "
+                + "; ".join(f"{p} ({f.kind}: {f.reason})" for p, f in replies.missing.items()),
+            )
+        return replies
+
+    def require(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        """Like :meth:`ask`, where every party must answer.
+
+        Raises:
+            InvalidInput: a party's data or model cannot be used.
+            RunFailed: a party failed for another reason.
+        """
+        replies = self._ask(tasks, to)
+        for failure in sorted(replies.missing.values(), key=lambda failure: failure.kind != "invalid"):
+            kind = InvalidInput if failure.kind == "invalid" else RunFailed
+            where = None if failure.party in failure.reason else f"party {failure.party!r}"
+            raise kind(failure.reason, where=where, mend=failure.mend or None)
+        return replies
+
+    def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
+        asked = self.parties if to is None else tuple(sorted(to))
+        request = encode(tasks)
+        arrivals = self.exchange(tasks, asked, request)
+        answers: dict[str, tuple[Any, ...]] = {}
+        missing: dict[str, Failure] = {}
+        for party in asked:
+            arrival = arrivals[party]
+            outcome = self._checked(party, tasks, arrival)
+            notes: tuple[str, ...] = ()
+            if isinstance(outcome, Failure):
+                missing[party] = outcome
+            else:
+                answers[party] = outcome
+                notes = tuple(note for reply in outcome for note in getattr(reply, "notes", ()))
+            self.deliveries.append(
+                Delivery(
+                    party=party,
+                    round=tasks[0].round,
+                    tasks=_names(tasks),
+                    status=outcome.kind if isinstance(outcome, Failure) else "ok",
+                    left=_left(arrival.outcome),
+                    bytes_down=len(request),
+                    bytes_up=arrival.bytes_up,
+                    seconds=arrival.seconds,
+                    detail=outcome.reason if isinstance(outcome, Failure) else "; ".join(notes),
+                )
+            )
+        return Replies(answers, missing)
+
+    def _checked(self, party: str, tasks: tuple[Task, ...], arrival: Arrival) -> Outcome:
+        outcome = arrival.outcome
+        if isinstance(outcome, Failure):
+            return outcome
+        if self.timeout is not None and arrival.seconds > self.timeout:
+            reason = f"answered after {arrival.seconds:.1f} s, the limit is {self.timeout:g} s"
+            return Failure(party=party, reason=reason, kind="late")
+        try:
+            if len(outcome) != len(tasks):
+                raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
+            for task, reply in zip(tasks, outcome, strict=True):
+                if not isinstance(reply, task.answers):
+                    raise KnowledgeRefused(
+                        f"answered {type(reply).__name__}, expected {task.answers.__name__}",
+                        where=party,
+                    )
+                reply.validate(party=party, round=task.round, agreement=self.agreement)
+        except KnowledgeRefused as refusal:
+            return Failure(party=party, reason=refusal.what, kind="refused")
+        return outcome
+
+    def _needed(self, asked: int) -> int:
+        if isinstance(self.quorum, float):
+            return max(1, math.ceil(self.quorum * asked))
+        return min(self.quorum, asked)
+
+
+def timed_out(party: str, timeout: float) -> Failure:
+    """The failure of a party that did not answer within ``timeout`` seconds."""
+    return Failure(party=party, reason=f"no answer within {timeout:g} s", kind="late")
+
+
+def _names(tasks: Sequence[object]) -> str:
+    return "+".join(type(task).__name__ for task in tasks)
+
+
+def _left(outcome: Outcome) -> str:
+    """What a reader of the audit wants to know of an answer: kinds and shapes."""
+    if isinstance(outcome, Failure):
+        return ""
+    kinds = []
+    for reply in outcome:
+        if isinstance(reply, Receipt):
+            continue
+        shape = getattr(getattr(reply, "values", None), "shape", ())
+        kinds.append(type(reply).__name__ + ("×".join(map(str, shape)).join("()") if shape else ""))
+    return ", ".join(kinds)

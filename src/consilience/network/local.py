@@ -1,0 +1,79 @@
+"""Parties in this process, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from consilience.errors import InvalidInput
+from consilience.knowledge import Failure, Public
+from consilience.network.base import Arrival, Network, Outcome
+from consilience.network.wire import decode, encode
+from consilience.party import Model, Party
+from consilience.tasks import Task, answer
+
+
+@dataclass
+class LocalNetwork(Network):
+    """The default network: every party is an object here.
+
+    Args:
+        members: the parties.
+        public: the public data, which each of them will hold.
+        wire: pass every message through bytes and back, as a real network does; results are the same
+            bit for bit, which the tests hold.
+    """
+
+    members: Iterable[Party]
+    public: Public
+    wire: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._members = by_name(self.members, self.public)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return tuple(self._members)
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        """Ask one party after another; a late answer is known to be late only when it is there."""
+        arrivals = {}
+        for name in to:
+            start = perf_counter()
+            outcome: Outcome = answer(self._members[name], decode(request) if self.wire else tasks)
+            size = 0
+            if not isinstance(outcome, Failure):
+                reply = encode(outcome)
+                size = len(reply)
+                outcome = decode(reply) if self.wire else outcome
+            arrivals[name] = Arrival(outcome, size, perf_counter() - start)
+        return arrivals
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's model as it stands."""
+        return {name: member.model() for name, member in self._members.items()}
+
+
+def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
+    """The parties sorted by name, the public data in their hands.
+
+    Sorted, because results may not depend on the order they were given in.
+
+    Raises:
+        InvalidInput: no parties, or two of one name.
+    """
+    members = list(members)
+    if not members:
+        raise InvalidInput("there are no parties", where="federation")
+    names = [member.name for member in members]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"two parties are called {twice[0]!r}", where="federation")
+    for member in members:
+        member.public = public
+    return {member.name: member for member in sorted(members, key=lambda member: member.name)}

@@ -1,0 +1,374 @@
+"""The private side: a party's data, its learner and its random streams. Nothing here leaves by itself."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.density import ClassGaussians
+from consilience.errors import InvalidInput, RunFailed
+from consilience.knowledge import Agreement, Public, check_inputs
+from consilience.labels import class_order, label_names
+from consilience.learners import Learner, as_learner
+from consilience.randomness import stream
+
+Array = NDArray[Any]
+
+
+class Party:
+    """One participant: private rows, a model of any kind, and optionally its own test rows.
+
+    Args:
+        name: unique within the federation; results are ordered by it.
+        model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text.
+        y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``.
+        test: ``(X_test, y_test)`` that only evaluation sees.
+        calibration: share of the private rows in [0, 1) that is never trained on; densities and early
+            stopping use it (Kovalchuk et al. 2026 take 0.2).
+        aliases: this party's label to the name the federation uses, where they differ.
+
+    Raises:
+        InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        X: Any,
+        y: Any,
+        *,
+        test: tuple[Any, Any] | None = None,
+        calibration: float = 0.2,
+        aliases: Mapping[Any, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._where = f"party {name!r}"
+        if not 0 <= calibration < 1:
+            raise InvalidInput(
+                f"calibration is {calibration}", where=self._where, mend="It is a share in [0, 1)."
+            )
+        self._prototype = as_learner(model)
+        self.kind = self._prototype.abilities.kind
+        self._calibration = calibration
+        self._aliases = aliases
+        self.X, self.y = self._checked(X, y, "private data")
+        self.test = None if test is None else self._checked(*test, "test data")
+        self.public: Public | None = None
+        self.home: Path | None = None
+        self.agreement: Agreement | None = None
+
+    def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
+        X = np.asarray(X)
+        where = f"{self._where}, {what}"
+        if len(X) == 0:
+            raise InvalidInput("there are no rows", where=where)
+        if len(X) != len(y):
+            raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
+        check_inputs(X, where=where)
+        if self.kind == "classification":
+            aliases = self._aliases if what == "private data" else None
+            names = label_names(y, where=where, aliases=aliases)
+            if aliases is None and self._aliases:
+                renamed = {str(own): name for own, name in self._aliases.items()}
+                names = np.array([renamed.get(name, name) for name in names])
+            return X, names
+        values = np.asarray(y, dtype=np.float64)
+        check_inputs(values, where=f"{where}, targets")
+        return X, values.reshape(len(values), -1)
+
+    # --- before the first round -----------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the private data, in order; empty for regression."""
+        return class_order(self.y.tolist()) if self.kind == "classification" else ()
+
+    @property
+    def how_soft_targets(self) -> str:
+        """One sentence on how the learner takes soft targets."""
+        return self._prototype.abilities.how
+
+    @property
+    def fewest_classes(self) -> int:
+        """How many classes the learner must see to be trained at all."""
+        return 1 if self._prototype.abilities.soft_targets == "native" else 2
+
+    def join(self, agreement: Agreement) -> None:
+        """Take on what the federation agreed on and start from an untrained model.
+
+        Raises:
+            InvalidInput: the public data are not the agreed ones or do not look like the private ones,
+                or the model cannot take them.
+        """
+        if self.public is None or self.public.key != agreement.public:
+            raise InvalidInput(
+                "its public data are not the ones agreed on",
+                where=self._where,
+                mend="Every party must hold the same public rows in the same order.",
+            )
+        check_alike(self.X, self.public.X, where=self._where)
+        self.agreement = agreement
+        self.learner: Learner = copy.deepcopy(self._prototype)
+        self.learner.bind(agreement.outputs)
+        self.learner.check(self.public.X[:2])
+        self._public_outputs: dict[str, Array] = {}
+
+        held_out = self._calibration_rows(self._rng(0, "calibration"))
+        self._train = (self.X[~held_out], self._targets(self.y[~held_out]))
+        self._held_out = (self.X[held_out], self._targets(self.y[held_out]))
+        if self.test is not None:
+            self._targets(self.test[1])
+
+    def _targets(self, y: Array) -> Array:
+        """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
+        assert self.agreement is not None
+        if self.kind == "regression":
+            return y
+        position = {name: code for code, name in enumerate(self.agreement.classes)}
+        unknown = sorted(set(y.tolist()) - set(position))
+        if unknown:
+            raise InvalidInput(
+                f"labels that no party's private data hold: {unknown[:5]}", where=self._where
+            )
+        return np.eye(len(position))[[position[name] for name in y.tolist()]]
+
+    def _calibration_rows(self, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Which private rows are held out: the share of each class, so that no class is lost."""
+        held_out = np.zeros(len(self.X), dtype=bool)
+        groups = (
+            [np.flatnonzero(self.y == name) for name in self.classes]
+            if self.kind == "classification"
+            else [np.arange(len(self.X))]
+        )
+        for rows in groups:
+            held_out[rng.permutation(rows)[: int(round(self._calibration * len(rows)))]] = True
+        return held_out
+
+    def _rng(self, round: int, purpose: str) -> np.random.Generator:
+        assert self.agreement is not None
+        return stream(self.agreement.seed, self.name, round, purpose)
+
+    # --- what tasks ask for ---------------------------------------------------------------------
+
+    def fit_private(self, round: int) -> None:
+        """Stage 1: train on private rows.
+
+        A learner that starts anew on every fit was last trained on the private rows *and* the last
+        teacher (:meth:`distill`); training it on the private rows alone would forget the teacher, so it
+        is left as it is.
+        """
+        if self.learner.fitted and not self.learner.abilities.incremental:
+            return
+        X, targets = self._train
+        self.learner.fit(
+            X,
+            targets,
+            rng=self._rng(round, "fit"),
+            validation=self._held_out if len(self._held_out[0]) else None,
+            phase="private" if self.learner.fitted else "first",
+        )
+        self._public_outputs.clear()
+
+    def distill(self, round: int, targets: Array, alpha: float) -> tuple[str, ...]:
+        """Stage 2: train towards the teacher on the public rows.
+
+        An incremental learner goes on from where it is, on the public rows. One that starts anew refits
+        on private plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights
+        of Park et al. 2023, scaled so that they sum to ``N + N_p``.
+
+        Args:
+            round: the round, for the random stream.
+            targets: the teacher, shape ``(n_public, n_outputs)``.
+            alpha: the weight of the private rows in (0, 1).
+
+        Returns:
+            Notes for the ledger.
+        """
+        assert self.public is not None
+        rng = self._rng(round, "distill")
+        targets = np.asarray(targets, dtype=np.float64)
+        self._public_outputs.clear()
+        if self.learner.abilities.incremental:
+            self.learner.fit(self.public.X, targets, rng=rng, phase="distill")
+            return ()
+        X, private = self._train
+        n, n_public = len(X), len(targets)
+        weights, notes = None, ()
+        if self.learner.abilities.sample_weight:
+            share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
+            weights = share * (n + n_public)
+        else:
+            notes = ("the model takes no row weights: private and public rows count alike",)
+        self.learner.fit(
+            np.concatenate([X, self.public.X]),
+            np.concatenate([private, targets]),
+            rng=rng,
+            weights=weights,
+            phase="distill",
+        )
+        return notes
+
+    def outputs(self, kind: str) -> Array:
+        """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``."""
+        assert self.public is not None
+        if kind not in self._public_outputs:
+            ask = self.learner.logits if kind == "logits" else self.learner.predict
+            self._public_outputs[kind] = ask(self.public.X)
+        return self._public_outputs[kind]
+
+    def log_density(self) -> tuple[Array, tuple[str, ...]]:
+        """How typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
+
+        The density (:class:`~consilience.density.ClassGaussians`) is fitted to the logits of the
+        calibration rows. With fewer of these than classes there is no telling the classes apart, and it
+        is fitted to the training rows instead, whose logits are surer than they should be.
+        """
+        (X, targets), notes = self._held_out, ()
+        if len(X) < len(self.classes):
+            (X, targets), short = self._train, len(X)
+            notes = (
+                f"{short} calibration rows for {len(self.classes)} classes: "
+                "the density is fitted to the training rows",
+            )
+        density = ClassGaussians.fit(self.learner.logits(X), targets.argmax(axis=1))
+        return density.log_density(self.outputs("logits")), notes
+
+    @property
+    def train_rows(self) -> int:
+        """Number of private rows that are trained on."""
+        return len(self._train[0])
+
+    def evaluate(self) -> tuple[int, dict[str, float]]:
+        """Number of test rows, and metrics on them.
+
+        Classification: ``accuracy``; ``accuracy_local`` on rows of the party's own classes; ``log_loss``
+        in nats; ``auc`` for two classes. Regression: ``mse``, ``r2``.
+        """
+        if self.test is None:
+            raise InvalidInput("it holds no test data", where=self._where)
+        X, y = self.test
+        targets = self._targets(y)
+        outputs = self.learner.predict(X)
+        if self.kind == "regression":
+            error = ((outputs - targets) ** 2).mean()
+            spread = targets.var(axis=0).mean()
+            return len(X), {"mse": float(error), "r2": float(1 - error / spread) if spread else 0.0}
+        right = outputs.argmax(axis=1) == targets.argmax(axis=1)
+        local = np.isin(y, self.classes)
+        likelihood = np.clip(outputs[targets.astype(bool)], 1e-12, None)
+        values = {"accuracy": float(right.mean()), "log_loss": float(-np.log(likelihood).mean())}
+        if local.any():
+            values["accuracy_local"] = float(right[local].mean())
+        if targets.shape[1] == 2 and 0 < targets[:, 1].sum() < len(targets):
+            from sklearn.metrics import roc_auc_score
+
+            values["auc"] = float(roc_auc_score(targets[:, 1], outputs[:, 1]))
+        return len(X), values
+
+    def model(self) -> Model:
+        """The trained model as it stands, to keep and predict with."""
+        assert self.agreement is not None
+        return Model(self.learner, self.agreement.classes)
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def save(self, label: str) -> None:
+        """Write the state as ``home/label``, whole or not at all.
+
+        A party's state is its model: random streams are keyed, optimisers start afresh.
+        """
+        folder = self._state_folder(label)
+        partial = folder.with_name(f".{label}.writing")
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            self.learner.save(partial / f"model{self.learner.suffix}")
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(partial, folder)
+        except OSError as error:
+            raise RunFailed(
+                f"its state cannot be written ({error.strerror})",
+                where=self._where,
+                mend=f"Free some space below {folder.parent}, then resume the run.",
+            ) from error
+
+    def restore(self, label: str) -> None:
+        """Take up the state that :meth:`save` wrote; call after :meth:`join`."""
+        self.learner.load(self._state_folder(label) / f"model{self.learner.suffix}")
+        self._public_outputs.clear()
+
+    def keep(self, labels: Container[str]) -> None:
+        """Delete the saved states that ``labels`` does not name."""
+        for folder in self._state_folder("*").parent.glob("*"):
+            if folder.name not in labels:
+                shutil.rmtree(folder)
+
+    def _state_folder(self, label: str) -> Path:
+        if self.home is None:
+            raise InvalidInput("it has no folder to keep its state in", where=self._where)
+        return self.home / label
+
+
+class Model:
+    """A trained model with the class names it answers in.
+
+    Attributes:
+        learner: the learner behind it.
+        classes: the column order of :meth:`predict_proba`, empty for regression.
+    """
+
+    def __init__(self, learner: Learner, classes: tuple[str, ...]) -> None:
+        self.learner, self.classes = learner, classes
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, shape ``(n, n_classes)``."""
+        if not self.classes:
+            raise InvalidInput("a regression model has no class probabilities", where="predict_proba")
+        return self.learner.predict(np.asarray(X))
+
+    def predict(self, X: Any) -> Array:
+        """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
+        outputs = self.learner.predict(np.asarray(X))
+        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+
+
+def check_alike(private: Array, public: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
+
+    Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
+    its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
+    both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
+    """
+    if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
+        raise InvalidInput("private and public data: one is text, the other numbers", where=where)
+    if private.shape[1:] != public.shape[1:]:
+        raise InvalidInput(
+            f"a private row has shape {private.shape[1:]}, a public row {public.shape[1:]}",
+            where=where,
+            mend="Private and public data need the same columns in the same order.",
+        )
+    if private.dtype.kind in "UO":
+        return
+    ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
+    spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
+    varying = (spread > 0).all(axis=0)
+    spread = spread[:, varying]
+    apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
+    off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))
+    if varying.any() and off.mean() > 0.2:
+        raise InvalidInput(
+            f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
+            f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
+            "on another scale",
+            where=where,
+            mend="Scale both the same way.",
+        )

@@ -1,0 +1,94 @@
+"""Two-stage federated distillation with any aggregation of the parties' predictions.
+
+Kovalchuk et al. 2026, "Who to Trust? Aggregating Client Predictions in Federated Distillation",
+Algorithm 1; Li & Wang 2019 (FedMD) with plain averaging; Park et al. 2023, Algorithm 1 and 3, for models
+that refit.
+
+    1  for round t = 1, 2, … do
+         Stage 1
+    2    every client c in parallel: train f_c on its private data D_c
+    3    every client c: send p_c(x) for every public x, and what the aggregation needs beside
+         Stage 2
+    4    server: p_A(x) <- A( p_1(x), …, p_m(x) ) for every public x
+    5    server: send p_A to the clients; every client trains f_c on { (x, p_A(x)) }
+
+Legend: D_c private data, f_c the party's learner, p_c its row of :class:`PredictPublic`, A ``aggregate``,
+p_A ``teacher``, m the number of parties that answered, γ_t the step of ``consensus``, α ``alpha``.
+
+Deviations
+    - Round 0 is yielded after line 2 of the first round: the parties alone, before any exchange.
+    - Line 4 goes through a consensus step; the default replaces the teacher, as the papers' line does.
+      ``damped()`` gives line 4 of Park's Algorithm 3.
+    - A learner that starts anew on every fit is refitted in line 5 on private and public rows with
+      Park's weights α and 1 − α, α = 1/m unless given; it then skips line 2, which would only
+      forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
+      regularisation means what it means to its library.
+    - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
+"""
+
+from __future__ import annotations
+
+from consilience.aggregation import Aggregator, ConsensusUpdate, replace
+from consilience.aggregation.base import Teacher
+from consilience.errors import InvalidInput
+from consilience.knowledge import Public
+from consilience.protocols.base import (
+    Round,
+    Rounds,
+    RoundState,
+    check_options,
+    participants,
+    protocol,
+    questions,
+)
+from consilience.tasks import Distill, FitPrivate, Network
+
+
+@protocol
+def ensemble_distillation(
+    network: Network,
+    public: Public,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    aggregate: Aggregator,
+    consensus: ConsensusUpdate | None = None,
+    participation: int | float = 1.0,
+    alpha: float | None = None,
+) -> Rounds:
+    """Parties teach one another through an aggregate of their predictions on public data.
+
+    Args:
+        rounds: number of rounds t.
+        aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``.
+        consensus: how the teacher moves from round to round; ``replace()`` by default.
+        participation: parties per round: a number (int), or a share in (0, 1] (float).
+        alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
+
+    Raises:
+        InvalidInput: an option cannot work with these parties.
+        QuorumLost: too few parties answered.
+
+    Source:
+        Kovalchuk et al. 2026, Algorithm 1.
+    """
+    check_options(network, rounds=rounds, participation=participation, aggregate=aggregate)
+    if alpha is not None and not 0 < alpha < 1:
+        raise InvalidInput(f"alpha is {alpha}", where="protocol", mend="It lies in (0, 1).")
+    step = replace() if consensus is None else consensus
+
+    if state is None:
+        network.ask(FitPrivate(round=1))                                  # line 2, t = 1
+        state = RoundState(round=0, consensus=step.init())
+        yield Round(0, state)
+    for t in range(state.round + 1, rounds + 1):
+        chosen = participants(network, participation, round=t)
+        train = (FitPrivate(round=t),) if t > 1 else ()                   # line 2
+        replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
+        proposal = aggregate(replies)                                     # line 4
+        values, memory = step.update(proposal.values, state.consensus)
+        teacher = Teacher(values, proposal.weights, proposal.parties)
+        share = 1 / len(replies) if alpha is None else alpha
+        network.ask(Distill(round=t, targets=values, alpha=share), to=replies.parties)  # line 5
+        state = RoundState(round=t, consensus=memory)
+        yield Round(t, state, teacher, replies)

@@ -1,0 +1,32 @@
+"""The baseline without exchange: every party trains alone.
+
+A party trains on its private rows as often as under a protocol with the same number of rounds, so that
+what the protocol adds is the exchange and not the training time.
+"""
+
+from __future__ import annotations
+
+from consilience.knowledge import Public
+from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.tasks import FitPrivate, Network
+
+
+@protocol
+def local_only(
+    network: Network, public: Public, state: RoundState | None, *, rounds: int = 1
+) -> Rounds:
+    """Every party trains on its own rows, round after round; nothing is exchanged.
+
+    Args:
+        rounds: how often; learners that start anew on every fit are trained once.
+    """
+    check_options(network, rounds=rounds)
+    if state is None:
+        network.ask(FitPrivate(round=1))
+        state = RoundState(round=0)
+        yield Round(0, state)
+    for t in range(state.round + 1, rounds + 1):
+        if t > 1:
+            network.ask(FitPrivate(round=t))
+        state = RoundState(round=t)
+        yield Round(t, state)

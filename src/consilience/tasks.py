@@ -1,0 +1,253 @@
+"""What a coordinator may ask of a party. The fields cross the wire; the code is at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from consilience.errors import ConsilienceError, InvalidInput
+from consilience.knowledge import (
+    Agreement,
+    Array,
+    Description,
+    Failure,
+    LogDensities,
+    Metrics,
+    Predictions,
+    Receipt,
+    Replies,
+    RowCount,
+)
+from consilience.messages import message
+from consilience.party import Party
+
+
+class Task(Protocol):
+    """A frozen message with a ``run``; a protocol may define its own in its own file."""
+
+    answers: ClassVar[type[Any]]
+    """The knowledge that ``run`` replies with."""
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to; 0 for what happens before the first."""
+
+    def run(self, party: Party) -> Any:
+        """Do it at the party and reply with knowledge."""
+
+
+class Network(Protocol):
+    """What a protocol sees of the parties: their names, the seed, and one way to ask them."""
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names, sorted."""
+
+    @property
+    def agreed(self) -> Agreement:
+        """What the parties agreed on when they joined."""
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
+
+        Parties that fail, are late, or answer what was not asked are left out and recorded.
+
+        Raises:
+            QuorumLost: too few answered.
+        """
+
+
+@message
+class Describe:
+    """Say what you are: classes, kind of learner. No data."""
+
+    answers: ClassVar[type[Any]] = Description
+    round: int = 0
+
+    def run(self, party: Party) -> Description:
+        """The party's description of itself."""
+        return Description(
+            party=party.name,
+            kind=party.kind,
+            classes=party.classes,
+            outputs=0 if party.kind == "classification" else party.y.shape[1],
+            soft_targets=party.how_soft_targets,
+            fewest_classes=party.fewest_classes,
+            tested=party.test is not None,
+        )
+
+
+@message
+class Join:
+    """Take on the agreement and start from an untrained model."""
+
+    answers: ClassVar[type[Any]] = Receipt
+    agreement: Agreement
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Checks the agreement against the party's own data."""
+        party.join(self.agreement)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class FitPrivate:
+    """Train on your private rows."""
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """Stage 1 of the round."""
+        party.fit_private(self.round)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class PredictPublic:
+    """Predict every public row.
+
+    Attributes:
+        outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
+    """
+
+    answers: ClassVar[type[Any]] = Predictions
+    round: int
+    outputs: str = "probabilities"
+
+    def run(self, party: Party) -> Predictions:
+        """The party's predictions as float32."""
+        assert party.agreement is not None
+        return Predictions(
+            party=party.name,
+            round=self.round,
+            kind=self.outputs,
+            classes=party.agreement.classes,
+            public=party.agreement.public,
+            values=party.outputs(self.outputs).astype(np.float32),
+        )
+
+
+@message
+class ScorePublic:
+    """Say how typical each public row is of what you were trained on."""
+
+    answers: ClassVar[type[Any]] = LogDensities
+    round: int
+
+    def run(self, party: Party) -> LogDensities:
+        """One log-density a public row."""
+        assert party.agreement is not None
+        values, notes = party.log_density()
+        return LogDensities(
+            party=party.name,
+            round=self.round,
+            public=party.agreement.public,
+            values=values.astype(np.float32),
+            notes=notes,
+        )
+
+
+@message
+class CountRows:
+    """Say how many private rows you train on."""
+
+    answers: ClassVar[type[Any]] = RowCount
+    round: int
+
+    def run(self, party: Party) -> RowCount:
+        """One number."""
+        return RowCount(party=party.name, round=self.round, rows=party.train_rows)
+
+
+@message
+class Distill:
+    """Train towards the teacher on the public rows.
+
+    Attributes:
+        targets: shape ``(n_public, n_outputs)``, float32.
+        alpha: the weight of the private rows, for learners that refit on both.
+    """
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int
+    targets: Array
+    alpha: float
+
+    def run(self, party: Party) -> Receipt:
+        """Stage 2 of the round."""
+        notes = party.distill(self.round, self.targets, self.alpha)
+        return Receipt(party=party.name, round=self.round, notes=notes)
+
+
+@message
+class Evaluate:
+    """Say how well your model does on your own test rows."""
+
+    answers: ClassVar[type[Any]] = Metrics
+    round: int
+
+    def run(self, party: Party) -> Metrics:
+        """Accuracy and its kin, or squared error."""
+        rows, values = party.evaluate()
+        return Metrics(party=party.name, round=self.round, rows=rows, values=values)
+
+
+@message
+class Checkpoint:
+    """Write your state to your own disk.
+
+    Attributes:
+        previous: the round of the last checkpoint that is known to be whole at every party.
+    """
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int
+    previous: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Whole or not at all; the state before is kept until the next one is written."""
+        party.save(_label(self.round))
+        party.keep({_label(self.round), _label(self.previous)})
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Restore:
+    """Take up the state you wrote after a round."""
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """The model is then the one of that round, bit for bit."""
+        party.restore(_label(self.round))
+        return Receipt(party=party.name, round=self.round)
+
+
+def _label(round: int) -> str:
+    return f"round-{round:05d}"
+
+
+PROVIDES: Mapping[type[Any], type[Any]] = {LogDensities: ScorePublic, RowCount: CountRows}
+"""The task to ask for each further kind of knowledge that an aggregator may need."""
+
+
+def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
+    """Run the tasks at the party; what goes wrong there becomes a :class:`Failure`, not a crash."""
+    try:
+        return tuple(task.run(party) for task in tasks)
+    except InvalidInput as error:
+        return Failure(
+            party=party.name,
+            reason=f"{error.where}: {error.what}" if error.where else error.what,
+            mend=error.mend or "",
+            kind="invalid",
+        )
+    except ConsilienceError as error:
+        return Failure(party=party.name, reason=error.what, mend=error.mend or "")
+    except Exception as error:  # a model may raise anything; the round goes on without it
+        return Failure(party=party.name, reason=f"{type(error).__name__}: {error}")
