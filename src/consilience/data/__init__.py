@@ -1,0 +1,25 @@
+"""Data: where rows come from (``load``), and which party gets which of them (``partition``)."""
+
+from consilience.data.dataset import Dataset
+from consilience.data.partition import PARTITIONS, partition
+from consilience.data.picture import Holdings, draw, who_holds_what
+from consilience.data.registry import DATASETS, Entry, load
+from consilience.data.sizes import unequal
+from consilience.data.splits import take_public
+from consilience.data.table import load_table, read_rows
+
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "Dataset",
+    "Entry",
+    "Holdings",
+    "draw",
+    "load",
+    "load_table",
+    "partition",
+    "read_rows",
+    "take_public",
+    "unequal",
+    "who_holds_what",
+]

@@ -1,0 +1,179 @@
+"""One table of rows with labels, split into training and test rows, and checked on arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows, their labels, and what the labels and columns are called.
+
+    Attributes:
+        name: what reports call it.
+        X: training inputs: numbers, float32, shape ``(n, ...)`` with two or more axes (tables
+            ``(n, columns)``, grey images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels
+            in [0, 1]), or texts: an object array of ``str``, shape ``(n,)``.
+        y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values.
+        X_test: test inputs, shaped like ``X``.
+        y_test: test labels.
+        classes: the names of the classes in code order; ``None`` for regression.
+        columns: the names of the columns of a 2-D ``X``, where it has names.
+        group: a natural group of each training row (the hospital), shape ``(n,)``, ``str``.
+        group_test: the same for test rows.
+        notes: what a reader must know, such as "30,000 of 50,000 training rows found".
+
+    Raises:
+        InvalidInput: no rows, NaN or infinite values, labels that do not match the rows or the
+            classes, fewer than two classes.
+    """
+
+    name: str
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+    classes: tuple[str, ...] | None
+    columns: tuple[str, ...] | None = None
+    group: Array | None = None
+    group_test: Array | None = None
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        # Frozen for users; only here are the arrays brought to the promised types.
+        for field in ("X", "X_test"):
+            object.__setattr__(self, field, _inputs(getattr(self, field)))
+        for field in ("y", "y_test"):
+            object.__setattr__(self, field, _labels(getattr(self, field), self.classes, self.name))
+        for field in ("group", "group_test"):
+            if getattr(self, field) is not None:
+                object.__setattr__(self, field, np.asarray(getattr(self, field), dtype=str))
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise ``InvalidInput`` at the first thing that no learner could use."""
+        if self.classes is not None:
+            if len(set(self.classes)) != len(self.classes):
+                raise InvalidInput("two classes have the same name", where=self.name)
+            if len(self.classes) < 2:
+                raise InvalidInput(
+                    f"there is only one class ({', '.join(self.classes) or 'none'})",
+                    where=self.name,
+                    mend="Two or more are needed; is this the right target column?",
+                )
+        sides = (
+            ("training", self.X, self.y, self.group),
+            ("test", self.X_test, self.y_test, self.group_test),
+        )
+        for side, X, y, group in sides:
+            where = f"{self.name}, {side} rows"
+            if len(X) == 0:
+                raise InvalidInput("there are no rows", where=where)
+            if len(y) != len(X):
+                raise InvalidInput(f"{len(X)} rows and {len(y)} labels", where=where)
+            if group is not None and group.shape != (len(X),):
+                raise InvalidInput(f"{len(X)} rows and {len(group)} groups", where=where)
+            check_inputs(X, self.columns, where)
+            _check_labels(y, self.classes, where)
+        if self.X.shape[1:] != self.X_test.shape[1:]:
+            raise InvalidInput(
+                f"training rows have shape {self.X.shape[1:]}, test rows {self.X_test.shape[1:]}",
+                where=self.name,
+            )
+        if (self.group is None) != (self.group_test is None):
+            raise InvalidInput("only one of training and test rows has groups", where=self.name)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the inputs are texts and not numbers."""
+        return self.X.ndim == 1
+
+    def flat(self) -> Dataset:
+        """The same rows with every image as one line of numbers; tables and texts as they are."""
+        if self.X.ndim < 3:
+            return self
+        flat = [rows.reshape(len(rows), -1) for rows in (self.X, self.X_test)]
+        return replace(self, X=flat[0], X_test=flat[1])
+
+    def take(self, rows: Array) -> Dataset:
+        """Some of the training rows, by index, with all of the test rows."""
+        group = None if self.group is None else self.group[rows]
+        return replace(self, X=self.X[rows], y=self.y[rows], group=group)
+
+
+def as_texts(texts: list[str]) -> Array:
+    """Texts as an object array: a fixed-width one would be as wide as the longest of them."""
+    array = np.empty(len(texts), dtype=object)
+    array[:] = texts
+    return array
+
+
+def _inputs(X: Array) -> Array:
+    X = np.asarray(X)
+    if X.dtype.kind in "OUT":
+        return X.astype(object)
+    # An overflow to infinity is reported by validate(), where the column is known.
+    with np.errstate(over="ignore"):
+        return X if X.dtype.kind == "c" else X.astype(np.float32, copy=False)
+
+
+def _labels(y: Array, classes: tuple[str, ...] | None, name: str) -> Array:
+    y = np.asarray(y)
+    if y.ndim != 1 or y.dtype.kind not in ("iu" if classes is not None else "iuf"):
+        wanted = "integer codes into classes" if classes is not None else "numbers"
+        raise InvalidInput(
+            f"labels must be {wanted}, one a row; got {y.dtype} with shape {y.shape}", where=name
+        )
+    return y.astype(np.float64 if classes is None else np.int64, copy=False)
+
+
+def check_inputs(X: Array, columns: tuple[str, ...] | None, where: str) -> None:
+    """Raise ``InvalidInput`` unless ``X`` is texts or finite numbers; names the bad columns."""
+    if X.dtype == object:
+        if X.ndim != 1 or not all(isinstance(text, str) for text in X):
+            raise InvalidInput(
+                "inputs must be numbers or one text a row",
+                where=where,
+                mend="Encode or drop what is neither.",
+            )
+        return
+    if X.dtype.kind != "f" or X.ndim < 2:
+        raise InvalidInput(
+            f"inputs must be real numbers with shape (n, ...); got {X.dtype} {X.shape}",
+            where=where,
+            mend="A single column has shape (n, 1).",
+        )
+    if columns is not None and (X.ndim != 2 or len(columns) != X.shape[1]):
+        raise InvalidInput(f"{len(columns)} column names for shape {X.shape}", where=where)
+    # One pass without a mask as large as the data: a sum is finite only if every term is.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(X.sum(dtype=np.float64)):
+            return
+    bad = ~np.isfinite(X).reshape(len(X), -1)
+    if columns is None:
+        what = f"{bad.sum():,} values in {bad.any(axis=1).sum():,} rows are NaN or infinite"
+    else:
+        counts = {name: int(n) for name, n in zip(columns, bad.sum(axis=0), strict=True) if n}
+        what = "NaN or infinite values: " + ", ".join(f"{n:,} in {c!r}" for c, n in counts.items())
+    raise InvalidInput(what, where=where, mend="Fill them in or drop these rows or columns.")
+
+
+def _check_labels(y: Array, classes: tuple[str, ...] | None, where: str) -> None:
+    if classes is None:
+        if not np.isfinite(y).all():
+            n = int((~np.isfinite(y)).sum())
+            raise InvalidInput(f"{n:,} targets are NaN or infinite", where=where)
+    elif y.min() < 0 or y.max() >= len(classes):
+        raise InvalidInput(
+            f"labels run from {y.min()} to {y.max()}, and there are {len(classes)} classes",
+            where=where,
+            mend="Labels are codes into classes, counted from 0.",
+        )

@@ -1,0 +1,97 @@
+"""Where data files lie, how they get there, and what is said when they are missing."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import tarfile
+import zlib
+from pathlib import Path
+
+from consilience.errors import InvalidInput
+
+
+def data_home() -> Path:
+    """The folder with one subfolder per dataset: ``CONSILIENCE_DATA``, or the platform's cache."""
+    if named := os.environ.get("CONSILIENCE_DATA"):
+        return Path(named).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("consilience"))
+
+
+def find(dataset: str, *names: str) -> Path | None:
+    """The first of some files that a dataset's folder has; names may contain folders."""
+    folder = data_home() / dataset
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def obtain(dataset: str, file: str, address: str, known_hash: str | None = None) -> Path:
+    """A file of a dataset: from its folder, or downloaded into it and checked.
+
+    Args:
+        dataset: the folder's name under :func:`data_home`.
+        file: the file's name.
+        address: where to get it from.
+        known_hash: its published checksum, such as ``"md5:…"``. Without one nothing is downloaded:
+            a file that nobody can check is for the user to fetch.
+
+    Raises:
+        InvalidInput: the file is not there and could not be downloaded; says where it was looked
+            for and where to get it.
+    """
+    if found := find(dataset, file):
+        return found
+    folder = data_home() / dataset
+    mend = f"Get it from {address} and put it into that folder; CONSILIENCE_DATA names another."
+    if known_hash is None:
+        raise InvalidInput(f"{file} is not in {folder}", where=dataset, mend=mend)
+    import pooch
+
+    try:
+        return Path(pooch.retrieve(address, known_hash, fname=file, path=folder))
+    except (OSError, ValueError) as error:  # no network, no right to write, another checksum
+        raise InvalidInput(
+            f"{file} is not in {folder}, and downloading it failed ({_reason(error)})",
+            where=dataset,
+            mend=mend,
+        ) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file, unpacked if it is named ``.gz`` or ``.xz``."""
+    unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    try:
+        return unpack(path.read_bytes())
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise damaged(path, _first_line(error)) from error
+
+
+def read_archive(path: Path) -> dict[str, bytes]:
+    """Every file in a tar archive by its name there, in one pass; nothing is written to disk."""
+    try:
+        with tarfile.open(path) as packed:
+            files = ((member.name, packed.extractfile(member)) for member in packed)
+            return {name.removeprefix("./"): stream.read() for name, stream in files if stream}
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise damaged(path, _first_line(error)) from error
+
+
+def damaged(path: Path | str, why: str) -> InvalidInput:
+    """The error for a file that is there and cannot be read."""
+    return InvalidInput(
+        f"the file is damaged or of another format ({why})",
+        where=str(path),
+        mend="Delete it and get it anew.",
+    )
+
+
+def _reason(error: Exception) -> str:
+    line = _first_line(error)
+    # urllib3 nests three errors into one line; all it says is that nobody answered.
+    return "no answer: is there a network?" if "Max retries exceeded" in line else line
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,91 @@
+"""Heart disease at four hospitals (UCI), prepared as in FLamby."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.dataset import Dataset
+from consilience.data.files import damaged, obtain, read_bytes
+from consilience.data.splits import take_public
+from consilience.randomness import stream
+
+ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
+HASHES = {
+    "cleveland": "md5:2d91a8ff69cfd9616aa47b59d6f843db",
+    "hungarian": "md5:22e96bee155b5973568101c93b3705f6",
+    "switzerland": "md5:9a87f7577310b3917730d06ba9349e20",
+    "va": "md5:4249d03ca7711e84f4444768c9426170",
+}
+MEASURED = ("age", "sex", "trestbps", "chol", "fbs", "thalach", "exang", "oldpeak")
+# The first value of each is what the others are compared with, so it has no column.
+CATEGORIES = {"cp": (2, 3, 4), "restecg": (1, 2)}
+COLUMNS = (
+    "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak",
+    "slope", "ca", "thal", "num",
+)  # fmt: skip
+DROPPED = ("slope", "ca", "thal")
+
+
+def load_heart_disease(*, test_fraction: float = 0.34, seed: int = 0) -> Dataset:
+    """740 patients of four hospitals, 13 columns; is the heart diseased? ``group`` = hospital.
+
+    As FLamby: ``slope``, ``ca`` and ``thal`` are dropped, then patients with a missing value; chest
+    pain and resting ECG are one-hot without their first value; disease is ``num > 0``. Columns keep
+    their units: put a scaler before models that need one.
+
+    Args:
+        test_fraction: the share of each hospital's rows, of both classes, that is for testing.
+        seed: which split; the same seed gives the same one.
+    """
+    tables = {hospital: _read(hospital) for hospital in HASHES}
+    rows = np.concatenate(list(tables.values()))
+    group = np.repeat(list(tables), [len(table) for table in tables.values()])
+    value = {name: rows[:, i] for i, name in enumerate(c for c in COLUMNS if c not in DROPPED)}
+    columns = {name: value[name] for name in MEASURED}
+    for name, kinds in CATEGORIES.items():
+        columns |= {f"{name}={kind}": value[name] == kind for kind in kinds}
+    X = np.column_stack(list(columns.values())).astype(np.float32)
+    y = (value["num"] > 0).astype(np.int64)
+
+    rng = stream(seed, "heart-disease", 0, "test split")
+    train, test = take_public(y, float(test_fraction), rng, group=group)
+    return Dataset(
+        name="heart-disease",
+        X=X[train],
+        y=y[train],
+        X_test=X[test],
+        y_test=y[test],
+        classes=("healthy", "diseased"),
+        columns=tuple(columns),
+        group=group[train],
+        group_test=group[test],
+        notes="Rows with a missing value are left out: "
+        + ", ".join(f"{hospital} keeps {len(table)}" for hospital, table in tables.items())
+        + ". A cholesterol of 0 (all of switzerland, part of va) means not measured.",
+    )
+
+
+def _read(hospital: str) -> NDArray[Any]:
+    """One hospital's complete rows, without the dropped columns."""
+    file = f"processed.{hospital}.data"
+    path = obtain("heart-disease", file, ADDRESS + file, HASHES[hospital])
+    keep = [i for i, name in enumerate(COLUMNS) if name not in DROPPED]
+    table = []
+    for line in csv.reader(io.StringIO(read_bytes(path).decode("latin-1"))):
+        if not line:
+            continue
+        if len(line) != len(COLUMNS):
+            raise damaged(path, f"a row of {len(line)} values")
+        kept = [line[i] for i in keep]
+        if "?" in kept:
+            continue
+        try:
+            table.append([float(text) for text in kept])
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+    return np.array(table).reshape(-1, len(keep))

@@ -1,0 +1,308 @@
+"""Who gets which rows: pure functions from labels to one array of row indices per party.
+
+Each takes the labels ``y`` (n,), the number of parties and a generator, and returns a list of
+``parties`` ascending index arrays that share no row. All but ``classes(samples=…)`` deal out every
+row. Impossible requests raise ``InvalidInput`` before anything is dealt.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data.sizes import apportion, shares
+from consilience.errors import InvalidInput, nearest
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+Parts = list[Rows]
+
+DIRICHLET_TRIES = 1000
+
+
+def iid(
+    y: Array,
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    sizes: str | Sequence[float] | None = None,
+    spread: float = 1.0,
+) -> Parts:
+    """Rows shuffled and dealt out.
+
+    Args:
+        y: labels or values, shape ``(n,)``.
+        parties: how many.
+        rng: the only source of randomness.
+        sizes: ``None`` for equal parts, one share per party, or ``"power-law"`` / ``"lognormal"``
+            (:func:`consilience.data.unequal`).
+        spread: how unequal these are; 0 is equal.
+    """
+    _check_parties(y, parties)
+    counts = apportion(len(y), shares(sizes, parties, rng, spread))
+    return _cut(rng.permutation(len(y)), counts)
+
+
+def classes(
+    y: Array,
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    per_party: int,
+    samples: int | None = None,
+    sizes: str | Sequence[float] | None = None,
+    spread: float = 1.0,
+) -> Parts:
+    """Each party holds a few classes (Kovalchuk et al. 2026: k classes per client).
+
+    One party after another takes ``per_party`` of the classes that have the fewest holders so far,
+    ties broken at random; so every class has a holder, and holders differ by at most one between
+    classes. The rows of a class are then divided among its holders.
+
+    Args:
+        y: class codes, shape ``(n,)``.
+        parties: how many.
+        rng: the only source of randomness.
+        per_party: classes per party.
+        samples: rows per party, in equal numbers of each of its classes; ``None`` for all.
+        sizes: how holders divide a class, as in :func:`iid`; not with ``samples``.
+        spread: how unequal these are; 0 is equal.
+    """
+    _check_parties(y, parties)
+    known, rows_of = _by_class(y, "classes")
+    if not 1 <= per_party <= len(known):
+        raise InvalidInput(f"{per_party} classes per party, and there are {len(known)} classes")
+    if parties * per_party < len(known):
+        raise InvalidInput(
+            f"{parties} parties with {per_party} classes each leave some of the {len(known)} "
+            "classes without a holder",
+            mend=f"Give each at least {-(-len(known) // parties)} classes, or add parties.",
+        )
+    if samples is not None and sizes is not None:
+        raise InvalidInput("'samples' fixes the sizes of parties, 'sizes' too: give only one")
+    weights = shares(sizes, parties, rng, spread)
+
+    holders: list[list[int]] = [[] for _ in known]
+    for party in range(parties):
+        fewest_first = np.lexsort((rng.random(len(known)), np.array([len(h) for h in holders])))
+        for c in fewest_first[:per_party]:
+            holders[c].append(party)
+
+    parts: list[list[Rows]] = [[] for _ in range(parties)]
+    for code, rows, held_by in zip(known, rows_of, holders, strict=True):
+        if len(rows) < len(held_by):
+            raise InvalidInput(f"class {code} has {len(rows)} rows for {len(held_by)} parties")
+        share = weights[held_by] / weights[held_by].sum()
+        dealt = _cut(rng.permutation(rows), apportion(len(rows), share), ordered=False)
+        for party, piece in zip(held_by, dealt, strict=True):
+            parts[party].append(piece)
+    if samples is not None:
+        parts = [_first_of_each(pieces, samples, party) for party, pieces in enumerate(parts)]
+    return [np.sort(np.concatenate(pieces)) for pieces in parts]
+
+
+def dirichlet(
+    y: Array, parties: int, rng: np.random.Generator, *, alpha: float, min_rows: int = 1
+) -> Parts:
+    """Each class divided among the parties in proportions drawn from Dirichlet(alpha, …, alpha).
+
+    Proportions are drawn anew until every party has ``min_rows`` rows (Yurochkin et al. 2019).
+
+    Args:
+        y: class codes, shape ``(n,)``.
+        parties: how many.
+        rng: the only source of randomness.
+        alpha: small for parties with few classes, large for nearly equal ones.
+        min_rows: the fewest rows a party may have.
+    """
+    _check_parties(y, parties)
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise InvalidInput(f"alpha must be positive; got {alpha}")
+    if min_rows < 1 or parties * min_rows > len(y):
+        raise InvalidInput(f"cannot give {parties} parties {min_rows} of {len(y):,} rows each")
+    _, rows_of = _by_class(y, "dirichlet")
+    for _ in range(DIRICHLET_TRIES):
+        draws = rng.dirichlet(np.full(parties, alpha), size=len(rows_of))
+        counts = [
+            np.diff(np.rint(np.cumsum(p) / p.sum() * len(rows)).astype(int), prepend=0)
+            for p, rows in zip(draws, rows_of, strict=True)
+        ]
+        if np.sum(counts, axis=0).min() >= min_rows:
+            break
+    else:
+        raise InvalidInput(
+            f"{DIRICHLET_TRIES} draws with alpha = {alpha} all left a party with fewer than "
+            f"{min_rows} rows",
+            mend="Raise alpha, or lower min_rows or the number of parties.",
+        )
+    dealt = [
+        _cut(rng.permutation(rows), n, ordered=False)
+        for rows, n in zip(rows_of, counts, strict=True)
+    ]
+    return [np.sort(np.concatenate(pieces)) for pieces in zip(*dealt, strict=True)]
+
+
+def shards(y: Array, parties: int, rng: np.random.Generator, *, share: float) -> Parts:
+    """A share dealt out evenly, the rest sorted by label and dealt in sequence (Shen et al. 2022).
+
+    Args:
+        y: labels or values, shape ``(n,)``.
+        parties: how many.
+        rng: the only source of randomness.
+        share: the part s in [0, 1] that is dealt evenly: 0 for sorted parties, 1 for IID.
+    """
+    _check_parties(y, parties)
+    _check_share("share", share)
+    order = rng.permutation(len(y))
+    even, rest = np.split(order, [round(share * len(y))])
+    in_sequence = rest[np.argsort(y[rest], kind="stable")]
+    # The even part is dealt from the last party on, so that who got one row more of the first
+    # gets one less of the second.
+    return [
+        np.sort(np.concatenate(pair))
+        for pair in zip(
+            np.array_split(even, parties)[::-1], np.array_split(in_sequence, parties), strict=True
+        )
+    ]
+
+
+def mixing(y: Array, parties: int, rng: np.random.Generator, *, portion: float) -> Parts:
+    """Consecutive blocks of labels, mixed in part (Afonin & Karimireddy 2022, Alpha).
+
+    With ten classes two agents hold labels 0-4 and 5-9, five agents 2(i-1) and 2i-1. A portion of
+    each agent's rows is taken, pooled, shuffled and dealt back evenly.
+
+    Args:
+        y: class codes, shape ``(n,)``.
+        parties: how many agents, two or more.
+        rng: the only source of randomness.
+        portion: Alpha in [0, 1]: 0 for separate labels, 1 for the same distribution.
+    """
+    _check_parties(y, parties)
+    _check_share("portion", portion)
+    known, _ = _by_class(y, "mixing")
+    if not 2 <= parties <= len(known):
+        raise InvalidInput(
+            f"mixing splits the {len(known)} labels into blocks for 2 to {len(known)} parties; "
+            f"got {parties}"
+        )
+    own, pool = [], []
+    for block in np.array_split(known, parties):
+        rows = rng.permutation(np.flatnonzero(np.isin(y, block)))
+        taken, kept = np.split(rows, [round(portion * len(rows))])
+        own.append(kept)
+        pool.append(taken)
+    dealt = np.array_split(rng.permutation(np.concatenate(pool)), parties)
+    return [np.sort(np.concatenate(pair)) for pair in zip(own, dealt, strict=True)]
+
+
+def by_group(
+    y: Array, parties: int, rng: np.random.Generator, *, group: Sequence[str] | Array
+) -> Parts:
+    """One party per value of a natural column, such as the hospital, in alphabetical order.
+
+    Args:
+        y: labels or values, shape ``(n,)``.
+        parties: how many; must be the number of groups.
+        rng: not used; every partition takes one.
+        group: the group of each row, shape ``(n,)``.
+    """
+    group = np.asarray(group)
+    if group.shape != (len(y),):
+        raise InvalidInput(f"{len(y)} rows and {len(group)} groups")
+    names = np.unique(group)
+    if parties != len(names):
+        raise InvalidInput(
+            f"{parties} parties for {len(names)} groups ({', '.join(map(str, names[:10]))})",
+            mend=f"Set parties to {len(names)}.",
+        )
+    return [np.flatnonzero(group == name) for name in names]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A way to deal out rows, as listed to users."""
+
+    deal: Callable[..., Parts]
+    line: str
+
+
+PARTITIONS: dict[str, Partition] = {
+    "iid": Partition(iid, "rows shuffled and dealt out; sizes may differ"),
+    "classes": Partition(classes, "each party holds a few classes (per_party)"),
+    "dirichlet": Partition(dirichlet, "each class divided in Dirichlet(alpha) proportions"),
+    "shards": Partition(shards, "a share dealt evenly, the rest sorted by label (Shen et al.)"),
+    "mixing": Partition(mixing, "blocks of labels, a portion mixed (Afonin & Karimireddy)"),
+    "group": Partition(by_group, "by a natural column, such as the hospital"),
+}
+
+
+def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **options: Any) -> Parts:
+    """Deal out rows by a partition's name; unknown names and options are named with the nearest.
+
+    >>> [part.size for part in partition("iid", np.zeros(5), 2, np.random.default_rng(0))]
+    [3, 2]
+    """
+    if name not in PARTITIONS:
+        raise InvalidInput(f"unknown partition {name!r}", mend=nearest(name, PARTITIONS))
+    parameters = inspect.signature(PARTITIONS[name].deal).parameters.values()
+    known = {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
+    for option in options:
+        if option not in known:
+            raise InvalidInput(
+                f"unknown option {option!r}", where=f"partition {name}", mend=nearest(option, known)
+            )
+    for option, needed in known.items():
+        if needed and option not in options:
+            raise InvalidInput(f"needs the option {option!r}", where=f"partition {name}")
+    return PARTITIONS[name].deal(y, parties, rng, **options)
+
+
+def _check_parties(y: Array, parties: int) -> None:
+    if parties < 1:
+        raise InvalidInput(f"there must be at least one party; got {parties}")
+    if len(y) < parties:
+        raise InvalidInput(f"{len(y)} rows cannot be dealt to {parties} parties")
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise InvalidInput(f"{name} must lie in [0, 1]; got {value}")
+
+
+def _by_class(y: Array, partition: str) -> tuple[Array, list[Rows]]:
+    """The class codes that occur, and the rows of each."""
+    if y.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"needs class labels, and the targets are {y.dtype}",
+            where=f"partition {partition}",
+            mend="For regression use iid, shards or group.",
+        )
+    known = np.unique(y)
+    return known, [np.flatnonzero(y == code) for code in known]
+
+
+def _cut(order: Rows, counts: Array, *, ordered: bool = True) -> Parts:
+    pieces = np.split(order, np.cumsum(counts)[:-1])
+    return [np.sort(piece) for piece in pieces] if ordered else pieces
+
+
+def _first_of_each(pieces: list[Rows], samples: int, party: int) -> list[Rows]:
+    """``samples`` rows, in equal numbers of each class, one more of the first ones."""
+    if samples < len(pieces):
+        raise InvalidInput(f"{samples} samples per party for {len(pieces)} classes each")
+    each, over = divmod(samples, len(pieces))
+    wanted = [each + (i < over) for i in range(len(pieces))]
+    short = [len(piece) for piece, n in zip(pieces, wanted, strict=True) if len(piece) < n]
+    if short:
+        raise InvalidInput(
+            f"{samples} samples per party need {wanted[0]} rows of each class, and party {party} "
+            f"gets {min(short)} of one",
+            mend="Lower samples, or give parties more classes.",
+        )
+    return [piece[:n] for piece, n in zip(pieces, wanted, strict=True)]

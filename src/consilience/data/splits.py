@@ -1,0 +1,79 @@
+"""Setting rows aside: for the test, or as public data that nobody has labels for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+
+
+def take_public(
+    y: Array,
+    amount: int | float,
+    rng: np.random.Generator,
+    *,
+    stratified: bool = True,
+    group: Array | None = None,
+) -> tuple[Rows, Rows]:
+    """Set rows aside, evenly over the labels.
+
+    Rows are shuffled, sorted by label, and taken at equal steps from a random start, so that every
+    class (every range of values, in regression) gives about its share. One row of each class stays
+    where that is possible: a hospital with a single healthy patient keeps it.
+
+    Args:
+        y: labels or values, shape ``(n,)``.
+        amount: how many rows (int) or which share of them (float in (0, 1)).
+        rng: the only source of randomness.
+        stratified: whether to look at the labels; else rows are drawn without regard to them.
+        group: shape ``(n,)``; if given, ``amount`` is taken from each group.
+
+    Returns:
+        (the rows that stay, the rows set aside), both ascending.
+
+    Raises:
+        InvalidInput: nothing would be taken, or nothing would stay.
+
+    >>> stay, public = take_public(np.array([0, 0, 0, 1, 1, 1]), 2, np.random.default_rng(0))
+    >>> len(stay), len(public)
+    (4, 2)
+    """
+    n = len(y)
+    members = [np.arange(n)]
+    if group is not None:
+        members = [np.flatnonzero(group == name) for name in np.unique(group)]
+    aside = []
+    for rows in members:
+        count = _count(amount, len(rows))
+        order = rng.permutation(rows)
+        if stratified:
+            order = order[np.argsort(y[order], kind="stable")]
+            if y.dtype.kind in "iu":
+                first = np.unique(y[order], return_index=True)[1]
+                if count <= len(order) - len(first):
+                    order = np.delete(order, first)
+        aside.append(order[_equal_steps(len(order), count, rng)])
+    public = np.sort(np.concatenate(aside))
+    return np.setdiff1d(np.arange(n), public), public
+
+
+def _count(amount: int | float, n: int) -> int:
+    count = round(amount * n) if isinstance(amount, float) else int(amount)
+    if (isinstance(amount, float) and not 0 < amount < 1) or not 0 < count < n:
+        raise InvalidInput(
+            f"cannot set aside {amount} of {n:,} rows",
+            mend="Give a number of rows, or a share in (0, 1), that leaves some on each side.",
+        )
+    return count
+
+
+def _equal_steps(n: int, count: int, rng: np.random.Generator) -> Array:
+    """Which of n sorted places to take: exactly count, and of any run of m about m·count/n."""
+    marks = (np.arange(n + 1) * count + rng.integers(n)) // n
+    return np.diff(marks).astype(bool)
