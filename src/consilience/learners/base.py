@@ -26,8 +26,8 @@ class Abilities:
         kind: ``"classification"`` or ``"regression"``.
         soft_targets: ``"native"`` when the model trains on rows of probabilities as they are,
             ``"weighted"`` when each row becomes one hard-labelled copy per class, weighted by its
-            probability, ``"hardened"`` when the model takes no weights and sees the likeliest class.
-            Regression targets are always native.
+            probability, ``"hardened"`` when the model takes no weights and sees the likeliest
+            class. Regression targets are always native.
         probabilities: where class probabilities come from: the model (``"native"``), a softmax of
             its decision function (``"decision"``), or its hard answer (``"one-hot"``).
         logits: whether the model has logits of its own; else log-probabilities stand in.
@@ -64,7 +64,7 @@ class Learner(ABC):
         self.n_outputs = n_outputs
 
     def check(self, example: Array) -> None:
-        """Raise ``InvalidInput`` if rows shaped like ``example`` (1 or more rows) cannot be used."""
+        """Raise ``InvalidInput`` if rows shaped like ``example`` (1 or more) cannot be used."""
 
     @abstractmethod
     def fit(
@@ -98,7 +98,7 @@ class Learner(ABC):
 
     def logits(self, X: Array) -> Array:
         """Unnormalised log-probabilities, shape ``(n, n_outputs)``, float64 (classification)."""
-        return np.log(np.clip(self.predict(X), LOG_FLOOR, None))
+        return np.asarray(np.log(np.clip(self.predict(X), LOG_FLOOR, None)))
 
     @property
     @abstractmethod

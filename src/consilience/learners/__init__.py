@@ -1,0 +1,104 @@
+"""Models of any kind behind ``fit`` and ``predict``.
+
+>>> from sklearn.tree import DecisionTreeClassifier
+>>> as_learner(DecisionTreeClassifier()).abilities.soft_targets
+'native'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidInput, MissingExtra
+from .base import Abilities, Kind, Learner, Phase
+from .presets import LEARNERS, Entry, model_of
+from .recipe import TorchRecipe
+
+__all__ = [
+    "LEARNERS",
+    "Abilities",
+    "Entry",
+    "Kind",
+    "Learner",
+    "Phase",
+    "TorchRecipe",
+    "as_learner",
+    "make",
+]
+
+
+def as_learner(
+    model: Any,
+    *,
+    kind: Kind | None = None,
+    recipe: TorchRecipe | Mapping[str, Any] | None = None,
+) -> Learner:
+    """The learner of a model.
+
+    Args:
+        model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; a
+            ``torch.nn.Module``, or a function ``(input_shape, n_outputs) -> Module``; any object
+            with ``fit`` and ``predict``; the name of a preset or an import path (:func:`make`);
+            a :class:`Learner`, which is returned as it is.
+        kind: ``"classification"`` or ``"regression"``, where the model does not say; a torch
+            model classifies by default.
+        recipe: how to train a torch model.
+
+    Raises:
+        InvalidInput: this is no model, or not one of that kind.
+    """
+    if kind not in (None, "classification", "regression"):
+        raise InvalidInput(f"kind is {kind!r}", mend="Known: classification, regression.")
+    if isinstance(model, str):
+        return make(model, kind=kind, recipe=recipe)
+    if isinstance(model, Learner):
+        if kind not in (None, model.abilities.kind):
+            raise InvalidInput(f"the learner is for {model.abilities.kind}, not {kind}")
+        return model
+    if _is_torch(model):
+        try:
+            from .torch import TorchLearner
+        except ModuleNotFoundError as error:
+            raise MissingExtra("torch", extra="torch") from error
+        return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))
+    if recipe is not None:
+        raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
+    from .sklearn import SklearnLearner
+
+    return SklearnLearner(model, kind=kind)
+
+
+def make(
+    name: str,
+    *,
+    kind: Kind | None = None,
+    recipe: TorchRecipe | Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Learner:
+    """The learner that a configuration file names.
+
+    Args:
+        name: a preset of :data:`LEARNERS`, or ``"package.module:Class"``.
+        kind: as for :func:`as_learner`.
+        recipe: how to train a torch model; a table of :class:`TorchRecipe`'s fields will do.
+        parameters: of the model; those of a preset with transformers in front go to the model.
+
+    Raises:
+        InvalidInput: unknown name or parameter, with the nearest known one.
+        MissingExtra: the model's library is not installed.
+
+    >>> make("random-forest", n_estimators=5).model
+    RandomForestClassifier(n_estimators=5)
+    """
+    return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
+
+
+def _is_torch(model: Any) -> bool:
+    # By name, so that nobody pays for importing torch who does not use it.
+    if any(
+        base.__name__ == "Module" and base.__module__.startswith("torch.")
+        for base in type(model).__mro__
+    ):
+        return True
+    return callable(model) and not isinstance(model, type) and not hasattr(model, "fit")

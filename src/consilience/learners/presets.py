@@ -1,0 +1,247 @@
+"""Learners by name, for configuration files and ``consilience list learners``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from typing import Any
+
+from ..errors import InvalidInput, MissingExtra, nearest
+from .base import Kind
+from .recipe import TorchRecipe
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named model.
+
+    Attributes:
+        summary: one line for ``consilience list learners``.
+        target: the class or function that makes it, as ``"package.module:name"``.
+        kind: ``"classification"`` or ``"regression"``; ``None`` where it can do both.
+        before: transformers in front of it in a pipeline, as import paths.
+        defaults: parameters that differ from the library's own.
+        extra: the extra of this package that it needs.
+    """
+
+    summary: str
+    target: str
+    kind: Kind | None = "classification"
+    before: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    extra: str | None = None
+
+    def parameters(self) -> tuple[str, ...]:
+        """The names that :func:`consilience.learners.make` takes for it, imported to find out."""
+        return (*known_parameters(self.load()), *self.defaults)
+
+    def load(self) -> Any:
+        """The class or function.
+
+        Raises:
+            MissingExtra: its library is not installed.
+        """
+        try:
+            return find(self.target)
+        except ModuleNotFoundError as error:
+            if self.extra is None:
+                raise
+            raise MissingExtra(self.extra, extra=self.extra) from error
+
+
+_SCALER = ("sklearn.preprocessing:StandardScaler",)
+_TFIDF = ("sklearn.feature_extraction.text:TfidfVectorizer",)
+_NETS = "consilience.learners.torch_networks"
+
+# One thread each: parties may train in parallel, and the same bits come out everywhere.
+_XGB = {"n_jobs": 1, "verbosity": 0}
+_LGBM = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
+
+LEARNERS: dict[str, Entry] = {
+    "logistic-regression": Entry(
+        "linear classifier on standardised inputs",
+        "sklearn.linear_model:LogisticRegression",
+        before=_SCALER,
+        defaults={"max_iter": 1000},
+    ),
+    "tfidf-logistic": Entry(
+        "linear classifier on tf-idf word weights, for texts",
+        "sklearn.linear_model:LogisticRegression",
+        before=_TFIDF,
+        defaults={"max_iter": 1000},
+    ),
+    "naive-bayes": Entry(
+        "one Gaussian per class and feature",
+        "sklearn.naive_bayes:GaussianNB",
+        defaults={"var_smoothing": 1e-2},  # the library's 1e-9 fails on pixels that never change
+    ),
+    "knn": Entry("vote of the nearest neighbours", "sklearn.neighbors:KNeighborsClassifier"),
+    "decision-tree": Entry("one tree", "sklearn.tree:DecisionTreeClassifier"),
+    "random-forest": Entry("mean of bootstrapped trees", "sklearn.ensemble:RandomForestClassifier"),
+    "extra-trees": Entry(
+        "mean of trees with random thresholds", "sklearn.ensemble:ExtraTreesClassifier"
+    ),
+    "gradient-boosting": Entry(
+        "boosted trees on binned inputs (takes missing values)",
+        "sklearn.ensemble:HistGradientBoostingClassifier",
+    ),
+    "svc": Entry(
+        "kernel machine on standardised inputs; probabilities by softmax of its scores",
+        "sklearn.svm:SVC",
+        before=_SCALER,
+    ),
+    "mlp-sklearn": Entry(
+        "scikit-learn's neural network on standardised inputs",
+        "sklearn.neural_network:MLPClassifier",
+        before=_SCALER,
+        defaults={"max_iter": 500},
+    ),
+    "xgboost": Entry(
+        "XGBoost's boosted trees (takes missing values)",
+        "xgboost:XGBClassifier",
+        defaults=_XGB,
+        extra="xgboost",
+    ),
+    "lightgbm": Entry(
+        "LightGBM's boosted trees (takes missing values)",
+        "lightgbm:LGBMClassifier",
+        defaults=_LGBM,
+        extra="lightgbm",
+    ),
+    "mlp": Entry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
+    "cnn": Entry("torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"),
+    "ridge": Entry(
+        "linear regression with an L2 penalty on standardised inputs",
+        "sklearn.linear_model:Ridge",
+        kind="regression",
+        before=_SCALER,
+    ),
+    "knn-regressor": Entry(
+        "mean of the nearest neighbours",
+        "sklearn.neighbors:KNeighborsRegressor",
+        kind="regression",
+    ),
+    "random-forest-regressor": Entry(
+        "mean of bootstrapped trees",
+        "sklearn.ensemble:RandomForestRegressor",
+        kind="regression",
+    ),
+    "extra-trees-regressor": Entry(
+        "mean of trees with random thresholds",
+        "sklearn.ensemble:ExtraTreesRegressor",
+        kind="regression",
+    ),
+    "gradient-boosting-regressor": Entry(
+        "boosted trees on binned inputs (takes missing values)",
+        "sklearn.ensemble:HistGradientBoostingRegressor",
+        kind="regression",
+    ),
+    "svr": Entry(
+        "kernel machine on standardised inputs",
+        "sklearn.svm:SVR",
+        kind="regression",
+        before=_SCALER,
+    ),
+    "xgboost-regressor": Entry(
+        "XGBoost's boosted trees (takes missing values)",
+        "xgboost:XGBRegressor",
+        kind="regression",
+        defaults=_XGB,
+        extra="xgboost",
+    ),
+    "lightgbm-regressor": Entry(
+        "LightGBM's boosted trees (takes missing values)",
+        "lightgbm:LGBMRegressor",
+        kind="regression",
+        defaults=_LGBM,
+        extra="lightgbm",
+    ),
+}
+"""The presets. Those that are not for texts take flat rows and images alike."""
+
+
+def model_of(name: str, parameters: Mapping[str, Any]) -> Any:
+    """The unwrapped model (or torch factory) of a preset or an import path.
+
+    Raises:
+        InvalidInput: unknown name, import path or parameter.
+    """
+    if name in LEARNERS:
+        entry = LEARNERS[name]
+        _known(name, parameters, entry.parameters())
+        model = _call(entry.load(), {**entry.defaults, **parameters}, name)
+        if entry.before:
+            from sklearn.pipeline import make_pipeline
+
+            return make_pipeline(*(find(path)() for path in entry.before), model)
+        return model
+    if ":" not in name:
+        raise InvalidInput(f"unknown learner {name!r}", mend=nearest(name, LEARNERS))
+    try:
+        target = find(name)
+    except ImportError as error:
+        raise InvalidInput(
+            f"cannot import {name.partition(':')[0]!r}: {error}",
+            where=name,
+            mend="Write package.module:Class; the package must be importable where this runs.",
+        ) from error
+    if not callable(target):
+        raise InvalidInput("this is not a class or function", where=name)
+    _known(name, parameters, known_parameters(target))
+    return _call(target, parameters, name)
+
+
+def find(path: str) -> Any:
+    """The object at ``"package.module:name"``."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or module_name.startswith(".") or not attribute:
+        raise InvalidInput(f"{path!r} is no import path", mend="Write package.module:Class.")
+    module = import_module(module_name)
+    if not hasattr(module, attribute):
+        known = [name for name in vars(module) if not name.startswith("_")]
+        close = nearest(attribute, known)
+        raise InvalidInput(
+            f"{module_name} has no {attribute!r}",
+            mend=close if close.startswith("Did") else None,
+        )
+    return getattr(module, attribute)
+
+
+def known_parameters(target: Any) -> tuple[str, ...]:
+    """The keyword parameters of a class or function; empty where it takes any.
+
+    >>> known_parameters(dict.fromkeys)
+    ()
+    """
+    try:
+        signature = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [one.name for one in signature if one.kind in keywords]
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature):
+        if not hasattr(target, "get_params"):
+            return ()
+        names += target().get_params()  # XGBoost lists its parameters there only
+    return tuple(dict.fromkeys(names))
+
+
+def _known(name: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    recipe = {f.name for f in fields(TorchRecipe)}
+    for word in parameters:
+        if known and word not in known:
+            mend = nearest(word, known)
+            if word in recipe:
+                mend = f"How a torch model is trained goes into recipe = {{{word} = …}}."
+            raise InvalidInput(f"unknown parameter {word!r}", where=name, mend=mend)
+
+
+def _call(target: Any, parameters: Mapping[str, Any], name: str) -> Any:
+    try:
+        return target(**parameters)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"cannot be made: {error}", where=name) from error

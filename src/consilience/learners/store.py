@@ -1,0 +1,134 @@
+"""Fitted estimators on disk, with skops: nothing is pickled and no code is read from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidInput, RunFailed
+
+_TRUSTED = ("sklearn.", "scipy.", "numpy.", "xgboost.", "lightgbm.", "consilience.")
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a file next to ``path`` and rename it, so that no half file is left.
+
+    Raises:
+        RunFailed: the file cannot be written (full disk, no such folder, no permission).
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        write(part)
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise RunFailed(
+            f"the model cannot be written: {error.strerror or error}",
+            where=str(path),
+            mend="Free some space or give another folder; the run can be resumed.",
+        ) from error
+
+
+def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> None:
+    """Write ``state`` (numbers, arrays, estimators) to ``path``.
+
+    Args:
+        state: what to keep.
+        path: the file, usually ending in ``.skops``.
+        given: the object that the user gave as model; its own types count as trusted.
+        where: the learner, for messages.
+
+    Raises:
+        InvalidInput: the model holds something that cannot be written safely.
+        RunFailed: the file cannot be written.
+    """
+    import skops.io
+
+    mend = (
+        "Keep the fitted state in plain attributes (numbers, strings, lists, arrays, scikit-learn "
+        "objects), and functions at the top level of a module."
+    )
+    try:
+        blob = skops.io.dumps(state)
+        refused = _refused(blob, given)
+    except Exception as error:  # skops raises many kinds for what it does not know
+        raise InvalidInput(
+            f"the model cannot be saved: {_first_line(error)}", where=where, mend=mend
+        ) from error
+    if refused:
+        raise InvalidInput(
+            f"the model cannot be saved safely, it holds {', '.join(refused)}",
+            where=where,
+            mend=mend,
+        )
+    write_whole(path, lambda part: _write(part, blob))
+
+
+def read(path: Path, *, given: object) -> dict[str, Any]:
+    """Read what :func:`dump` wrote.
+
+    Only classes (no functions) of scikit-learn, SciPy, NumPy, XGBoost, LightGBM and ours are
+    built, and those of ``given``, which the caller has already.
+
+    Raises:
+        RunFailed: there is no such file, or it is damaged or foreign.
+    """
+    import skops.io
+
+    try:
+        blob = path.read_bytes()
+        refused = _refused(blob, given)
+        if not refused:
+            names = skops.io.get_untrusted_types(data=blob)
+            state = skops.io.loads(blob, trusted=names)
+    except FileNotFoundError as error:
+        raise RunFailed("there is no such model file", where=str(path)) from error
+    except Exception as error:  # a damaged file can fail anywhere in zip, JSON, NumPy or skops
+        raise RunFailed(
+            f"the model file is damaged: {_first_line(error)}", where=str(path)
+        ) from error
+    if refused:
+        raise RunFailed(f"the model file holds {', '.join(refused)}", where=str(path))
+    if not isinstance(state, dict):
+        raise RunFailed("the model file is not one of ours", where=str(path))
+    return state
+
+
+def _write(path: Path, blob: bytes) -> None:
+    path.write_bytes(blob)
+
+
+def _refused(blob: bytes, given: object) -> list[str]:
+    import skops.io
+
+    known = _names_in(given) | {"collections.OrderedDict"}  # LightGBM keeps its scores in one
+    return [
+        name
+        for name in skops.io.get_untrusted_types(data=blob)
+        if name not in known and not (name.startswith(_TRUSTED) and _is_class(name))
+    ]
+
+
+def _is_class(name: str) -> bool:
+    # A function of a trusted library may run whatever a file tells it to; a class only holds state.
+    module, _, attribute = name.rpartition(".")
+    try:
+        return isinstance(getattr(import_module(module), attribute), type)
+    except (ImportError, AttributeError):
+        return False
+
+
+def _names_in(given: Any) -> set[str]:
+    parts: list[Any] = [given]
+    if hasattr(given, "get_params") and not isinstance(given, type):
+        parts += given.get_params(deep=True).values()
+    # Classes and functions that the user gave as parameters count as they are.
+    named = [part if hasattr(part, "__qualname__") else type(part) for part in parts]
+    return {f"{part.__module__}.{part.__name__}" for part in named}
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -1,0 +1,340 @@
+"""torch modules as learners."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import ConsilienceError, InvalidInput, RunFailed
+from .base import Abilities, Array, Kind, Learner, Phase
+from .recipe import TorchRecipe
+from .store import write_whole
+from .targets import usable
+
+Factory = Callable[[tuple[int, ...], int], nn.Module]
+"""Makes a module for inputs of a shape (without the row axis) and a number of outputs."""
+
+_PREDICT_ROWS = 1024
+
+
+class TorchLearner(Learner):
+    """A ``torch.nn.Module`` whose ``forward`` gives ``(n, n_outputs)``: logits, or values.
+
+    It trains on soft labels as they are, minimising for row weights w of mean 1
+
+        (1/n) Σ_i w_i ( − Σ_c p_ic log softmax(z(x_i))_c ),
+
+    or the mean squared error for regression, and continues from its current parameters. All
+    randomness (first parameters, order of rows, dropout) comes from the generator given to
+    :meth:`fit`; torch's global state is left as it was. On a CPU with a fixed number of threads
+    the same generator gives the same bits. Fits in several threads at once would share torch's
+    one stream: use processes.
+
+    Args:
+        module_or_factory: a module, which is copied; or a function ``(input_shape, n_outputs) ->
+            module``, called before the first fit, whose own draws are then the initial parameters.
+        kind: ``"classification"`` by default.
+        recipe: how to train.
+
+    Raises:
+        InvalidInput: neither a module nor a function.
+    """
+
+    suffix = ".safetensors"
+
+    def __init__(
+        self,
+        module_or_factory: nn.Module | Factory,
+        *,
+        kind: Kind | None = None,
+        recipe: TorchRecipe | None = None,
+    ) -> None:
+        given = module_or_factory
+        self.name = type(given).__name__ if isinstance(given, nn.Module) else _name_of(given)
+        if isinstance(given, type) or not callable(given):
+            raise InvalidInput(
+                "expected a module or a function (input_shape, n_outputs) -> module",
+                where=self.name,
+                mend="Give an object, not a class." if isinstance(given, type) else None,
+            )
+        self.recipe = recipe or TorchRecipe()
+        if kind == "regression" and self.recipe.loss == "cross-entropy":
+            raise InvalidInput("cross-entropy is a loss for classification", where=self.name)
+        if self.recipe.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidInput(
+                "there is no GPU that torch can use",
+                where=self.name,
+                mend='Set device = "auto" or "cpu".',
+            )
+        self.abilities = Abilities(
+            kind or "classification",
+            "native",
+            logits=kind != "regression",
+            incremental=True,
+            how="The loss takes soft labels as they are.",
+        )
+        self._given = copy.deepcopy(given) if isinstance(given, nn.Module) else given
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = torch.device(
+            automatic if self.recipe.device == "auto" else self.recipe.device
+        )
+        self._input: tuple[tuple[int, ...], str] = ((), "")
+        self._fitted = False
+        self.module: nn.Module | None = None
+        """The module in training; ``None`` before the first fit."""
+
+    def check(self, example: Array) -> None:
+        self._build(np.asarray(example)[:2], seed=0)
+
+    def fit(
+        self,
+        X: Array,
+        targets: Array,
+        *,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+        validation: tuple[Array, Array] | None = None,
+        phase: Phase = "private",
+    ) -> None:
+        X = np.asarray(X)
+        self.n_outputs = self.n_outputs or np.shape(targets)[-1]
+        X, targets, weights = usable(
+            X,
+            targets,
+            weights,
+            n_outputs=self.n_outputs,
+            kind=self.abilities.kind,
+            where=self.name,
+        )
+        seeds = rng.integers(2**63 - 1, size=2)
+        if self.module is None:
+            self.module = self._build(X[:2], seed=int(seeds[0]))
+            self._input = (X.shape[1:], X.dtype.str)
+        recipe = self.recipe
+        epochs = {
+            "first": recipe.first_epochs,
+            "private": recipe.epochs,
+            "distill": recipe.distill_epochs,
+        }[phase]
+        inputs = self._tensor(X, self.module)
+        outputs = self._values(targets)
+        rows = None if weights is None else self._values(weights)
+        held_out = None
+        if recipe.early_stop is not None and validation is not None and len(validation[0]):
+            held_out = self._tensor(validation[0], self.module), self._values(validation[1])
+        with self._stream(int(seeds[1])), self._blamed():
+            self._train(self.module, inputs, outputs, rows, epochs, rng, held_out)
+        self._fitted = True
+        if not all(bool(torch.isfinite(part).all()) for part in self.module.parameters()):
+            raise RunFailed(
+                "training diverged: parameters are NaN or infinite",
+                where=self.name,
+                mend="Lower learning_rate, set gradient_clip, or scale the inputs.",
+            )
+
+    def _train(
+        self,
+        module: nn.Module,
+        X: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        epochs: int,
+        rng: np.random.Generator,
+        held_out: tuple[Tensor, Tensor] | None,
+    ) -> None:
+        clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
+        parameters = [part for part in module.parameters() if part.requires_grad]
+        optimizer = _optimizer(self.recipe, parameters)
+        lowest, since, best = float("inf"), 0, None
+        for _ in range(epochs):
+            module.train()
+            order = torch.from_numpy(rng.permutation(len(X))).to(X.device)
+            for rows in _batches(order, self.recipe.batch_size):
+                optimizer.zero_grad()
+                loss = self._loss(
+                    module(X[rows]), targets[rows], None if weights is None else weights[rows]
+                )
+                loss.backward()  # type: ignore[no-untyped-call]
+                if clip is not None:
+                    nn.utils.clip_grad_norm_(parameters, clip)
+                optimizer.step()
+            if held_out is None or patience is None:
+                continue
+            with torch.inference_mode():
+                now = float(self._loss(_forward(module, held_out[0]), held_out[1], None))
+            since += 1
+            if now < lowest:
+                lowest, since, best = now, 0, copy.deepcopy(module.state_dict())
+            if since >= patience:
+                break
+        if best is not None:
+            module.load_state_dict(best)
+        module.eval()
+
+    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        squared = self.abilities.kind == "regression" or self.recipe.loss == "mse"
+        if squared:
+            if self.abilities.kind == "classification":
+                outputs = outputs.softmax(dim=1)
+            if weights is None:
+                return F.mse_loss(outputs, targets)
+            return (weights * (outputs - targets).square().mean(dim=1)).mean()
+        if weights is None:
+            return F.cross_entropy(outputs, targets)
+        return (weights * F.cross_entropy(outputs, targets, reduction="none")).mean()
+
+    def predict(self, X: Array) -> Array:
+        outputs = self._outputs(X)
+        if self.abilities.kind == "classification":
+            outputs = outputs.softmax(dim=1)
+        return outputs.cpu().numpy()
+
+    def logits(self, X: Array) -> Array:
+        return self._outputs(X).cpu().numpy()
+
+    def _outputs(self, X: Array) -> Tensor:
+        if self.module is None:
+            raise InvalidInput("the model has not been trained yet", where=self.name)
+        with torch.inference_mode(), self._blamed():
+            return _forward(self.module, self._tensor(np.asarray(X), self.module)).double()
+
+    @property
+    def fitted(self) -> bool:
+        return self._fitted
+
+    def save(self, path: Path) -> None:
+        from safetensors.torch import save_model
+
+        module = self.module
+        if module is None:
+            raise InvalidInput("the model has not been trained yet", where=self.name)
+        shape, dtype = self._input
+        about = {"input_shape": shape, "dtype": dtype, "n_outputs": self.n_outputs}
+        metadata = {"consilience": json.dumps(about)}
+        write_whole(Path(path), lambda part: save_model(module, str(part), metadata))
+
+    def load(self, path: Path) -> None:
+        from safetensors import safe_open
+        from safetensors.torch import load_model
+
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                about = json.loads((file.metadata() or {})["consilience"])
+            shape, n_outputs = tuple(about["input_shape"]), int(about["n_outputs"])
+            example = np.zeros((2, *shape), dtype=about["dtype"])
+            if self.n_outputs and n_outputs != self.n_outputs:
+                raise RunFailed(f"it has {n_outputs} outputs, expected {self.n_outputs}")
+            self.n_outputs = n_outputs
+            module = self._build(example, seed=0)
+            load_model(module, str(path), device=str(self._device))
+        except Exception as error:  # safetensors, JSON and torch fail in their own ways
+            what = error.what if isinstance(error, ConsilienceError) else str(error)
+            raise RunFailed(
+                f"the model file does not hold a {self.name} of ours: {what}", where=str(path)
+            ) from error
+        self.module, self._input, self._fitted = module.eval(), (shape, about["dtype"]), True
+
+    def _build(self, example: Array, *, seed: int) -> nn.Module:
+        """A module of its own, its parameters drawn from ``seed``, that fits ``example``."""
+        with self._stream(seed):
+            if isinstance(self._given, nn.Module):
+                module = copy.deepcopy(self._given)
+            else:
+                module = self._given(example.shape[1:], self.n_outputs)
+            module = module.to(self._device)
+            # Lazy layers take their widths here; parameters made in inference mode cannot train.
+            with torch.no_grad(), self._blamed():
+                outputs = _forward(module, self._tensor(example, module))
+            if isinstance(self._given, nn.Module) and self.recipe.initial == "redraw":
+                _redraw(module)
+        if tuple(outputs.shape) != (len(example), self.n_outputs):
+            raise InvalidInput(
+                f"the module turned inputs of shape {example.shape} into {tuple(outputs.shape)}, "
+                f"expected {(len(example), self.n_outputs)}",
+                where=self.name,
+                mend=f"Its last layer needs {self.n_outputs} outputs.",
+            )
+        return module
+
+    def _tensor(self, X: Array, module: nn.Module) -> Tensor:
+        X = np.asarray(X)
+        if X.dtype.kind not in "biuf":
+            raise InvalidInput(
+                f"the inputs are of type {X.dtype}, and a module takes numbers", where=self.name
+            )
+        if X.dtype.kind in "iu" and any(
+            isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules()
+        ):
+            return torch.from_numpy(np.array(X, dtype=np.int64)).to(self._device)
+        dtype = next((part.dtype for part in module.parameters()), torch.float32)
+        # A copy, since torch warns of read-only arrays such as those that arrive by wire.
+        wide = np.float64 if dtype == torch.float64 else np.float32
+        return torch.from_numpy(np.array(X, dtype=wide)).to(self._device, dtype)
+
+    def _values(self, values: Array) -> Tensor:
+        assert self.module is not None
+        dtype = next((part.dtype for part in self.module.parameters()), torch.float32)
+        return torch.from_numpy(np.array(values, dtype=np.float64)).to(self._device, dtype)
+
+    @contextmanager
+    def _stream(self, seed: int) -> Iterator[None]:
+        """torch's random stream started at ``seed``, and put back afterwards."""
+        gpu = self._device.type == "cuda"
+        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if gpu else []):
+            torch.default_generator.manual_seed(seed)
+            if gpu:
+                torch.cuda.manual_seed(seed)
+            yield
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Turn what a module raises into one sentence that names it."""
+        try:
+            yield
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            if isinstance(error, (ConsilienceError, torch.OutOfMemoryError)):
+                raise
+            raise InvalidInput(
+                f"the module cannot use these inputs: {str(error).partition(chr(10))[0]}",
+                where=self.name,
+            ) from error
+
+
+def _name_of(given: object) -> str:
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def _redraw(module: nn.Module) -> None:
+    # Children first: a parent that initialises its children's parameters has the last word.
+    for part in reversed(list(module.modules())):
+        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if callable(reset):
+            reset()
+
+
+def _optimizer(recipe: TorchRecipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=recipe.momentum)
+    make = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
+    return make(parameters, lr=rate, weight_decay=decay)
+
+
+def _batches(order: Tensor, size: int) -> list[Tensor]:
+    batches = list(torch.split(order, size))
+    if len(batches) > 1 and size > 1 and len(batches[-1]) == 1:  # batch norm needs two rows
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def _forward(module: nn.Module, X: Tensor) -> Tensor:
+    module.eval()
+    return torch.cat([module(rows) for rows in torch.split(X, _PREDICT_ROWS)])

@@ -1,0 +1,85 @@
+"""Two small networks for the presets, made to the shape of a party's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..errors import InvalidInput
+from .torch import Factory
+
+
+def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
+    """Fully connected layers with ReLU between them; images are flattened.
+
+    Args:
+        hidden: the widths of the hidden layers.
+    """
+    _whole_numbers("hidden", hidden)
+
+    def build(input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
+        widths = [int(np.prod(input_shape)), *hidden]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs))
+
+    build.__name__ = "mlp"
+    return build
+
+
+def cnn(*, channels: Sequence[int] = (16, 32), hidden: int = 64) -> Factory:
+    """Convolutions 3×3 with ReLU and 2×2 pooling, then one hidden layer.
+
+    Takes grey images ``(height, width)``, colour ones with the 1 or 3 channels first or last, and
+    flat rows whose length is a square.
+
+    Args:
+        channels: filters of each convolution.
+        hidden: width of the fully connected layer.
+    """
+    _whole_numbers("channels", channels)
+    _whole_numbers("hidden", [hidden])
+
+    def build(input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
+        as_image, (depth, height, width) = _as_image(input_shape)
+        layers: list[nn.Module] = [as_image]
+        for filters in channels:
+            layers += [nn.Conv2d(depth, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            depth, height, width = filters, height // 2, width // 2
+        if height == 0 or width == 0:
+            raise InvalidInput(
+                f"images of shape {input_shape} are too small for {len(channels)} poolings",
+                where="cnn",
+            )
+        layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(hidden, n_outputs))
+
+    build.__name__ = "cnn"
+    return build
+
+
+class _ChannelsFirst(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.permute(0, 3, 1, 2)
+
+
+def _as_image(shape: tuple[int, ...]) -> tuple[nn.Module, tuple[int, int, int]]:
+    if len(shape) == 1 and shape[0] == int(shape[0] ** 0.5) ** 2:
+        side = int(shape[0] ** 0.5)
+        return nn.Unflatten(1, (1, side, side)), (1, side, side)
+    if len(shape) == 2:
+        return nn.Unflatten(1, (1, shape[0])), (1, *shape)
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return nn.Identity(), (shape[0], shape[1], shape[2])
+    if len(shape) == 3 and shape[2] in (1, 3):
+        return _ChannelsFirst(), (shape[2], shape[0], shape[1])
+    raise InvalidInput(f"rows of shape {shape} are no images", where="cnn")
+
+
+def _whole_numbers(name: str, values: Sequence[int]) -> None:
+    if isinstance(values, (int, str)) or not all(type(v) is int and v > 0 for v in values):
+        raise InvalidInput(f"{name} is {values!r}, expected whole numbers above 0")
