@@ -29,9 +29,10 @@ def on_pre_build(config: Any) -> None:
 
     pages = "".join(page.read_text() for page in sorted((root / "docs" / "api").glob("*.md")))
     listed = set(re.findall(r"^::: (\S+)", pages, flags=re.MULTILINE)) | NO_API_PAGE
-    for module in package.members.values():
-        if module.is_module and not module.name.startswith("_") and module.path not in listed:
-            faults.append(f"{module.path} is on no page under docs/api")
+    rooms = [member for member in members(package) if not member.is_alias and member.is_module]
+    faults += [
+        f"{room.path} is on no page under docs/api" for room in rooms if room.path not in listed
+    ]
     if faults:
         raise PluginError("\n  ".join(["undocumented public symbols:", *faults]))
 
