@@ -72,4 +72,5 @@ class Roles(griffe.Extension):
         if obj.docstring is None:
             return
         text = ROLE.sub(r"`\1`", obj.docstring.value).replace("``", "`")
+        text = re.sub(r"^Deviations$", "Deviations:", text, flags=re.MULTILINE)  # shown as a box
         obj.docstring.value = EXAMPLE.sub(lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", text)
