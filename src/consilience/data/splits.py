@@ -64,8 +64,9 @@ def take_public(
 
 
 def _count(amount: int | float, n: int) -> int:
-    count = round(amount * n) if isinstance(amount, float) else int(amount)
-    if (isinstance(amount, float) and not 0 < amount < 1) or not 0 < count < n:
+    share = amount if isinstance(amount, float) else amount / n
+    # A comparison with NaN is false, so NaN is refused here as well.
+    if not 0 < share < 1 or not 0 < (count := round(share * n)) < n:
         raise InvalidInput(
             f"cannot set aside {amount} of {n:,} rows",
             mend="Give a number of rows, or a share in (0, 1), that leaves some on each side.",

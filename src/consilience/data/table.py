@@ -251,7 +251,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as packed:
             return {name: packed[name] for name in packed.files}
-    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InvalidInput(
             f"cannot be read as an .npz file: {error}",
             where=str(path),

@@ -34,7 +34,7 @@ class _Numbers(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known = {
             ("numpy", "ndarray"): _Ndarray,
-            ("numpy", "dtype"): np.dtype,
+            ("numpy", "dtype"): _dtype,
             ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
             ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
         }
@@ -48,6 +48,14 @@ class _Numbers(pickle.Unpickler):
 
 class _Ndarray:
     """Stands for ``numpy.ndarray``, which pickles only pass to ``_reconstruct``."""
+
+
+def _dtype(kind: str | bytes, *_flags: object) -> np.dtype[Any]:
+    """The type of an array of numbers; objects are not among what a data file needs."""
+    dtype = np.dtype(kind.decode() if isinstance(kind, bytes) else kind)
+    if dtype.kind not in "biuf":
+        raise InvalidInput(f"the pickle holds an array of {dtype}, not of numbers")
+    return dtype
 
 
 def _reconstruct(_kind: object, _shape: object, _dtype: object) -> np.ndarray[Any, Any]:

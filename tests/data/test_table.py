@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import csv, parquet
+
+from consilience.data import load, load_table, read_rows
+from consilience.errors import InvalidInput
+
+
+def write(path: Path, **columns: list) -> Path:
+    table = pa.table(columns)
+    if path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        parquet.write_table(table, path)
+    return path
+
+
+AGES = [30.0, 41.5, 52.0, 63.0, 28.0, 77.0, 45.0, 50.0, 61.0, 39.0]
+ILL = ["yes", "no"] * 5
+WARD = ["b"] * 6 + ["a"] * 4
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_with_groups(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"clinic{suffix}", age=AGES, dose=list(range(10)), ill=ILL, ward=WARD)
+    data = load(suffix[1:], path=path, target="ill", group="ward")
+    assert data.name == "clinic"
+    assert data.columns == ("age", "dose")
+    assert data.classes == ("no", "yes")
+    # 30 % of 6 and of 4 rows, rounded: 2 and 1.
+    assert sorted(data.group_test.tolist()) == ["a", "b", "b"]
+    for X, y, group in ((data.X, data.y, data.group), (data.X_test, data.y_test, data.group_test)):
+        for row, label, ward in zip(X, y, group, strict=True):
+            i = int(row[1])  # "dose" is the row's number
+            assert (row[0], data.classes[label], ward) == (AGES[i], ILL[i], WARD[i])
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "classes"),
+    [
+        (["b", "a"] * 5, None, ("a", "b")),
+        ([10, 9] * 5, None, ("9", "10")),  # by number, not by letter
+        ([True, False] * 5, None, ("false", "true")),
+        ([0.5, 1.0] * 5, None, None),
+        ([0.5, 1.0] * 5, "classification", ("0.5", "1")),
+        ([10, 9] * 5, "regression", None),
+    ],
+)
+def test_what_is_to_be_predicted(tmp_path: Path, target: list, kind, classes) -> None:
+    path = write(tmp_path / "t.csv", x=AGES, y=target)
+    data = load_table(path, "y", kind=kind)
+    assert data.classes == classes
+    if classes is None:
+        assert set(data.y) == set(map(float, target))
+
+
+def test_a_test_file_of_its_own(tmp_path: Path) -> None:
+    """A class that only the test file has is known; columns are found by name."""
+    train = write(tmp_path / "a.csv", x=[1, 2, 3], z=[0, 0, 1], y=["p", "q", "p"])
+    test = write(tmp_path / "b.csv", y=["r", "p"], z=[5, 6], x=[7, 8])
+    data = load_table(train, "y", test=test)
+    assert data.classes == ("p", "q", "r")
+    assert data.y_test.tolist() == [2, 0]
+    assert data.X_test.tolist() == [[7, 5], [8, 6]]
+
+
+def test_parquet_categories_and_decimals_are_read(tmp_path: Path) -> None:
+    from decimal import Decimal
+
+    path = tmp_path / "t.parquet"
+    kind = pa.array(["x", "y"] * 5).dictionary_encode()
+    price = pa.array([Decimal("1.50")] * 10)
+    parquet.write_table(pa.table({"price": price, "on": [True, False] * 5, "kind": kind}), path)
+    data = load_table(path, "kind")
+    assert data.classes == ("x", "y")
+    assert data.columns == ("price", "on")
+    assert data.X[:, 0].tolist() == [1.5] * 7
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": None}, "Set target to one of: age, name, ill, day"),
+        ({"target": "il"}, "no target column 'il'\n.*Did you mean 'ill'.*age, name, ill, day"),
+        ({"target": "ill", "group": "wart"}, "no group column 'wart'"),
+        ({"target": "ill", "columns": ["agee"]}, "no input column 'agee'\n.*Did you mean 'age'"),
+        ({"target": "ill"}, "not numbers: name, day\n.*Encode them"),
+        ({"target": "ill", "columns": ["age", "ill"]}, "neither target nor group"),
+        ({"target": "ill", "columns": ["age"], "kind": "regression"}, "must be numbers"),
+        ({"target": "ill", "columns": ["age"], "kind": "clasification"}, "Did you mean 'classif"),
+        ({"target": "ill", "columns": ["age"], "test_fraction": 1.0}, "cannot set aside"),
+        ({"target": "ill", "columns": ["age"], "test": "nothere.csv"}, "no such file"),
+    ],
+)
+def test_bad_requests_are_named(tmp_path: Path, options: dict, said: str) -> None:
+    path = write(tmp_path / "t.csv", age=AGES, name=["x"] * 10, ill=ILL, day=["2020-01-01"] * 10)
+    with pytest.raises(InvalidInput, match=said):
+        load_table(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "t.csv: cannot be read: Empty CSV"),
+        ("x,y\n", "there are no rows"),
+        ("x,y\n1,a\n2,b,c\n", "cannot be read: CSV parse error"),
+        ("x,x,y\n1,2,a\n", "appear twice: x"),
+        ("x,z,y\n1,,a\n,,b\n3,1,a\n", "1 in 'x', 2 in 'z'"),
+        ("x,y\n1,a\n2,\n3,\n", "2 of 3 rows have no value in 'y'"),
+        ("x,y\n1,a\n2,a\n3,a\n4,a\n", "only one class"),
+        ("x,y\n1,3\n2,\n3,4\n", "1 of 3 rows have no value in 'y'"),
+        ("x;y\n1;2\n", "The columns are: x;y"),
+        ("y\n1\n2\n", "one or more columns"),
+        ("x,y\ninf,a\n2,b\n", "1 in 'x'"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        load_table(path, "y")
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no such file"):
+        load_table(tmp_path / "nothing.csv", "y")
+    with pytest.raises(InvalidInput, match=r"cannot read \.xlsx\n.*\.csv, \.parquet, \.npz"):
+        load_table(tmp_path / "t.xlsx", "y")
+    for name in ("t.parquet", "t.npz"):
+        (tmp_path / name).write_bytes(b"not what it says")
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            load_table(tmp_path / name, "y")
+
+
+def test_a_single_array_or_nothing_is_not_an_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.ones(3))
+    (tmp_path / "t.npy").rename(tmp_path / "t.npz")
+    (tmp_path / "empty.npz").touch()
+    for name in ("t.npz", "empty.npz"):
+        with pytest.raises(InvalidInput, match="cannot be read as an .npz file"):
+            load_table(tmp_path / name)
+
+
+def test_npz_with_and_without_test_arrays(tmp_path: Path) -> None:
+    X, y = np.arange(40.0).reshape(10, 2, 2), np.array(["b", "a"] * 5)
+    np.savez(tmp_path / "one.npz", X=X, y=y)
+    data = load("npz", path=tmp_path / "one.npz")
+    assert (data.X.shape, data.X_test.shape, data.classes) == ((7, 2, 2), (3, 2, 2), ("a", "b"))
+    np.savez(tmp_path / "two.npz", X=X, y=y, X_test=X[:2], y_test=y[:2])
+    data = load("npz", path=tmp_path / "two.npz")
+    assert len(data.X) == 10
+    assert data.y_test.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"X": np.ones((4, 2))}, "no array 'y'"),
+        ({"X": np.ones((4, 2)), "y": np.ones(3)}, r"X has 4 rows, y has shape \(3,\)"),
+        ({"X": np.ones((4, 2)), "y": np.ones((4, 1))}, r"y has shape \(4, 1\)"),
+        ({"X": np.array([[1.0, np.nan]]), "y": np.ones(1)}, "1 values in 1 rows are NaN"),
+        ({"X": np.empty((0, 2)), "y": np.empty(0)}, "no rows"),
+        ({"X": np.ones((4, 2)), "y": np.array(["a", 1, "b", 2], dtype=object)}, "no objects"),
+    ],
+)
+def test_bad_npz_files_are_named(tmp_path: Path, arrays: dict, said: str) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(InvalidInput, match=said):
+        load_table(path)
+
+
+def test_labels_of_mixed_type(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.csv", x=[1, 2], y=["p", "q"])
+    test = write(tmp_path / "b.csv", x=[1, 2], y=[0, 1])
+    with pytest.raises(InvalidInput, match="mixed type"):
+        load_table(train, "y", test=test)
+
+
+def test_read_rows_in_the_order_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "new.csv", b=[1, 2], a=[3, 4], note=["x", "y"])
+    X, columns = read_rows(path, ["a", "b"])
+    assert (X.tolist(), X.dtype, columns) == ([[3, 1], [4, 2]], np.float32, ("a", "b"))
+    with pytest.raises(InvalidInput, match="no input column 'c'"):
+        read_rows(path, ["a", "c"])
+    np.savez(tmp_path / "new.npz", X=np.ones((2, 3)))
+    assert read_rows(tmp_path / "new.npz")[0].shape == (2, 3)
+
+
+@given(
+    values=st.lists(
+        st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), st.integers(0, 2)),
+        min_size=8,
+        max_size=30,
+    ).filter(lambda rows: len({label for _, label in rows}) > 1)
+)
+def test_what_is_written_is_read(tmp_path_factory, values) -> None:
+    path = tmp_path_factory.mktemp("t") / "t.parquet"
+    write(path, x=[x for x, _ in values], y=[label for _, label in values])
+    data = load_table(path, "y", test_fraction=0.25)
+    X, codes = np.concatenate([data.X, data.X_test]), np.concatenate([data.y, data.y_test])
+    got = [(float(x), int(data.classes[code])) for x, code in zip(X[:, 0], codes, strict=True)]
+    assert sorted(got) == sorted((float(x), label) for x, label in values)
