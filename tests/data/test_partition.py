@@ -142,6 +142,14 @@ def test_shards_by_hand() -> None:
     assert [list(r) for r in partition("shards", y, 3, rng(), share=0)] == [[1, 3], [2, 4], [0, 5]]
 
 
+@given(n=st.integers(10, 60), parties=st.integers(1, 10), share=st.floats(0, 1))
+def test_shards_parts_differ_by_at_most_one_row(n, parties, share) -> None:
+    sizes = [
+        len(rows) for rows in partition("shards", np.arange(n) % 3, parties, rng(), share=share)
+    ]
+    assert max(sizes) - min(sizes) <= 1
+
+
 def test_shards_share() -> None:
     """20 % of 200 rows dealt evenly is 8 a party; at most 8 rows of others' labels a party."""
     held = counts(Y, partition("shards", Y, 5, rng(), share=0.2))
