@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -200,11 +201,10 @@ def find(path: str) -> Any:
         raise InvalidInput(f"{path!r} is no import path", mend="Write package.module:Class.")
     module = import_module(module_name)
     if not hasattr(module, attribute):
-        known = [name for name in vars(module) if not name.startswith("_")]
-        close = nearest(attribute, known)
+        close = get_close_matches(attribute, dir(module), n=1)
         raise InvalidInput(
             f"{module_name} has no {attribute!r}",
-            mend=close if close.startswith("Did") else None,
+            mend=f"Did you mean {close[0]!r}?" if close else None,
         )
     return getattr(module, attribute)
 

@@ -89,7 +89,9 @@ class TorchRecipe:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InvalidInput(f"{name} is {value!r}", where="recipe", mend=nearest(str(value), known))
+        raise InvalidInput(
+            f"{name} is {value!r}", where="recipe", mend=f"Known: {', '.join(known)}."
+        )
 
 
 def _number(

@@ -104,7 +104,6 @@ class SklearnLearner(Learner):
         phase: Phase = "private",
     ) -> None:
         X = np.asarray(X)
-        self.n_outputs = self.n_outputs or np.shape(targets)[-1]
         X, targets, weights = usable(
             X,
             targets,
@@ -113,6 +112,7 @@ class SklearnLearner(Learner):
             kind=self.abilities.kind,
             where=self.name,
         )
+        self.n_outputs = targets.shape[1]
         if weights is not None and not self.abilities.sample_weight:
             raise InvalidInput("the model takes no row weights", where=self.name)
         model = seeded(unfitted(self.model), rng)

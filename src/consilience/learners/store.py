@@ -114,11 +114,15 @@ def _refused(blob: bytes, given: object) -> list[str]:
 
 def _is_class(name: str) -> bool:
     # A function of a trusted library may run whatever a file tells it to; a class only holds state.
+    return isinstance(_found(name), type)
+
+
+def _found(name: str) -> object:
     module, _, attribute = name.rpartition(".")
     try:
-        return isinstance(getattr(import_module(module), attribute), type)
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError):
-        return False
+        return None
 
 
 def _names_in(given: Any) -> set[str]:
@@ -127,7 +131,9 @@ def _names_in(given: Any) -> set[str]:
         parts += given.get_params(deep=True).values()
     # Classes and functions that the user gave as parameters count as they are.
     named = [part if hasattr(part, "__qualname__") else type(part) for part in parts]
-    return {f"{part.__module__}.{part.__name__}" for part in named}
+    names = {f"{part.__module__}.{part.__name__}": part for part in named}
+    # Lambdas and classes made inside a function could be written, but never found again.
+    return {name for name, part in names.items() if _found(name) is part}
 
 
 def _first_line(error: Exception) -> str:

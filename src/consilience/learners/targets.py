@@ -25,7 +25,7 @@ def usable(
         X: inputs, shape ``(n, ...)``.
         targets: shape ``(n, n_outputs)``.
         weights: shape ``(n,)`` or ``None``.
-        n_outputs: the agreed number of classes or regression targets.
+        n_outputs: the agreed number of classes or regression targets; 0 takes what comes.
         kind: classification targets must be probabilities, row by row.
         where: the learner, for messages.
 
@@ -36,10 +36,9 @@ def usable(
         InvalidInput: shapes differ, a value is not finite, a row is no distribution.
     """
     targets = np.asarray(targets, dtype=np.float64)
-    if targets.ndim != 2 or targets.shape != (len(X), n_outputs):
-        raise InvalidInput(
-            f"targets have shape {targets.shape}, expected {(len(X), n_outputs)}", where=where
-        )
+    if targets.ndim != 2 or targets.shape != (len(X), n_outputs or targets.shape[1]):
+        expected = (len(X), n_outputs or "n_outputs")
+        raise InvalidInput(f"targets have shape {targets.shape}, expected {expected}", where=where)
     if len(X) == 0:
         raise InvalidInput("there are no rows to train on", where=where)
     if not np.isfinite(targets).all():

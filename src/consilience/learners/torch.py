@@ -105,7 +105,6 @@ class TorchLearner(Learner):
         phase: Phase = "private",
     ) -> None:
         X = np.asarray(X)
-        self.n_outputs = self.n_outputs or np.shape(targets)[-1]
         X, targets, weights = usable(
             X,
             targets,
@@ -114,6 +113,7 @@ class TorchLearner(Learner):
             kind=self.abilities.kind,
             where=self.name,
         )
+        self.n_outputs = targets.shape[1]
         seeds = rng.integers(2**63 - 1, size=2)
         if self.module is None:
             self.module = self._build(X[:2], seed=int(seeds[0]))
@@ -211,6 +211,7 @@ class TorchLearner(Learner):
         return self._fitted
 
     def save(self, path: Path) -> None:
+        from safetensors import SafetensorError
         from safetensors.torch import save_model
 
         module = self.module
@@ -219,7 +220,14 @@ class TorchLearner(Learner):
         shape, dtype = self._input
         about = {"input_shape": shape, "dtype": dtype, "n_outputs": self.n_outputs}
         metadata = {"consilience": json.dumps(about)}
-        write_whole(Path(path), lambda part: save_model(module, str(part), metadata))
+
+        def write(part: Path) -> None:
+            try:
+                save_model(module, str(part), metadata)
+            except SafetensorError as error:  # its own name for a full disk
+                raise OSError(str(error)) from error
+
+        write_whole(Path(path), write)
 
     def load(self, path: Path) -> None:
         from safetensors import safe_open

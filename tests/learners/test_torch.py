@@ -1,0 +1,324 @@
+"""torch modules as learners: steps by hand, determinism, warm start, files, bad inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.learners import as_learner, make
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+X = np.random.default_rng(0).normal(size=(65, 6))
+T = np.eye(3)[(X[:, 0] > 0).astype(int) + (X[:, 1] > 0)]
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def network(*, dropout: float = 0.0, norm: bool = False) -> Any:
+    return nn.Sequential(
+        nn.Linear(6, 8),
+        nn.BatchNorm1d(8) if norm else nn.Identity(),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(8, 3),
+    )
+
+
+def zeros(n_inputs: int, n_outputs: int) -> Any:
+    layer = nn.Linear(n_inputs, n_outputs, bias=False)
+    nn.init.zeros_(layer.weight)
+    return layer
+
+
+def one_step(loss: str | None = None, rate: float = 1.0) -> dict[str, Any]:
+    step: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate, "initial": "given"}
+    return {**step, "epochs": 1, "first_epochs": 1, "loss": loss, "batch_size": 8}
+
+
+def test_a_soft_cross_entropy_step_by_hand() -> None:
+    """W = 0, x = 2, target (¼, ¾): the softmax is (½, ½), the gradient (p − t)x = (½, −½), so a
+    step of 1 gives W = (−½, ½), the logits at x = 1. A second fit goes on from there: at x = 2
+    the logits are (−1, 1), p₁ = 1/(1+e⁻²), and W₁ = ½ − 2(p₁ − ¾)."""
+    learner = as_learner(zeros(1, 2), recipe=one_step())
+    x, target = np.array([[2.0]]), np.array([[0.25, 0.75]])
+    learner.fit(x, target, rng=rng())
+    np.testing.assert_allclose(learner.logits(np.array([[1.0]])), [[-0.5, 0.5]], rtol=1e-6)
+    learner.fit(x, target, rng=rng())
+    second = 0.5 - 2 * (1 / (1 + np.exp(-2)) - 0.75)
+    np.testing.assert_allclose(learner.logits(np.array([[1.0]])), [[-second, second]], rtol=1e-6)
+    share = 1 / (1 + np.exp(-2 * second))
+    np.testing.assert_allclose(learner.predict(np.array([[1.0]])), [[1 - share, share]], rtol=1e-6)
+
+
+def test_row_weights_by_hand() -> None:
+    """Two rows x = 1 with targets (1, 0), (0, 1) and weights 3, 1, which become 1.5, 0.5: the
+    gradient of W₀ is (1.5·(½ − 1) + 0.5·(½ − 0))/2 = −¼, so W = (¼, −¼)."""
+    learner = as_learner(zeros(1, 2), recipe=one_step())
+    learner.fit(np.ones((2, 1)), np.eye(2), rng=rng(), weights=np.array([3.0, 1.0]))
+    np.testing.assert_allclose(learner.logits(np.ones((1, 1))), [[0.25, -0.25]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([3.0, 3.0, 0.0])])
+def test_a_squared_error_step_by_hand(weights: np.ndarray | None) -> None:
+    """W = 0, x = 2, y = 3: the gradient of (Wx − y)² is −12, a step of 0.1 gives W = 1.2. The
+    third row weighs nothing, so it changes nothing."""
+    rows = 3 if weights is not None else 1
+    inputs, values = np.array([[2.0], [2.0], [9.0]])[:rows], np.array([[3.0], [3.0], [-9.0]])[:rows]
+    learner = as_learner(zeros(1, 1), kind="regression", recipe=one_step(rate=0.1))
+    learner.fit(inputs, values, rng=rng(), weights=weights)
+    np.testing.assert_allclose(learner.predict(np.ones((1, 1))), [[1.2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 3.0]])
+def test_a_brier_step_by_hand(weights: list[float] | None) -> None:
+    """p = (½, ½), t = (1, 0): dL/dp = p − t = (−½, ½) for the mean over two classes, dL/dz =
+    p(g − Σpg) = (−¼, ¼), so W = (¼, −¼) after a step of 1 at x = 1; both rows are the same."""
+    learner = as_learner(zeros(1, 2), recipe=one_step("mse"))
+    learner.fit(
+        np.ones((2, 1)),
+        np.array([[1.0, 0.0]] * 2),
+        rng=rng(),
+        weights=None if weights is None else np.array(weights),
+    )
+    np.testing.assert_allclose(learner.logits(np.ones((1, 1))), [[0.25, -0.25]], rtol=1e-6)
+
+
+def test_a_clipped_step_by_hand() -> None:
+    """The first step's gradient (½, −½) has norm √½; clipped to ½ it is (√2/4, −√2/4)."""
+    learner = as_learner(zeros(1, 2), recipe={**one_step(), "gradient_clip": 0.5})
+    learner.fit(np.array([[2.0]]), np.array([[0.25, 0.75]]), rng=rng())
+    expected = 2**0.5 / 4
+    np.testing.assert_allclose(learner.logits(np.ones((1, 1))), [[-expected, expected]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_same_stream_same_bits_and_torchs_own_stream_is_left_alone(optimizer: str) -> None:
+    mine = network(dropout=0.5)
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    answers = []
+    for seed in (0, 0, 1):
+        learner = as_learner(mine, recipe={"optimizer": optimizer})
+        generator = rng(seed)
+        learner.fit(X, T, rng=generator, phase="first")
+        learner.fit(X, T, rng=generator, phase="distill")
+        answers.append(learner.predict(X))
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert (answers[0] != answers[2]).any()
+    assert torch.equal(torch_state, torch.get_rng_state())
+    np.testing.assert_array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_parties_that_share_a_module_start_apart_and_it_stays_as_it_was() -> None:
+    mine = network(norm=True)
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
+    answers = []
+    for seed in (0, 1):
+        learner = as_learner(mine, recipe={"first_epochs": 0})
+        learner.fit(X, T, rng=rng(seed), phase="first")
+        answers.append(learner.predict(X))
+    assert (answers[0] != answers[1]).any()
+    kept = as_learner(mine, recipe={"first_epochs": 0, "initial": "given"})
+    kept.fit(X, T, rng=rng(), phase="first")
+    mine.eval()
+    with torch.no_grad():
+        expected = mine(torch.tensor(X, dtype=torch.float32)).double().numpy()
+    np.testing.assert_array_equal(kept.logits(X), expected)
+    assert all(torch.equal(before[name], value) for name, value in mine.state_dict().items())
+
+
+def test_phases_have_their_own_epochs() -> None:
+    recipe = {"learning_rate": 0.01, "first_epochs": 30, "epochs": 0, "distill_epochs": 1}
+    learner = as_learner(network(), recipe=recipe)
+    learner.fit(X, T, rng=rng(), phase="first")
+    first = learner.predict(X)
+    assert (first.argmax(axis=1) == T.argmax(axis=1)).mean() > 0.7
+    learner.fit(X, T[::-1], rng=rng(), phase="private")
+    np.testing.assert_array_equal(learner.predict(X), first)
+    learner.fit(X, T, rng=rng(), phase="distill")
+    assert (learner.predict(X) != first).any()
+
+
+def test_a_last_batch_of_one_row_joins_the_one_before() -> None:
+    learner = as_learner(network(norm=True), recipe={"batch_size": 32})
+    learner.fit(X, T, rng=rng())  # 65 rows: 32 and 33
+    assert np.isfinite(learner.predict(X)).all()
+    with pytest.raises(InvalidInput, match="more than 1 value per channel"):
+        learner.fit(X[:1], T[:1], rng=rng())
+
+
+def test_early_stop_keeps_the_best_epoch() -> None:
+    """Held-out labels contradict the training labels, so every epoch after the first is worse."""
+    recipe = {"learning_rate": 0.05, "first_epochs": 50, "optimizer": "sgd"}
+    wrong = np.roll(T, 1, axis=1)
+    stopped = as_learner(network(), recipe={**recipe, "early_stop": 2})
+    stopped.fit(X, T, rng=rng(), validation=(X, wrong), phase="first")
+    first = as_learner(network(), recipe={**recipe, "first_epochs": 1})
+    first.fit(X, T, rng=rng(), phase="first")
+    np.testing.assert_array_equal(stopped.predict(X), first.predict(X))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_saved_equals_loaded_and_training_goes_on_alike(norm: bool, tmp_path: Any) -> None:
+    learner = as_learner(network(norm=norm))
+    learner.fit(X, T, rng=rng())
+    file = tmp_path / "model.safetensors"
+    learner.save(file)
+    again = as_learner(network(norm=norm))
+    assert not again.fitted
+    again.load(file)
+    assert again.fitted and again.n_outputs == 3
+    np.testing.assert_array_equal(again.logits(X), learner.logits(X))
+    for one in (learner, again):
+        one.fit(X, T, rng=rng(5), phase="distill")
+    np.testing.assert_array_equal(again.logits(X), learner.logits(X))
+    assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_damaged_and_foreign_files(tmp_path: Any) -> None:
+    from safetensors.torch import save_file
+
+    learner = as_learner(network())
+    learner.fit(X, T, rng=rng())
+    file = tmp_path / "model.safetensors"
+    learner.save(file)
+    whole = file.read_bytes()
+    for damaged in (whole[:-50], b"", b"not a model"):
+        file.write_bytes(damaged)
+        with pytest.raises(RunFailed, match="Sequential"):
+            learner.load(file)
+    save_file({"weight": torch.zeros(2)}, file)
+    with pytest.raises(RunFailed, match="Sequential"):
+        learner.load(file)
+    with pytest.raises(RunFailed):
+        learner.load(tmp_path / "missing.safetensors")
+    file.write_bytes(whole)
+    with pytest.raises(RunFailed, match="Linear"):
+        as_learner(nn.Linear(6, 3)).load(file)
+    other = as_learner(network())
+    other.bind(4)
+    with pytest.raises(RunFailed, match="3 outputs, expected 4"):
+        other.load(file)
+    with pytest.raises(RunFailed, match="cannot be written"):
+        learner.save(tmp_path / "missing" / "model.safetensors")
+
+
+def test_factories_draw_their_own_parameters_from_the_stream() -> None:
+    def build(input_shape: tuple[int, ...], n_outputs: int) -> Any:
+        module = nn.Linear(input_shape[0], n_outputs)
+        nn.init.normal_(module.weight, std=3.0)
+        return module
+
+    answers = []
+    for seed in (0, 0, 1):
+        learner = as_learner(build, recipe={"first_epochs": 0})
+        learner.fit(X, T, rng=rng(seed), phase="first")
+        answers.append(learner.logits(X))
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert (answers[0] != answers[2]).any()
+    assert answers[0].std() > 3  # √6 · 3 = 7.3 on average; the layer's own draw gives 0.6
+
+
+def test_lazy_layers_double_precision_and_read_only_inputs() -> None:
+    learner = as_learner(nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3)).double())
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    learner.fit(fixed, T, rng=rng())
+    assert next(learner.module.parameters()).dtype == torch.float64
+    assert learner.predict(fixed[::-1]).shape == (65, 3)
+
+
+def test_whole_numbers_reach_an_embedding_as_they_are() -> None:
+    words = np.arange(12).reshape(6, 2) % 5
+    bag = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 2))
+    learner = as_learner(bag)
+    learner.bind(2)
+    learner.check(words)
+    learner.fit(words, np.eye(2)[words[:, 0] % 2], rng=rng())
+    linear = as_learner(nn.Linear(2, 2))
+    linear.fit(words.astype(np.uint8), np.eye(2)[words[:, 0] % 2], rng=rng())
+
+
+@pytest.mark.parametrize("shape", [(64,), (8, 8), (1, 8, 8), (8, 8, 3), (3, 8, 8)])
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_networks_fit_their_inputs(name: str, shape: tuple[int, ...], tmp_path: Any) -> None:
+    images = rng().normal(size=(5, *shape)).astype(np.float32)
+    learner = make(name)
+    learner.bind(3)
+    learner.check(images)
+    learner.fit(images, T[:5], rng=rng())
+    learner.save(tmp_path / "m.safetensors")
+    again = make(name)
+    again.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.predict(images), learner.predict(images))
+
+
+@pytest.mark.parametrize(
+    ("module", "example", "said"),
+    [
+        (nn.Linear(6, 4), X, r"into \(2, 4\), expected \(2, 3\)"),
+        (nn.Linear(5, 3), X, "cannot use these inputs"),
+        (nn.Flatten(0), X, "expected"),
+        (nn.Linear(6, 3), np.array(["a", "b"]), "takes numbers"),
+        (nn.LSTM(6, 3), X, "expected Tensor"),
+    ],
+)
+def test_check_names_the_mismatch(module: Any, example: np.ndarray, said: str) -> None:
+    learner = as_learner(module)
+    learner.bind(3)
+    with pytest.raises(InvalidInput, match=said):
+        learner.check(example)
+
+
+def test_cnn_refuses_what_is_no_image() -> None:
+    for shape, said in (((63,), "no images"), ((2, 2), "too small"), ((5, 5, 5), "no images")):
+        learner = make("cnn")
+        learner.bind(3)
+        with pytest.raises(InvalidInput, match=said):
+            learner.check(np.zeros((2, *shape)))
+
+
+def test_bad_use() -> None:
+    with pytest.raises(InvalidInput, match="class"):
+        as_learner(nn.Linear)
+    with pytest.raises(InvalidInput, match="only torch models take a recipe"):
+        as_learner("naive-bayes", recipe={"epochs": 1})
+    with pytest.raises(InvalidInput, match="loss for classification"):
+        as_learner(nn.Linear(1, 1), kind="regression", recipe={"loss": "cross-entropy"})
+    learner = as_learner(network())
+    with pytest.raises(InvalidInput, match="not been trained"):
+        learner.predict(X)
+    with pytest.raises(InvalidInput, match="not been trained"):
+        learner.save("nowhere")  # type: ignore[arg-type]
+    if not torch.cuda.is_available():
+        with pytest.raises(InvalidInput, match="no GPU"):
+            as_learner(network(), recipe={"device": "cuda"})
+
+
+def test_divergence_is_said() -> None:
+    learner = as_learner(
+        zeros(1, 1), kind="regression", recipe={"optimizer": "sgd", "learning_rate": 1e9}
+    )
+    with pytest.raises(RunFailed, match="diverged"):
+        learner.fit(np.full((50, 1), 1e3), np.ones((50, 1)), rng=rng(), phase="first")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_same_bits_on_a_gpu(tmp_path: Any) -> None:
+    answers = []
+    for _ in range(2):
+        learner = as_learner(network(dropout=0.3, norm=True), recipe={"device": "cuda"})
+        learner.fit(X, T, rng=rng(), phase="first")
+        answers.append(learner.predict(X))
+    np.testing.assert_array_equal(*answers)
+    learner.save(tmp_path / "m.safetensors")
+    other = as_learner(network(dropout=0.3, norm=True), recipe={"device": "cpu"})
+    other.load(tmp_path / "m.safetensors")
+    np.testing.assert_allclose(other.predict(X), answers[0], atol=1e-5)
