@@ -1,0 +1,152 @@
+"""From a configuration and a seed to parties, public data and who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data import Dataset, Holdings, load, partition, read_rows, take_public, who_holds_what
+from consilience.errors import InvalidInput
+from consilience.experiments.spec import ModelSpec, Spec
+from consilience.knowledge import Public
+from consilience.learners import make
+from consilience.party import Party
+from consilience.randomness import stream
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The parties of one seed.
+
+    Attributes:
+        dataset: where the rows come from.
+        public: the rows that everybody sees.
+        public_labels: their true labels, which only experiments have; ``None`` for rows without.
+        names: of the parties, sorted.
+        rows: per party, which rows of the dataset are its own.
+        models: per party, the model it brings.
+        calibration: share of the private rows kept from training.
+    """
+
+    dataset: Dataset
+    public: Public
+    public_labels: Array | None
+    names: tuple[str, ...]
+    rows: tuple[Array, ...]
+    models: tuple[ModelSpec, ...]
+    calibration: float
+
+    def parties(self, *, pooled: bool = False) -> list[Party]:
+        """Fresh parties; ``pooled`` gives each of them the private rows of all."""
+        everything = np.sort(np.concatenate(self.rows))
+        return [
+            Party(
+                name,
+                make(model.name, **model.options),
+                self.dataset.X[everything if pooled else own],
+                self.labels(self.dataset.y[everything if pooled else own]),
+                test=self._test_of(name),
+                calibration=self.calibration,
+            )
+            for name, own, model in zip(self.names, self.rows, self.models, strict=True)
+        ]
+
+    @property
+    def holders(self) -> dict[str, list[Any]]:
+        """Party to the labels of the classes it holds, for the oracle teacher."""
+        return {
+            name: np.unique(self.labels(self.dataset.y[rows])).tolist()
+            for name, rows in zip(self.names, self.rows, strict=True)
+        }
+
+    @property
+    def holdings(self) -> Holdings:
+        """How many rows of each class each party holds."""
+        return who_holds_what(self.dataset.y, self.rows, self.dataset.classes, self.names)
+
+    def labels(self, y: Array) -> Array:
+        """Class names of codes; values as they are."""
+        return y if self.dataset.classes is None else np.asarray(self.dataset.classes)[y]
+
+    def _test_of(self, name: str) -> tuple[Array, Array]:
+        """The party's own test rows where the data have groups, else all of them."""
+        data = self.dataset
+        mine = np.ones(len(data.X_test), dtype=bool)
+        if data.group_test is not None and name in set(data.group_test.tolist()):
+            mine = data.group_test == name
+        return data.X_test[mine], self.labels(data.y_test[mine])
+
+
+def gather(spec: Spec, seed: int) -> Cohort:
+    """Load the data, set the public rows aside, deal out the rest and the models.
+
+    Raises:
+        InvalidInput: the data, the public rows or the partition cannot be had as asked.
+    """
+    dataset = _load(spec.data.name, tuple(sorted(spec.data.options.items())))
+    if spec.data.flat:
+        dataset = dataset.flat()
+    stay, public, labels = _public(spec, dataset, seed)
+    grouped = spec.partition.name == "group"
+    options = dict(spec.partition.options)
+    parties = spec.partition.parties
+    if grouped:
+        if dataset.group is None:
+            raise InvalidInput(
+                f"dataset {dataset.name!r} has no natural groups",
+                where="partition",
+                mend="For a table of your own name the column: data.group = …",
+            )
+        options["group"] = dataset.group[stay]
+        parties = parties or len(np.unique(dataset.group))
+    if parties is None:
+        raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
+    dealt = partition(
+        spec.partition.name, dataset.y[stay], parties, stream(seed, "experiment", 0, "partition"), **options
+    )
+    width = len(str(parties))
+    names = (
+        [str(dataset.group[stay[rows[0]]]) for rows in dealt]
+        if grouped and dataset.group is not None
+        else [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
+    )
+    return Cohort(
+        dataset=dataset,
+        public=public,
+        public_labels=labels,
+        names=tuple(names),
+        rows=tuple(stay[rows] for rows in dealt),
+        models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
+        calibration=spec.calibration,
+    )
+
+
+def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:
+    """Rows that stay private, public rows, and the public rows' true labels where they are known."""
+    if spec.data.public_file is not None:
+        X, columns = read_rows(spec.data.public_file, dataset.columns)
+        return np.arange(len(dataset.X)), Public(X), None
+    if not spec.data.public:
+        raise InvalidInput(
+            "there is no public data",
+            where="data",
+            mend="Set data.public to a number of rows or a share of them, or data.public_file.",
+        )
+    stay, aside = take_public(
+        dataset.y, spec.data.public, stream(seed, "experiment", 0, "public"), group=dataset.group
+    )
+    classes = dataset.classes
+    labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
+    return stay, Public(dataset.X[aside]), labels
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
+    return load(name, **{key: Path(value) if key == "path" else value for key, value in options})

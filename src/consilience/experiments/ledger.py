@@ -1,0 +1,144 @@
+"""What happened: one SQLite file per run, written round by round, enough to resume from."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import RunFailed
+from consilience.network import Delivery
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE arms (
+    method TEXT, seed INTEGER, status TEXT NOT NULL, seconds REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (method, seed));
+CREATE TABLE holdings (
+    seed INTEGER, party TEXT, model TEXT, class TEXT, rows INTEGER,
+    PRIMARY KEY (seed, party, class));
+CREATE TABLE rounds (
+    method TEXT, seed INTEGER, round INTEGER, seconds REAL, state BLOB, checkpoint INTEGER NOT NULL,
+    teacher_accuracy REAL,
+    PRIMARY KEY (method, seed, round));
+CREATE TABLE deliveries (
+    method TEXT, seed INTEGER, party TEXT, round INTEGER, tasks TEXT, status TEXT, left TEXT,
+    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT);
+CREATE INDEX deliveries_by_arm ON deliveries (method, seed, round);
+CREATE TABLE metrics (
+    method TEXT, seed INTEGER, round INTEGER, party TEXT, name TEXT, value REAL,
+    PRIMARY KEY (method, seed, round, party, name));
+CREATE TABLE trust (
+    method TEXT, seed INTEGER, round INTEGER, party TEXT, class TEXT, weight REAL,
+    PRIMARY KEY (method, seed, round, party, class));
+"""
+
+
+class Ledger:
+    """The record of a run.
+
+    Args:
+        path: the SQLite file; it must exist unless ``create``.
+
+    Raises:
+        RunFailed: no ledger there, or a damaged one.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.path = path
+        if not create and not path.is_file():
+            raise RunFailed("there is no ledger", where=str(path), mend="Is this a run folder?")
+        with self._explained():
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            if create:
+                self._connection.executescript(_SCHEMA)
+            elif self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("it fails SQLite's own check")
+            else:
+                self._connection.execute("SELECT method FROM arms LIMIT 1").fetchone()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "full" in str(error) or "disk I/O" in str(error):
+                raise RunFailed(
+                    f"the ledger cannot be written ({error})",
+                    where=str(self.path),
+                    mend="Free some space, then: consilience resume " + str(self.path.parent),
+                ) from error
+            raise RunFailed(f"the ledger is damaged ({error})", where=str(self.path)) from error
+        except sqlite3.DatabaseError as error:
+            raise RunFailed(
+                f"the ledger is damaged ({error})",
+                where=str(self.path),
+                mend="Restore it from a copy, or start the run anew in another folder.",
+            ) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is written together or not at all."""
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows whose values stand in the table's column order."""
+        rows = list(rows)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            with self._explained():
+                self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+
+    def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        with self._explained():
+            return self._connection.execute(query, values).fetchall()
+
+    def deliveries(self, method: str, seed: int, deliveries: Iterable[Delivery]) -> None:
+        """Record who was asked what and what left whom."""
+        self.write("deliveries", ((method, seed, *astuple(delivery)) for delivery in deliveries))
+
+    def forget_after(self, method: str, seed: int, round: int) -> None:
+        """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""
+        with self.transaction():
+            for table in ("rounds", "deliveries", "metrics", "trust"):
+                self._connection.execute(
+                    f"DELETE FROM {table} WHERE method = ? AND seed = ? AND round > ?",
+                    (method, seed, round),
+                )
+
+    def last_checkpoint(self, method: str, seed: int) -> tuple[int, bytes] | None:
+        """The last round after which every party's state was written, and the protocol's state."""
+        found = self.read(
+            "SELECT round, state FROM rounds WHERE method = ? AND seed = ? AND checkpoint = 1 "
+            "ORDER BY round DESC LIMIT 1",
+            method,
+            seed,
+        )
+        return (int(found[0][0]), bytes(found[0][1])) if found else None
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Facts about the whole run: versions, machine, dataset notes."""
+        return {key: json.loads(value) for key, value in self.read("SELECT key, value FROM meta")}
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to :attr:`meta`."""
+        self.write("meta", ((key, json.dumps(value)) for key, value in facts.items()))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

@@ -1,0 +1,344 @@
+"""Run a configuration: every method with every seed, recorded round by round, resumable at any point.
+
+A run folder holds ``config.json`` (the exact configuration), ``ledger.sqlite``, ``models/`` and, while it
+runs, ``state/``. An *arm* is one method with one seed. Checkpoints are written when enough time has passed;
+what came after the last one is computed again on resume, and since every random stream is keyed by
+(seed, party, round, purpose) it comes out bit for bit the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.aggregation import Teacher, oracle
+from consilience.errors import InvalidInput, RunFailed
+from consilience.experiments.cohort import Cohort, gather
+from consilience.experiments.ledger import Ledger
+from consilience.experiments.spec import MethodSpec, Spec, parse_spec
+from consilience.federation import Federation
+from consilience.knowledge import Public
+from consilience.network import LocalNetwork, Network, ProcessNetwork
+from consilience.network.wire import decode, encode
+from consilience.party import Party
+from consilience.protocols import Round, RoundState
+from consilience.tasks import Checkpoint, Restore
+
+CHECKPOINT_SECONDS = 5.0
+"""No more often than this, and never more than a tenth of the time, is spent on checkpoints."""
+
+PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is, for whoever shows it.
+
+    Attributes:
+        method: label of the method.
+        seed: the seed.
+        round: rounds done in this arm.
+        rounds: rounds of this arm.
+        accuracy: mean of the newest metric over parties, ``None`` where it was not measured.
+    """
+
+    method: str
+    seed: int
+    round: int
+    rounds: int
+    accuracy: float | None
+
+
+Report = Callable[[Progress], None]
+
+
+def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -> None:
+    """Run a configuration in a new folder.
+
+    Raises:
+        InvalidInput: the folder exists, or the configuration's data, parties and models do not go
+            together; before anything is trained or written.
+        RunFailed: the disk is full, a party's state cannot be written.
+    """
+    if folder.exists():
+        raise InvalidInput(
+            "this folder exists",
+            where=str(folder),
+            mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
+        )
+    rehearse(spec)
+    try:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(folder)) from error
+    ledger = Ledger(folder / "ledger.sqlite", create=True)
+    ledger.note(
+        versions=versions(), machine=machine(), started=datetime.now(UTC).isoformat(timespec="seconds")
+    )
+    _continue(spec, folder, ledger, report)
+
+
+def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
+    """Continue a run that stopped for whatever reason; a finished one is left as it is.
+
+    Raises:
+        RunFailed: no run there, or a damaged ledger or state.
+    """
+    spec = stored_spec(folder)
+    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+
+
+def stored_spec(folder: Path) -> Spec:
+    """The configuration of a run folder."""
+    path = folder / "config.json"
+    try:
+        return parse_spec(json.loads(path.read_text(encoding="utf-8")), where=str(path))
+    except FileNotFoundError as error:
+        raise InvalidInput("this is not a run folder: it has no config.json", where=str(folder)) from error
+    except json.JSONDecodeError as error:
+        raise RunFailed(f"the configuration is damaged ({error})", where=str(path)) from error
+
+
+def rehearse(spec: Spec) -> None:
+    """Do everything short of training, for every seed, so that what cannot work says so at once."""
+    for seed in spec.seed_list:
+        cohort = gather(spec, seed)
+        for method in spec.methods:
+            if method.aggregate == "oracle" and (
+                cohort.public_labels is None or cohort.dataset.classes is None
+            ):
+                raise InvalidInput(
+                    "the oracle needs public rows whose true classes are known", where="methods"
+                )
+        federation = Federation(cohort.parties(), cohort.public, seed=seed, strict=False)
+        federation.form()
+        for method in spec.methods:
+            if method.aggregate not in ("local", "central", "oracle"):
+                aggregator = spec.aggregator(method)
+                if aggregator.kind != federation.network.agreed.kind:
+                    raise InvalidInput(
+                        f"aggregator {aggregator.name!r} is for {aggregator.kind}, the models do "
+                        f"{federation.network.agreed.kind}",
+                        where="methods",
+                    )
+
+
+def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
+    done = {(m, s) for m, s, status in ledger.read("SELECT method, seed, status FROM arms") if status == "done"}
+    try:
+        for seed in spec.seed_list:
+            remaining = [method for method in spec.methods if (method.label, seed) not in done]
+            if not remaining:
+                continue
+            cohort = gather(spec, seed)
+            holdings = cohort.holdings
+            ledger.write(
+                "holdings",
+                (
+                    (seed, party, model.name, label, int(count))
+                    for party, model, counts in zip(
+                        holdings.parties, cohort.models, holdings.counts, strict=True
+                    )
+                    for label, count in zip(holdings.classes, counts, strict=True)
+                ),
+            )
+            ledger.note(dataset=cohort.dataset.notes, public_rows=len(cohort.public),
+                        columns=cohort.dataset.columns)
+            for method in remaining:
+                _Arm(spec, method, seed, cohort, folder, ledger, report).run()
+        ledger.note(finished=datetime.now(UTC).isoformat(timespec="seconds"))
+    except OSError as error:
+        raise RunFailed(
+            f"cannot be written ({error.strerror})",
+            where=str(error.filename or folder),
+            mend=f"Free some space, then: consilience resume {folder}",
+        ) from error
+    finally:
+        ledger.close()
+
+
+@dataclass
+class _Arm:
+    """One method with one seed."""
+
+    spec: Spec
+    method: MethodSpec
+    seed: int
+    cohort: Cohort
+    folder: Path
+    ledger: Ledger
+    report: Report
+
+    def run(self) -> None:
+        state_folder = self.folder / "state"
+        parties = self.cohort.parties(pooled=self.method.aggregate == "central")
+        for party in parties:
+            party.home = state_folder / party.name
+        network = make_network(self.spec, parties, self.cohort.public)
+        try:
+            self._run(network, state_folder)
+        finally:
+            network.close()
+
+    def _run(self, network: Network, state_folder: Path) -> None:
+        label, seed, ledger = self.method.label, self.seed, self.ledger
+        federation = Federation.over(
+            network, self.cohort.public, seed=seed, strict=False, threads=self.spec.network.threads
+        )
+        state, previous = self._restored(federation)
+        if state is None:
+            shutil.rmtree(state_folder, ignore_errors=True)
+        ledger.write("arms", [(label, seed, "running", 0.0)])
+        aggregate = None
+        if self.method.aggregate == "oracle":
+            assert self.cohort.public_labels is not None
+            aggregate = oracle(self.cohort.public_labels, self.cohort.holders)
+        protocol = self.spec.protocol_for(self.method, aggregate)
+        rounds = int(protocol.options["rounds"])
+        begun = time.perf_counter()
+        saved_at, cost = begun, 0.0
+        for round in federation.rounds(protocol, state=state):
+            last = round.number == rounds
+            metrics = {}
+            if last or round.number % self.spec.evaluate_every == 0:
+                metrics = federation.evaluate(round.number)
+            now = time.perf_counter()
+            checkpoint = not last and now - saved_at >= max(CHECKPOINT_SECONDS, 10 * cost)
+            if checkpoint:
+                network.require(Checkpoint(round=round.number, previous=previous))
+                saved_at, previous = time.perf_counter(), round.number
+                cost = saved_at - now
+            with ledger.transaction():
+                self._record(round, metrics, network, now - begun, checkpoint)
+            accuracy = [m.values.get("accuracy", m.values.get("mse", np.nan)) for m in metrics.values()]
+            self.report(
+                Progress(label, seed, round.number, rounds, float(np.mean(accuracy)) if accuracy else None)
+            )
+        if self.spec.keep_models == "all" or (
+            self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
+        ):
+            self._keep_models(network)
+        seconds = ledger.read(
+            "SELECT max(seconds) FROM rounds WHERE method = ? AND seed = ?", label, seed
+        )[0][0]
+        ledger.write("arms", [(label, seed, "done", seconds)])
+        shutil.rmtree(state_folder, ignore_errors=True)
+
+    def _restored(self, federation: Federation) -> tuple[RoundState | None, int]:
+        """The state after the last checkpoint, the parties' models with it; or nothing."""
+        found = self.ledger.last_checkpoint(self.method.label, self.seed)
+        self.ledger.forget_after(self.method.label, self.seed, found[0] if found else -1)
+        if found is None:
+            return None, 0
+        number, written = found
+        federation.form()
+        federation.network.require(Restore(round=number))
+        federation.network.deliveries.clear()
+        (state,) = decode(written)
+        return state, number
+
+    def _record(
+        self, round: Round, metrics: Any, network: Network, seconds: float, checkpoint: bool
+    ) -> None:
+        label, seed, ledger = self.method.label, self.seed, self.ledger
+        accuracy = None
+        truth = self.cohort.public_labels
+        if round.teacher is not None and truth is not None and self.cohort.dataset.classes is not None:
+            names = np.asarray(network.agreed.classes)
+            accuracy = float((names[round.teacher.values.argmax(axis=1)] == truth).mean())
+        ledger.write(
+            "rounds",
+            [
+                (
+                    label,
+                    seed,
+                    round.number,
+                    seconds,
+                    encode([round.state]) if checkpoint else None,
+                    int(checkpoint),
+                    accuracy,
+                )
+            ],
+        )
+        ledger.deliveries(label, seed, network.deliveries)
+        network.deliveries.clear()
+        ledger.write(
+            "metrics",
+            (
+                (label, seed, round.number, party, name, value)
+                for party, measured in metrics.items()
+                for name, value in measured.values.items()
+            ),
+        )
+        if round.teacher is not None and accuracy is not None and truth is not None:
+            ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
+
+    def _keep_models(self, network: Network) -> None:
+        for name, model in network.models().items():
+            folder = self.folder / "models" / self.method.label / f"seed-{self.seed}" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            target = folder / f"model{model.learner.suffix}"
+            partial = target.with_name("writing" + target.name)
+            model.learner.save(partial)
+            os.replace(partial, target)
+            about = {
+                "classes": model.classes,
+                "outputs": model.learner.n_outputs,
+                "model": self.cohort.models[self.cohort.names.index(name)].model_dump(),
+                "columns": self.cohort.dataset.columns,
+                "row_shape": self.cohort.dataset.X.shape[1:],
+            }
+            (folder / "model.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+
+def trust(
+    teacher: Teacher, labels: NDArray[Any], method: str, seed: int, round: int
+) -> Iterator[tuple[Any, ...]]:
+    """Mean weight of every party on the public rows of every class, as rows of the ledger."""
+    if teacher.weights is None:
+        return
+    for label in np.unique(labels):
+        means = teacher.weights[:, labels == label].mean(axis=1)
+        for party, weight in zip(teacher.parties, means, strict=True):
+            yield method, seed, round, party, str(label), float(weight)
+
+
+def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
+    """The network that a configuration asks for."""
+    chosen = spec.network
+    limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
+    if chosen.kind == "processes":
+        return ProcessNetwork(
+            parties, public, processes=chosen.processes, threads=chosen.threads, **limits
+        )
+    return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what is installed of :data:`PACKAGES`."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> str:
+    """The machine in words: processor family, cores, system."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}, {sys.implementation.name}"
