@@ -172,7 +172,8 @@ class Predictions:
         _finite_array(self.values, (agreement.rows, agreement.outputs), where=party)
         if self.kind == "probabilities":
             # Sums are checked to float32 accuracy: 1e-3 leaves room for 10,000 classes.
-            if self.values.min() < 0 or np.abs(self.values.sum(axis=1) - 1).max() > 1e-3:
+            sums = self.values @ np.ones(agreement.outputs, dtype=np.float32)
+            if self.values.min() < 0 or abs(sums.min() - 1) > 1e-3 or abs(sums.max() - 1) > 1e-3:
                 raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, TypeVar, dataclass_transform
 
 REGISTRY: dict[str, type[Any]] = {}
@@ -27,6 +28,11 @@ def message(cls: type[T]) -> type[T]:
     return made
 
 
-def fields(message: object) -> Mapping[str, Any]:
-    """The fields of a message by name, not copied."""
-    return {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}  # type: ignore[arg-type]
+def fields(message: object) -> Iterator[tuple[str, Any]]:
+    """The fields of a message, name and value, in the order they are declared."""
+    return ((name, getattr(message, name)) for name in _names(type(message)))
+
+
+@lru_cache(maxsize=None)
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))

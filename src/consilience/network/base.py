@@ -140,6 +140,7 @@ class Network(ABC):
         arrivals = self.exchange(tasks, asked, request)
         answers: dict[str, tuple[Any, ...]] = {}
         missing: dict[str, Failure] = {}
+        names, down = _names(tasks), len(request)
         for party in asked:
             arrival = arrivals[party]
             outcome = self._checked(party, tasks, arrival)
@@ -153,10 +154,10 @@ class Network(ABC):
                 Delivery(
                     party=party,
                     round=tasks[0].round,
-                    tasks=_names(tasks),
+                    tasks=names,
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
                     left=_left(arrival.outcome),
-                    bytes_down=len(request),
+                    bytes_down=down,
                     bytes_up=arrival.bytes_up,
                     seconds=arrival.seconds,
                     detail=outcome.reason if isinstance(outcome, Failure) else "; ".join(notes),

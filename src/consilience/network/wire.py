@@ -7,7 +7,6 @@ own size and a header of a few hundred bytes.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,13 +20,15 @@ from consilience.errors import KnowledgeRefused
 from consilience.messages import REGISTRY, fields
 
 _KEY = "consilience"
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode(messages: Sequence[object]) -> bytes:
     """The bytes of a sequence of messages; the same messages always give the same bytes."""
     arrays: dict[str, np.ndarray] = {}
     document = [_pack(message, arrays) for message in messages]
-    return save_arrays(arrays, metadata={_KEY: json.dumps(document, separators=(",", ":"))})
+    return save_arrays(arrays, metadata={_KEY: _json(document)})
 
 
 def decode(data: bytes) -> tuple[Any, ...]:
@@ -46,22 +47,24 @@ def decode(data: bytes) -> tuple[Any, ...]:
 
 
 def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
-    if value is None or isinstance(value, bool | int | float | str):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
     if isinstance(value, np.ndarray):
         name = str(len(arrays))
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"arrays of {value.dtype} cannot cross the wire")
         arrays[name] = np.ascontiguousarray(value)
         return {"array": name}
-    if isinstance(value, np.integer | np.floating):
-        return value.item()
     if isinstance(value, tuple | list):
-        return [_pack(item, arrays) for item in value]
+        return [item if type(item) in _PLAIN else _pack(item, arrays) for item in value]
+    if REGISTRY.get(kind.__name__) is kind:
+        return {kind.__name__: {name: _pack(item, arrays) for name, item in fields(value)}}
     if isinstance(value, Mapping):
         return {"map": {str(key): _pack(item, arrays) for key, item in value.items()}}
-    if dataclasses.is_dataclass(value) and REGISTRY.get(type(value).__name__) is type(value):
-        packed = {name: _pack(item, arrays) for name, item in fields(value).items()}
-        return {type(value).__name__: packed}
-    raise TypeError(f"{type(value).__name__} cannot cross the wire")
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    raise TypeError(f"{kind.__name__} cannot cross the wire")
 
 
 def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
