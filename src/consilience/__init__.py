@@ -1,4 +1,4 @@
-"""Federated learning by exchanging predictions: any models, private data, shared unlabelled rows."""
+"""Federated learning by exchanging predictions: any models, private data, public rows."""
 
 from __future__ import annotations
 
@@ -32,29 +32,84 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "consilience.aggregation": (
-        "avg coordinate_median count_weighted damped entropy_weighted majority_vote mean mean_logits "
-        "median replace sharpened_mean suwa trimmed_mean uwa weighted_mean"
-    ),
-    "consilience.errors": "ConsilienceError InvalidInput",
-    "consilience.federation": "Federation History",
-    "consilience.learners": "as_learner",
-    "consilience.network": "LocalNetwork ProcessNetwork",
-    "consilience.party": "Model Party",
-    "consilience.protocols": "ensemble_distillation local_only",
-}
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+__all__ = [
+    "ConsilienceError",
+    "Federation",
+    "History",
+    "InvalidInput",
+    "LocalNetwork",
+    "Model",
+    "Party",
+    "ProcessNetwork",
+    "as_learner",
+    "avg",
+    "coordinate_median",
+    "count_weighted",
+    "damped",
+    "ensemble_distillation",
+    "entropy_weighted",
+    "local_only",
+    "majority_vote",
+    "mean",
+    "mean_logits",
+    "median",
+    "replace",
+    "sharpened_mean",
+    "suwa",
+    "trimmed_mean",
+    "uwa",
+    "weighted_mean",
+]
 
-__all__ = [*sorted(_MODULE_OF), "__version__"]  # noqa: PLE0604
+_HOMES = {
+    "consilience.aggregation": (
+        "avg",
+        "coordinate_median",
+        "count_weighted",
+        "damped",
+        "entropy_weighted",
+        "majority_vote",
+        "mean",
+        "mean_logits",
+        "median",
+        "replace",
+        "sharpened_mean",
+        "suwa",
+        "trimmed_mean",
+        "uwa",
+        "weighted_mean",
+    ),
+    "consilience.errors": (
+        "ConsilienceError",
+        "InvalidInput",
+    ),
+    "consilience.federation": (
+        "Federation",
+        "History",
+    ),
+    "consilience.learners": ("as_learner",),
+    "consilience.network": (
+        "LocalNetwork",
+        "ProcessNetwork",
+    ),
+    "consilience.party": (
+        "Model",
+        "Party",
+    ),
+    "consilience.protocols": (
+        "ensemble_distillation",
+        "local_only",
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that ``import consilience`` stays quick."""
-    if name not in _MODULE_OF:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'consilience' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+    return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

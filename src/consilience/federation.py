@@ -81,9 +81,7 @@ class Federation:
         federation._set(network, public, seed, strict, threads)
         return federation
 
-    def _set(
-        self, network: Network, public: Public, seed: int, strict: bool, threads: int
-    ) -> None:
+    def _set(self, network: Network, public: Public, seed: int, strict: bool, threads: int) -> None:
         if seed < 0:
             raise InvalidInput(f"seed is {seed}", where="federation", mend="Give 0 or more.")
         self.network, self.public = network, public
@@ -177,9 +175,13 @@ class History:
             raise InvalidInput(
                 f"no metric {name!r} was measured",
                 where="history",
-                mend=nearest(name, known) if known else "Give the parties test data: Party(test=…).",
+                mend=nearest(name, known)
+                if known
+                else "Give the parties test data: Party(test=…).",
             )
-        return np.array([[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics])
+        return np.array(
+            [[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics]
+        )
 
     @property
     def bytes_up(self) -> int:
@@ -193,9 +195,13 @@ class History:
 
     def __str__(self) -> str:
         """A line per party: each metric alone and at the end."""
-        names = list(dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g))
+        names = list(
+            dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g)
+        )
         width = max((len(party) for party in self.metrics[-1]), default=5) if self.metrics else 5
-        lines = [f"{'party':<{width}}  " + "  ".join(f"{name + ' alone → after':>24}" for name in names)]
+        lines = [
+            f"{'party':<{width}}  " + "  ".join(f"{name + ' alone → after':>24}" for name in names)
+        ]
         for party, after in self.metrics[-1].items() if self.metrics else ():
             alone = self.metrics[0].get(party, {})
             cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
@@ -229,7 +235,12 @@ def agree(
                 f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
             )
         return Agreement(
-            kind=kind, classes=(), outputs=outputs.pop(), public=public.key, rows=len(public), seed=seed
+            kind=kind,
+            classes=(),
+            outputs=outputs.pop(),
+            public=public.key,
+            rows=len(public),
+            seed=seed,
         )
     holders: dict[str, list[str]] = defaultdict(list)
     for description in descriptions:
@@ -263,14 +274,29 @@ def agree(
     )
 
 
-def tracked(rounds: Iterator[Round], total: int, label: str, *, show: bool = True) -> Iterator[Round]:
+def tracked(
+    rounds: Iterator[Round], total: int, label: str, *, show: bool = True
+) -> Iterator[Round]:
     """The rounds, with a progress bar on a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not (show and console.is_terminal)
+    ) as bar:
         task = bar.add_task(label, total=total)
         for round in rounds:
             bar.update(task, completed=round.number)

@@ -285,7 +285,12 @@ class Replies:
 
     def of(self, kind: type[K]) -> list[K]:
         """Every party's answer of one type, in party order."""
-        return [answer for given in self.answers.values() for answer in given if isinstance(answer, kind)]
+        return [
+            answer
+            for given in self.answers.values()
+            for answer in given
+            if isinstance(answer, kind)
+        ]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.answers)

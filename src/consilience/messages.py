@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, TypeVar, dataclass_transform
 
 REGISTRY: dict[str, type[Any]] = {}
 """Every message class, by the name it carries on the wire; the code is at both ends."""
+
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
 
 T = TypeVar("T")
 
@@ -25,14 +26,10 @@ def message(cls: type[T]) -> type[T]:
     if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
         raise TypeError(f"two messages are called {cls.__name__}: in {known.__module__} and here")
     REGISTRY[cls.__name__] = made
+    _NAMES[made] = tuple(field.name for field in dataclasses.fields(made))
     return made
 
 
-def fields(message: object) -> Iterator[tuple[str, Any]]:
+def fields(message: Any) -> Iterator[tuple[str, Any]]:
     """The fields of a message, name and value, in the order they are declared."""
-    return ((name, getattr(message, name)) for name in _names(type(message)))
-
-
-@lru_cache(maxsize=None)
-def _names(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(cls))
+    return ((name, getattr(message, name)) for name in _NAMES[type(message)])

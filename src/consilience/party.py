@@ -150,7 +150,7 @@ class Party:
             else [np.arange(len(self.X))]
         )
         for rows in groups:
-            held_out[rng.permutation(rows)[: int(round(self._calibration * len(rows)))]] = True
+            held_out[rng.permutation(rows)[: round(self._calibration * len(rows))]] = True
         return held_out
 
     def _rng(self, round: int, purpose: str) -> np.random.Generator:
@@ -202,7 +202,8 @@ class Party:
             return ()
         X, private = self._train
         n, n_public = len(X), len(targets)
-        weights, notes = None, ()
+        weights: Array | None = None
+        notes: tuple[str, ...] = ()
         if self.learner.abilities.sample_weight:
             share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
             weights = share * (n + n_public)
@@ -232,7 +233,8 @@ class Party:
         calibration rows. With fewer of these than classes there is no telling the classes apart, and it
         is fitted to the training rows instead, whose logits are surer than they should be.
         """
-        (X, targets), notes = self._held_out, ()
+        (X, targets) = self._held_out
+        notes: tuple[str, ...] = ()
         if len(X) < len(self.classes):
             (X, targets), short = self._train, len(X)
             notes = (
@@ -332,7 +334,9 @@ class Model:
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, shape ``(n, n_classes)``."""
         if not self.classes:
-            raise InvalidInput("a regression model has no class probabilities", where="predict_proba")
+            raise InvalidInput(
+                "a regression model has no class probabilities", where="predict_proba"
+            )
         return self.learner.predict(np.asarray(X))
 
     def predict(self, X: Any) -> Array:

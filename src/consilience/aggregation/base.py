@@ -89,7 +89,8 @@ class Aggregator:
 
 def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
     """Stack the replies in the order of the parties' names, in float64."""
-    for kind in (Predictions, *needs):
+    required: tuple[type[Any], ...] = (Predictions, *needs)
+    for kind in required:
         if len(replies.of(kind)) != len(replies) or len(replies) == 0:
             raise KnowledgeRefused(f"the rule needs {kind.__name__} of every party")
     return Stack(
@@ -110,4 +111,4 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
 
 def weighted_mean_of(outputs: Array, weights: Array) -> Array:
     """``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
-    return np.einsum("mn,mnk->nk", weights, outputs)
+    return np.asarray(np.einsum("mn,mnk->nk", weights, outputs))

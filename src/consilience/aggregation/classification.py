@@ -140,7 +140,9 @@ def count_weighted() -> Aggregator:
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         assert stack.rows is not None
-        weights = np.repeat((stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1)
+        weights = np.repeat(
+            (stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1
+        )
         return weighted_mean_of(stack.outputs, weights), weights
 
     return Aggregator("count-weighted", rule, needs=(RowCount,))

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data import Dataset, Holdings, load, partition, read_rows, take_public, who_holds_what
+from consilience.data import (
+    Dataset,
+    Holdings,
+    load,
+    partition,
+    read_rows,
+    take_public,
+    who_holds_what,
+)
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import ModelSpec, Spec
 from consilience.knowledge import Public
@@ -109,7 +117,11 @@ def gather(spec: Spec, seed: int) -> Cohort:
     if parties is None:
         raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
     dealt = partition(
-        spec.partition.name, dataset.y[stay], parties, stream(seed, "experiment", 0, "partition"), **options
+        spec.partition.name,
+        dataset.y[stay],
+        parties,
+        stream(seed, "experiment", 0, "partition"),
+        **options,
     )
     width = len(str(parties))
     names = (

@@ -68,7 +68,7 @@ class Network(ABC):
     deliveries: list[Delivery] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.quorum, float) and not 0 < self.quorum <= 1 or self.quorum <= 0:
+        if (isinstance(self.quorum, float) and not 0 < self.quorum <= 1) or self.quorum <= 0:
             raise InvalidInput(
                 f"quorum is {self.quorum}", mend="Give a number of parties, or a share in (0, 1]."
             )
@@ -97,7 +97,7 @@ class Network(ABC):
         """
         raise InvalidInput("models stay with their parties on this network", where="network")
 
-    def close(self) -> None:  # noqa: B027 (most networks hold nothing open)
+    def close(self) -> None:
         """Let go of processes and connections."""
 
     @property
@@ -128,7 +128,9 @@ class Network(ABC):
             RunFailed: a party failed for another reason.
         """
         replies = self._ask(tasks, to)
-        for failure in sorted(replies.missing.values(), key=lambda failure: failure.kind != "invalid"):
+        for failure in sorted(
+            replies.missing.values(), key=lambda failure: failure.kind != "invalid"
+        ):
             kind = InvalidInput if failure.kind == "invalid" else RunFailed
             where = None if failure.party in failure.reason else f"party {failure.party!r}"
             raise kind(failure.reason, where=where, mend=failure.mend or None)

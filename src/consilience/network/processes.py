@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import multiprocessing.connection
+import signal
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -111,7 +112,11 @@ class ProcessNetwork(Network):
                 arrivals |= {name: _lost(name, perf_counter() - start) for name in asked}
         while waiting:
             left = None if self.timeout is None else self.timeout - (perf_counter() - start)
-            ready = multiprocessing.connection.wait(list(waiting), left) if left is None or left > 0 else []
+            ready = (
+                multiprocessing.connection.wait(list(waiting), left)
+                if left is None or left > 0
+                else []
+            )
             if not ready:
                 break
             for connection in ready:
@@ -162,7 +167,9 @@ def _arrival(name: str, reply: bytes, seconds: float) -> Arrival:
     try:
         outcome = decode(reply)
     except KnowledgeRefused as refusal:
-        return Arrival(Failure(party=name, reason=refusal.what, kind="refused"), len(reply), seconds)
+        return Arrival(
+            Failure(party=name, reason=refusal.what, kind="refused"), len(reply), seconds
+        )
     if len(outcome) == 1 and isinstance(outcome[0], Failure):
         return Arrival(outcome[0], 0, seconds)
     return Arrival(outcome, len(reply), seconds)
@@ -174,12 +181,13 @@ def _lost(name: str, seconds: float) -> Arrival:
 
 def _serve(connection: Connection, parties: Mapping[str, Party], threads: int) -> None:
     """The worker: answer requests until the coordinator closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the coordinator ends us
     with limited_threads(threads):
         while True:
             try:
                 name = connection.recv_bytes().decode()
                 request = connection.recv_bytes()
-            except (EOFError, KeyboardInterrupt):
+            except EOFError:
                 return
             outcome = answer(parties[name], decode(request))
             connection.send_bytes(name.encode())

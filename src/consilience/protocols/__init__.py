@@ -1,10 +1,23 @@
 """Protocols: one paper, one file."""
 
+from collections.abc import Callable
+
 from consilience.protocols.base import Protocol, Round, RoundState, protocol
 from consilience.protocols.ensemble_distillation import ensemble_distillation
 from consilience.protocols.local_only import local_only
 
-__all__ = ["PROTOCOLS", "Protocol", "Round", "RoundState", "ensemble_distillation", "local_only", "protocol"]
+__all__ = [
+    "PROTOCOLS",
+    "Protocol",
+    "Round",
+    "RoundState",
+    "ensemble_distillation",
+    "local_only",
+    "protocol",
+]
 
-PROTOCOLS = {"ensemble_distillation": ensemble_distillation, "local_only": local_only}
+PROTOCOLS: dict[str, Callable[..., Protocol]] = {
+    "ensemble_distillation": ensemble_distillation,
+    "local_only": local_only,
+}
 """The protocols that a configuration can name."""

@@ -93,7 +93,11 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
 def participants(network: Network, participation: int | float, *, round: int) -> tuple[str, ...]:
     """The parties of a round: ``participation`` of them, a number (int) or a share (float), uniformly."""
     parties = network.parties
-    count = participation if isinstance(participation, int) else round_half_up(participation, len(parties))
+    count = (
+        participation
+        if isinstance(participation, int)
+        else round_half_up(participation, len(parties))
+    )
     if count >= len(parties):
         return parties
     rng = stream(network.agreed.seed, "coordinator", round, "participation")

@@ -78,14 +78,14 @@ def ensemble_distillation(
     step = replace() if consensus is None else consensus
 
     if state is None:
-        network.ask(FitPrivate(round=1))                                  # line 2, t = 1
+        network.ask(FitPrivate(round=1))  # line 2, t = 1
         state = RoundState(round=0, consensus=step.init())
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t)
-        train = (FitPrivate(round=t),) if t > 1 else ()                   # line 2
+        train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
         replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
-        proposal = aggregate(replies)                                     # line 4
+        proposal = aggregate(replies)  # line 4
         values, memory = step.update(proposal.values, state.consensus)
         teacher = Teacher(values, proposal.weights, proposal.parties)
         share = 1 / len(replies) if alpha is None else alpha
