@@ -1,10 +1,11 @@
-"""Keyword options that a user named, checked against the function that will take them."""
+"""Keyword options that a user gave, checked against the function that will take them."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 from consilience.errors import InvalidInput, nearest
 
@@ -16,7 +17,7 @@ def check_options(
     where: str,
     given: Iterable[str] = (),
 ) -> None:
-    """Raise ``InvalidInput`` unless ``function(**options)`` can be called.
+    """Raise ``InvalidInput`` unless ``function(**options)`` can be called: names and types.
 
     Args:
         function: what will be called.
@@ -41,3 +42,32 @@ def check_options(
         named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         if named and parameter.default is parameter.empty and name not in options:
             raise InvalidInput(f"needs the option {name!r}", where=where)
+    hints = _hints(function)
+    for name, value in options.items():
+        if name in parameters and name in hints:
+            _check_type(name, value, hints[name], where)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(inspect.unwrap(function))
+    except NameError:  # a type that is imported for the type checker only
+        return {}
+
+
+def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_json(
+            json.dumps(value), strict=True
+        )
+    except (PydanticUserError, TypeError):  # not a type that a configuration could spell
+        return
+    except ValidationError as error:
+        if all(one["type"] == "needs_python_object" for one in error.errors()):
+            return
+        said = dict.fromkeys(one["msg"].removeprefix("Input should be ") for one in error.errors())
+        raise InvalidInput(
+            f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(said)}."
+        ) from error

@@ -393,7 +393,7 @@ def test_the_platform_cache_is_the_default(monkeypatch: pytest.MonkeyPatch) -> N
         ("fashion-mnst", {}, "Did you mean 'fashion-mnist'"),
         ("emnist", {"spilt": "digits"}, "Did you mean 'split'"),
         ("emnist", {"split": "letter"}, "Did you mean 'letters'"),
-        ("mnist", {"split": "digits"}, "unknown option 'split'\n  It takes none"),
+        ("mnist", {"split": "digits"}, "unknown option 'split'\n  It takes no options"),
         ("csv", {"target": "y"}, "needs the option 'path'"),
     ],
 )

@@ -7,7 +7,6 @@ row. Impossible requests raise ``InvalidInput`` before anything is dealt.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.data.sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
+from consilience.options import check_options
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -250,16 +250,9 @@ def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **opt
     """
     if name not in PARTITIONS:
         raise InvalidInput(f"unknown partition {name!r}", mend=nearest(name, PARTITIONS))
-    parameters = inspect.signature(PARTITIONS[name].deal).parameters.values()
-    known = {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
-    for option in options:
-        if option not in known:
-            raise InvalidInput(
-                f"unknown option {option!r}", where=f"partition {name}", mend=nearest(option, known)
-            )
-    for option, needed in known.items():
-        if needed and option not in options:
-            raise InvalidInput(f"needs the option {option!r}", where=f"partition {name}")
+    check_options(
+        PARTITIONS[name].deal, options, where=f"partition {name}", given=("y", "parties", "rng")
+    )
     return PARTITIONS[name].deal(y, parties, rng, **options)
 
 

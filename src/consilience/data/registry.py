@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from consilience.data.idx import load_emnist, load_fashion_mnist, load_mnist
 from consilience.data.table import load_table
 from consilience.data.text import load_newsgroups, load_trec, load_yahoo_answers
 from consilience.errors import InvalidInput, nearest
+from consilience.options import check_options
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,5 @@ def load(name: str, **options: Any) -> Dataset:
     if name not in DATASETS:
         raise InvalidInput(f"unknown dataset {name!r}", mend=nearest(name, DATASETS))
     loader = DATASETS[name].loader
-    parameters = inspect.signature(loader).parameters
-    for option in options:
-        if option not in parameters:
-            raise InvalidInput(
-                f"unknown option {option!r}",
-                where=f"dataset {name}",
-                mend=nearest(option, parameters) if parameters else "It takes none.",
-            )
-    for option, parameter in parameters.items():
-        if parameter.default is parameter.empty and option not in options:
-            raise InvalidInput(f"needs the option {option!r}", where=f"dataset {name}")
+    check_options(loader, options, where=f"dataset {name}")
     return loader(**options)
