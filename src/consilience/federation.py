@@ -82,10 +82,13 @@ class Federation:
         return federation
 
     def _set(self, network: Network, public: Public, seed: int, strict: bool, threads: int) -> None:
-        if seed < 0:
-            raise InvalidInput(f"seed is {seed}", where="federation", mend="Give 0 or more.")
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InvalidInput(
+                f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
+            )
         self.network, self.public = network, public
-        self._seed, self._strict, self._threads = seed, strict, threads
+        self._seed, self._strict, self._threads = int(seed), strict, threads
+        self._testers: tuple[str, ...] = ()
 
     def form(self) -> Agreement:
         """Align classes, check every party against what is agreed, and start from untrained models.
@@ -98,7 +101,7 @@ class Federation:
             agreement = agree(descriptions, self.public, seed=self._seed, strict=self._strict)
             self.network.require(Join(agreement=agreement))
             self.network.agreement = agreement
-        self._tested = all(description.tested for description in descriptions)
+        self._testers = tuple(d.party for d in descriptions if d.tested)
         return agreement
 
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
@@ -116,9 +119,11 @@ class Federation:
             yield from protocol(self.network, self.public, state)
 
     def evaluate(self, round: int) -> dict[str, Metrics]:
-        """Every party's metrics on its own test data; parties that cannot say are left out."""
+        """Every party's metrics on its own test data; parties without any are left out."""
+        if not self._testers:
+            return {}
         with limited_threads(self._threads):
-            replies = self.network.ask(Evaluate(round=round))
+            replies = self.network.ask(Evaluate(round=round), to=self._testers)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
 
     def run(
@@ -132,10 +137,11 @@ class Federation:
             progress: show a progress bar when the output is a terminal.
         """
         history = History()
+        self.network.deliveries.clear()
         total = int(protocol.options.get("rounds", 1))
         for round in tracked(self.rounds(protocol), total, protocol.name, show=progress):
             metrics: dict[str, Metrics] = {}
-            if evaluate or (evaluate is None and self._tested):
+            if evaluate or (evaluate is None and self._testers == self.network.parties):
                 metrics = self.evaluate(round.number)
             history.add(round, metrics, self.network.deliveries)
             self.network.deliveries.clear()
@@ -198,11 +204,13 @@ class History:
         names = list(
             dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g)
         )
-        width = max((len(party) for party in self.metrics[-1]), default=5) if self.metrics else 5
+        if not names:
+            return f"{len(self.rounds)} rounds, nothing measured"
+        width = max(len(party) for party in ("party", *self.metrics[-1]))
         lines = [
             f"{'party':<{width}}  " + "  ".join(f"{name + ' alone → after':>24}" for name in names)
         ]
-        for party, after in self.metrics[-1].items() if self.metrics else ():
+        for party, after in self.metrics[-1].items():
             alone = self.metrics[0].get(party, {})
             cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
             lines.append(f"{party:<{width}}  " + "  ".join(f"{cell:>24}" for cell in cells))

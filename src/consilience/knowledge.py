@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from consilience.messages import message
 
 Array = NDArray[Any]
 OutputKind = Literal["probabilities", "logits", "values"]
+TaskKind = Literal["classification", "regression"]
 
 
 class Public:
@@ -37,7 +38,7 @@ class Public:
                 mend="Parties teach one another on shared unlabelled rows: give at least one.",
             )
         check_inputs(X, where="public data")
-        self.X = X
+        self.X = read_only(X)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -51,6 +52,13 @@ class Public:
         else:
             digest.update(np.ascontiguousarray(self.X).tobytes())
         return digest.hexdigest()[:16]
+
+
+def read_only(values: Array) -> Array:
+    """A view that cannot be written through: a model that scales its inputs in place fails by name."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def check_inputs(X: Array, *, where: str) -> None:
@@ -74,6 +82,14 @@ def check_inputs(X: Array, *, where: str) -> None:
         raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
 
 
+class Asked(Protocol):
+    """What an answer is checked against: the task that was asked."""
+
+    @property
+    def round(self) -> int:
+        """The round it belongs to."""
+
+
 @message
 class Agreement:
     """What a federation agreed on at its start; everything later is checked against it.
@@ -87,7 +103,7 @@ class Agreement:
         seed: the seed that all random streams are keyed by.
     """
 
-    kind: str
+    kind: TaskKind
     classes: tuple[str, ...]
     outputs: int
     public: str
@@ -110,16 +126,24 @@ class Description:
     """
 
     party: str
-    kind: str
+    kind: TaskKind
     classes: tuple[str, ...]
     outputs: int
     soft_targets: str
     fewest_classes: int
     tested: bool
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the party speaks for itself."""
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless the party speaks for itself, and makes sense."""
         _same("party", self.party, party, where=party)
+        classifies = self.kind == "classification"
+        if len(set(self.classes)) != len(self.classes) or bool(self.classes) != classifies:
+            raise KnowledgeRefused(f"{self.kind} with classes {self.classes}", where=party)
+        if self.fewest_classes < 1 or (self.outputs < 1) != classifies:
+            raise KnowledgeRefused(
+                f"{self.kind} with {self.outputs} targets and at least {self.fewest_classes} classes",
+                where=party,
+            )
 
 
 @message
@@ -136,10 +160,10 @@ class Receipt:
     round: int
     notes: tuple[str, ...] = ()
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless party and round are the ones asked."""
         _same("party", self.party, party, where=party)
-        _same("round", self.round, round, where=party)
+        _same("round", self.round, task.round, where=party)
 
 
 @message
@@ -157,23 +181,28 @@ class Predictions:
 
     party: str
     round: int
-    kind: str
+    kind: OutputKind
     classes: tuple[str, ...]
     public: str
     values: Array
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
         _same("party", self.party, party, where=party)
-        _same("round", self.round, round, where=party)
+        _same("round", self.round, task.round, where=party)
         assert agreement is not None
+        _same("kind", self.kind, getattr(task, "outputs", self.kind), where=party)
         _same("public data", self.public, agreement.public, where=party)
         _same("class order", self.classes, agreement.classes, where=party)
         _finite_array(self.values, (agreement.rows, agreement.outputs), where=party)
         if self.kind == "probabilities":
             # Sums are checked to float32 accuracy: 1e-3 leaves room for 10,000 classes.
-            sums = self.values @ np.ones(agreement.outputs, dtype=np.float32)
-            if self.values.min() < 0 or abs(sums.min() - 1) > 1e-3 or abs(sums.max() - 1) > 1e-3:
+            # Large values go first: their sum could overflow.
+            bad = self.values.min() < 0 or self.values.max() > 2
+            if not bad:
+                sums = self.values @ np.ones(agreement.outputs, dtype=np.float32)
+                bad = abs(sums.min() - 1) > 1e-3 or abs(sums.max() - 1) > 1e-3
+            if bad:
                 raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
 
 
@@ -195,10 +224,10 @@ class LogDensities:
     values: Array
     notes: tuple[str, ...] = ()
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
         _same("party", self.party, party, where=party)
-        _same("round", self.round, round, where=party)
+        _same("round", self.round, task.round, where=party)
         assert agreement is not None
         _same("public data", self.public, agreement.public, where=party)
         _finite_array(self.values, (agreement.rows,), where=party)
@@ -212,11 +241,11 @@ class RowCount:
     round: int
     rows: int
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the count is positive and the party's own."""
         _same("party", self.party, party, where=party)
-        _same("round", self.round, round, where=party)
-        if not (isinstance(self.rows, int) and self.rows > 0):
+        _same("round", self.round, task.round, where=party)
+        if self.rows < 1:
             raise KnowledgeRefused(f"a row count of {self.rows!r}", where=party)
 
 
@@ -236,12 +265,14 @@ class Metrics:
     rows: int
     values: Mapping[str, float]
 
-    def validate(self, *, party: str, round: int, agreement: Agreement | None) -> None:
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless every metric is a finite number."""
         _same("party", self.party, party, where=party)
-        _same("round", self.round, round, where=party)
+        _same("round", self.round, task.round, where=party)
+        if self.rows < 1:
+            raise KnowledgeRefused(f"metrics of {self.rows} rows", where=party)
         for name, value in self.values.items():
-            if not (isinstance(value, float) and np.isfinite(value)):
+            if not np.isfinite(value):
                 raise KnowledgeRefused(f"metric {name} is {value!r}", where=party)
 
 
@@ -260,7 +291,7 @@ class Failure:
     party: str
     reason: str
     mend: str = ""
-    kind: str = "failed"
+    kind: Literal["failed", "late", "refused", "invalid"] = "failed"
 
 
 K = TypeVar("K")
@@ -304,10 +335,9 @@ def _same(what: str, got: object, expected: object, *, where: str) -> None:
         raise KnowledgeRefused(f"{what} is {got!r}, expected {expected!r}", where=where)
 
 
-def _finite_array(values: object, shape: tuple[int, ...], *, where: str) -> None:
-    if not isinstance(values, np.ndarray) or values.dtype != np.float32:
-        kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
-        raise KnowledgeRefused(f"values are {kind}, expected a float32 array", where=where)
+def _finite_array(values: Array, shape: tuple[int, ...], *, where: str) -> None:
+    if values.dtype != np.float32:
+        raise KnowledgeRefused(f"values are {values.dtype}, expected float32", where=where)
     if values.shape != shape:
         raise KnowledgeRefused(f"values have shape {values.shape}, expected {shape}", where=where)
     if not np.isfinite(values).all():

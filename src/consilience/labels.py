@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, nearest
 
 
 def label_names(
@@ -30,26 +31,37 @@ def label_names(
     y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
         raise InvalidInput(f"labels have shape {y.shape}, expected one per row", where=where)
-    if y.dtype.kind == "f" and not (np.isfinite(y).all() and (y == np.round(y)).all()):
+    labels = y.tolist()
+    # By type, and before any mapping, which would take True for 1.
+    families = {_family(label, where) for label in {type(one): one for one in labels}.values()}
+    distinct = list(dict.fromkeys(labels))
+    if families == {"numbers"} and not all(float(label).is_integer() for label in distinct):
         raise InvalidInput(
             "labels are continuous or missing numbers, and the model is a classifier",
             where=where,
             mend="Use a regressor, or round and complete the labels.",
         )
-    distinct = list(dict.fromkeys(y.tolist()))
-    families = {_family(label, where) for label in distinct}
     if len(families) > 1:
         raise InvalidInput(
             f"labels are of mixed type: {' and '.join(sorted(families))}",
             where=where,
             mend=f"Convert them to one type; the first labels are {distinct[:4]!r}.",
         )
-    renamed = {_name(own): name for own, name in (aliases or {}).items()}
-    unknown = set(renamed) - {_name(label) for label in distinct}
-    if unknown:
-        raise InvalidInput(f"aliases name labels that do not occur: {sorted(unknown)}", where=where)
+    renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
     names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
-    return np.array([names[label] for label in y.tolist()], dtype=np.str_)
+    return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:
+    """Raise ``InvalidInput`` if an alias is for a label that is not in ``y``, mostly a misspelling."""
+    occurring = set(label_names(y, where=where).tolist())
+    for own in map(_name, aliases):
+        if own not in occurring:
+            raise InvalidInput(
+                f"an alias is for {own!r}, which is none of its labels",
+                where=where,
+                mend=nearest(own, occurring),
+            )
 
 
 def class_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -59,21 +71,21 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     ('9', '10')
     """
     distinct = set(names)
-    if all(name.lstrip("-").isdecimal() for name in distinct):
-        return tuple(sorted(distinct, key=int))
+    if all(re.fullmatch(r"-?\d+", name) for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))  # "03" is not "3"
     return tuple(sorted(distinct))
 
 
 def _name(label: Any) -> str:
     if isinstance(label, bytes):
-        return label.decode()
-    if isinstance(label, float) and label.is_integer():
+        return label.decode(errors="backslashreplace")
+    if isinstance(label, float | np.floating) and label.is_integer():
         return str(int(label))
     return str(label)
 
 
 def _family(label: Any, where: str) -> str:
-    if label is None or (isinstance(label, float) and np.isnan(label)):
+    if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
         raise InvalidInput("some labels are missing", where=where, mend="Drop those rows.")
     if isinstance(label, bool | np.bool_):
         return "booleans"

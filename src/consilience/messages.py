@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+import numpy as np
 
 REGISTRY: dict[str, type[Any]] = {}
 """Every message class, by the name it carries on the wire; the code is at both ends."""
@@ -19,15 +24,83 @@ def message(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass and let it cross the wire under its name.
 
     Fields may be ``None``, bool, int, float, str, numpy arrays of numbers, tuples of these, string-keyed
-    mappings of these, or other messages. A message checks its own fields in ``__post_init__``.
+    mappings of these, or other messages. Every field is held to its annotation when the message is made,
+    here or from bytes; what more must hold, the class says in its own ``__post_init__``.
+
+    Raises:
+        TypeError: another message has that name, or (when one is made) a field is of the wrong type.
     """
+    further: Callable[[Any], None] | None = cls.__dict__.get("__post_init__")
+
+    def check(self: Any) -> None:
+        for name, hint in _hints(cls):  # type: ignore[arg-type]
+            if not fits(getattr(self, name), hint):
+                got = type(getattr(self, name)).__name__
+                raise TypeError(f"{cls.__name__}.{name} should be {_said(hint)}, not {got}")
+        if further is not None:
+            further(self)
+
+    cls.__post_init__ = check  # type: ignore[attr-defined]
     made = dataclasses.dataclass(frozen=True, eq=False, kw_only=True)(cls)
     known = REGISTRY.setdefault(cls.__name__, made)
     if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
         raise TypeError(f"two messages are called {cls.__name__}: in {known.__module__} and here")
     REGISTRY[cls.__name__] = made
-    _NAMES[made] = tuple(field.name for field in dataclasses.fields(made))
+    _NAMES[made] = tuple(field.name for field in dataclasses.fields(made))  # type: ignore[arg-type]
     return made
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether ``value`` is of the type ``hint``, all the way down.
+
+    Stricter than Python where a hostile sender could hide something: a bool is no number, a whole number
+    has at most 64 bits, a string can be written as UTF-8, an array holds numbers.
+    """
+    kind = type(value)
+    if hint is Any:
+        return True
+    if hint is str:
+        return isinstance(value, str) and (value.isascii() or _writable(value))
+    if hint is int:
+        return kind is int and -(2**63) <= value < 2**63  # type: ignore[operator]
+    if hint is float:
+        return isinstance(value, float) or fits(value, int)
+    origin = get_origin(hint)
+    if origin is None:
+        return isinstance(value, type(None) if hint is None else hint)
+    arguments = get_args(hint)
+    if origin is tuple:
+        return kind is tuple and all(fits(item, arguments[0]) for item in value)  # type: ignore[attr-defined]
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(
+            fits(key, str) and fits(item, arguments[1]) for key, item in value.items()
+        )
+    if origin is Literal:
+        return value in arguments if kind is str else False
+    if origin in (Union, UnionType):
+        return any(fits(value, argument) for argument in arguments)
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+
+
+def _writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can smuggle in
+        return False
+    return True
+
+
+def _said(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin is np.ndarray:
+        return "an array of numbers"
+    return str(getattr(hint, "__name__", hint) if origin is None else hint).replace("typing.", "")
+
+
+@cache
+def _hints(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+    hints = hints_of(cls)
+    return tuple((name, hints[name]) for name in _NAMES[cls])
 
 
 def fields(message: Any) -> Iterator[tuple[str, Any]]:

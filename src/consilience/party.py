@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from consilience.density import ClassGaussians
 from consilience.errors import InvalidInput, RunFailed
-from consilience.knowledge import Agreement, Public, check_inputs
-from consilience.labels import class_order, label_names
+from consilience.knowledge import Agreement, Public, check_inputs, read_only
+from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Learner, as_learner
 from consilience.randomness import stream
 
@@ -50,7 +50,7 @@ class Party:
         calibration: float = 0.2,
         aliases: Mapping[Any, str] | None = None,
     ) -> None:
-        self.name = name
+        self.name = str(name)
         self._where = f"party {name!r}"
         if not 0 <= calibration < 1:
             raise InvalidInput(
@@ -59,9 +59,16 @@ class Party:
         self._prototype = as_learner(model)
         self.kind = self._prototype.abilities.kind
         self._calibration = calibration
-        self._aliases = aliases
+        self._aliases = aliases or {}
         self.X, self.y = self._checked(X, y, "private data")
+        if self.kind == "classification":
+            check_aliases(self._aliases, y, where=f"{self._where}, private data")
         self.test = None if test is None else self._checked(*test, "test data")
+        if self.test is not None and self.test[0].shape[1:] != self.X.shape[1:]:
+            raise InvalidInput(
+                f"a private row has shape {self.X.shape[1:]}, a test row {self.test[0].shape[1:]}",
+                where=self._where,
+            )
         self.public: Public | None = None
         self.home: Path | None = None
         self.agreement: Agreement | None = None
@@ -69,21 +76,19 @@ class Party:
     def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
         X = np.asarray(X)
         where = f"{self._where}, {what}"
-        if len(X) == 0:
+        if X.ndim == 0 or len(X) == 0:
             raise InvalidInput("there are no rows", where=where)
         if len(X) != len(y):
             raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
         check_inputs(X, where=where)
         if self.kind == "classification":
-            aliases = self._aliases if what == "private data" else None
-            names = label_names(y, where=where, aliases=aliases)
-            if aliases is None and self._aliases:
-                renamed = {str(own): name for own, name in self._aliases.items()}
-                names = np.array([renamed.get(name, name) for name in names])
-            return X, names
-        values = np.asarray(y, dtype=np.float64)
+            return read_only(X), label_names(y, where=where, aliases=self._aliases)
+        try:
+            values = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput("targets are not numbers", where=where) from error
         check_inputs(values, where=f"{where}, targets")
-        return X, values.reshape(len(values), -1)
+        return read_only(X), read_only(values.reshape(len(values), -1))
 
     # --- before the first round -----------------------------------------------------------------
 
@@ -123,8 +128,8 @@ class Party:
         self._public_outputs: dict[str, Array] = {}
 
         held_out = self._calibration_rows(self._rng(0, "calibration"))
-        self._train = (self.X[~held_out], self._targets(self.y[~held_out]))
-        self._held_out = (self.X[held_out], self._targets(self.y[held_out]))
+        self._train = (read_only(self.X[~held_out]), self._targets(self.y[~held_out]))
+        self._held_out = (read_only(self.X[held_out]), self._targets(self.y[held_out]))
         if self.test is not None:
             self._targets(self.test[1])
 
@@ -150,7 +155,8 @@ class Party:
             else [np.arange(len(self.X))]
         )
         for rows in groups:
-            held_out[rng.permutation(rows)[: round(self._calibration * len(rows))]] = True
+            count = min(round(self._calibration * len(rows)), len(rows) - 1)
+            held_out[rng.permutation(rows)[:count]] = True
         return held_out
 
     def _rng(self, round: int, purpose: str) -> np.random.Generator:
@@ -195,7 +201,9 @@ class Party:
         """
         assert self.public is not None
         rng = self._rng(round, "distill")
-        targets = np.asarray(targets, dtype=np.float64)
+        targets = np.array(
+            targets, dtype=np.float64
+        )  # a copy: other parties are taught by them too
         self._public_outputs.clear()
         if self.learner.abilities.incremental:
             self.learner.fit(self.public.X, targets, rng=rng, phase="distill")
@@ -310,9 +318,9 @@ class Party:
 
     def keep(self, labels: Container[str]) -> None:
         """Delete the saved states that ``labels`` does not name."""
-        for folder in self._state_folder("*").parent.glob("*"):
-            if folder.name not in labels:
-                shutil.rmtree(folder)
+        for folder in self._state_folder("").glob("*/model.*"):
+            if folder.parent.name not in labels:
+                shutil.rmtree(folder.parent)
 
     def _state_folder(self, label: str) -> Path:
         if self.home is None:

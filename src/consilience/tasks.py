@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from consilience.knowledge import (
     Failure,
     LogDensities,
     Metrics,
+    OutputKind,
     Predictions,
     Receipt,
     Replies,
@@ -116,7 +117,7 @@ class PredictPublic:
 
     answers: ClassVar[type[Any]] = Predictions
     round: int
-    outputs: str = "probabilities"
+    outputs: OutputKind = "probabilities"
 
     def run(self, party: Party) -> Predictions:
         """The party's predictions as float32."""
@@ -241,13 +242,21 @@ def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
     try:
         return tuple(task.run(party) for task in tasks)
     except InvalidInput as error:
-        return Failure(
-            party=party.name,
-            reason=f"{error.where}: {error.what}" if error.where else error.what,
-            mend=error.mend or "",
-            kind="invalid",
-        )
+        reason = f"{error.where}: {error.what}" if error.where else error.what
+        return _failure(party, reason, error.mend, kind="invalid")
     except ConsilienceError as error:
-        return Failure(party=party.name, reason=error.what, mend=error.mend or "")
+        return _failure(party, error.what, error.mend)
     except Exception as error:  # a model may raise anything; the round goes on without it
-        return Failure(party=party.name, reason=f"{type(error).__name__}: {error}")
+        return _failure(party, f"{type(error).__name__}: {error}")
+
+
+def _failure(
+    party: Party,
+    reason: str,
+    mend: str | None = None,
+    *,
+    kind: Literal["failed", "invalid"] = "failed",
+) -> Failure:
+    # What a model says may hold what no file or terminal takes, such as half of a surrogate pair.
+    reason = reason.encode(errors="replace").decode()
+    return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind)

@@ -80,8 +80,11 @@ class Aggregator:
         """The teacher of these replies.
 
         Raises:
-            KnowledgeRefused: a reply lacks what the rule needs.
+            KnowledgeRefused: a reply lacks what the rule needs, or is of another kind.
         """
+        for given in replies.of(Predictions):
+            if given.kind != self.outputs:
+                raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
         stacked = stack(replies, needs=self.needs)
         values, weights = self.rule(stacked)
         return Teacher(np.asarray(values, dtype=np.float32), weights, stacked.parties)

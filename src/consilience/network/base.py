@@ -11,8 +11,8 @@ from typing import Any
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Failure, Receipt, Replies
 from consilience.network.wire import encode
-from consilience.party import Model
-from consilience.tasks import Task
+from consilience.party import Model, Party
+from consilience.tasks import Task, answer
 
 Outcome = tuple[Any, ...] | Failure
 
@@ -58,7 +58,9 @@ class Network(ABC):
     """Where parties live. A subclass implements :meth:`exchange` alone.
 
     Args:
-        timeout: seconds an exchange may take per party; ``None`` for no limit. A later answer is dropped.
+        timeout: seconds from asking to a party's answer; ``None`` for no limit. A later answer is dropped.
+            In this process parties are asked one after another, each with its own clock; elsewhere all
+            are asked at once.
         quorum: how many of the asked parties must answer: a number (int), or a share (float in (0, 1]).
     """
 
@@ -90,7 +92,9 @@ class Network(ABC):
         """
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's model as it stands, where the network can see into its parties.
+        """Every party's trained model as it stands, where the network can see into its parties.
+
+        A party that could not be trained, or is gone, has none.
 
         Raises:
             InvalidInput: the parties are elsewhere, and their models stay with them.
@@ -137,7 +141,9 @@ class Network(ABC):
         return replies
 
     def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
-        asked = self.parties if to is None else tuple(sorted(to))
+        asked = self.parties if to is None else tuple(sorted(set(to)))
+        if strangers := set(asked).difference(self.parties):
+            raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
         request = encode(tasks)
         arrivals = self.exchange(tasks, asked, request)
         answers: dict[str, tuple[Any, ...]] = {}
@@ -170,7 +176,9 @@ class Network(ABC):
     def _checked(self, party: str, tasks: tuple[Task, ...], arrival: Arrival) -> Outcome:
         outcome = arrival.outcome
         if isinstance(outcome, Failure):
-            return outcome
+            if outcome.party == party:
+                return outcome
+            return Failure(party=party, reason=f"speaks for {outcome.party!r}", kind="refused")
         if self.timeout is not None and arrival.seconds > self.timeout:
             reason = f"answered after {arrival.seconds:.1f} s, the limit is {self.timeout:g} s"
             return Failure(party=party, reason=reason, kind="late")
@@ -183,7 +191,7 @@ class Network(ABC):
                         f"answered {type(reply).__name__}, expected {task.answers.__name__}",
                         where=party,
                     )
-                reply.validate(party=party, round=task.round, agreement=self.agreement)
+                reply.validate(party=party, task=task, agreement=self.agreement)
         except KnowledgeRefused as refusal:
             return Failure(party=party, reason=refusal.what, kind="refused")
         return outcome
@@ -192,6 +200,16 @@ class Network(ABC):
         if isinstance(self.quorum, float):
             return max(1, math.ceil(self.quorum * asked))
         return min(self.quorum, asked)
+
+
+def reply_of(party: Party, tasks: Sequence[Task]) -> tuple[Outcome, bytes]:
+    """What the party answers and the bytes of it; what cannot be written is a failure of the party."""
+    outcome = answer(party, tasks)
+    try:
+        return outcome, encode([outcome] if isinstance(outcome, Failure) else outcome)
+    except TypeError as error:
+        failure = Failure(party=party.name, reason=f"its answer cannot be sent: {error}")
+        return failure, encode([failure])
 
 
 def timed_out(party: str, timeout: float) -> Failure:

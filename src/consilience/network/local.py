@@ -8,10 +8,10 @@ from time import perf_counter
 
 from consilience.errors import InvalidInput
 from consilience.knowledge import Failure, Public
-from consilience.network.base import Arrival, Network, Outcome
-from consilience.network.wire import decode, encode
+from consilience.network.base import Arrival, Network, reply_of
+from consilience.network.wire import decode
 from consilience.party import Model, Party
-from consilience.tasks import Task, answer
+from consilience.tasks import Task
 
 
 @dataclass
@@ -45,18 +45,18 @@ class LocalNetwork(Network):
         arrivals = {}
         for name in to:
             start = perf_counter()
-            outcome: Outcome = answer(self._members[name], decode(request) if self.wire else tasks)
-            size = 0
-            if not isinstance(outcome, Failure):
-                reply = encode(outcome)
-                size = len(reply)
-                outcome = decode(reply) if self.wire else outcome
-            arrivals[name] = Arrival(outcome, size, perf_counter() - start)
+            given = decode(request) if self.wire else tasks
+            outcome, reply = reply_of(self._members[name], given)
+            failed = isinstance(outcome, Failure)
+            if self.wire and not failed:
+                outcome = decode(reply)
+            arrivals[name] = Arrival(outcome, 0 if failed else len(reply), perf_counter() - start)
         return arrivals
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's model as it stands."""
-        return {name: member.model() for name, member in self._members.items()}
+        """Every party's trained model as it stands."""
+        members = self._members.items()
+        return {name: member.model() for name, member in members if member.learner.fitted}
 
 
 def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:

@@ -8,7 +8,9 @@ import multiprocessing.connection
 import signal
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
@@ -16,13 +18,13 @@ from typing import Any, ClassVar
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public, Receipt
-from consilience.messages import message
-from consilience.network.base import Arrival, Network, timed_out
+from consilience.messages import REGISTRY, message
+from consilience.network.base import Arrival, Network, reply_of, timed_out
 from consilience.network.local import by_name
 from consilience.network.wire import decode, encode
 from consilience.party import Model, Party
 from consilience.randomness import limited_threads
-from consilience.tasks import Task, answer
+from consilience.tasks import Task
 
 
 @message
@@ -48,13 +50,23 @@ class _Worker:
     process: multiprocessing.process.BaseProcess
     connection: Connection
     parties: tuple[str, ...]
+    queue: list[str] = field(default_factory=list)
+    """Parties of this exchange whose answer is not here yet; the first one is being asked."""
+    late: bool = False
+    """Whether it still owes the answer to a question that was given up."""
+
+    def ask(self, request: bytes) -> None:
+        """Ask the next party. One at a time, so that neither side writes while the other does."""
+        self.connection.send_bytes(self.queue[0].encode())
+        self.connection.send_bytes(request)
 
 
 @dataclass
 class ProcessNetwork(Network):
     """Parties spread over worker processes; every message travels as bytes.
 
-    Party i lives in worker i mod ``processes`` from start to :meth:`close`. The parties themselves reach
+    Party i lives in worker i mod ``processes`` from start to :meth:`close`; the parties of one worker
+    answer one after another, so a slow one can make its neighbours late. The parties themselves reach
     the workers when these start (``multiprocessing``'s spawn); from then on only bytes of
     :mod:`consilience.network.wire` pass. A script that uses it needs the usual
     ``if __name__ == "__main__":``.
@@ -64,6 +76,9 @@ class ProcessNetwork(Network):
         public: the public data, which each of them will hold.
         processes: number of workers, at most one per party.
         threads: numerical threads of each worker.
+
+    Raises:
+        InvalidInput: a model that cannot be sent to another process.
     """
 
     members: Iterable[Party]
@@ -78,13 +93,26 @@ class ProcessNetwork(Network):
         members = self._untrained = by_name(self.members, self.public)
         self._parties = tuple(members)
         self._workers: list[_Worker] = []
-        self._late: dict[str, int] = dict.fromkeys(members, 0)
         context = multiprocessing.get_context("spawn")
+        # A protocol may define messages in its own file; the workers must know them too.
+        modules = sorted({made.__module__ for made in REGISTRY.values()} - {"__main__"})
         for index in range(min(self.processes, len(members))):
             mine = {name: members[name] for name in self._parties[index :: self.processes]}
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, mine, self.threads), daemon=True)
-            process.start()
+            arguments = (there, mine, self.threads, modules)
+            process = context.Process(target=_serve, args=arguments, daemon=True)
+            try:
+                process.start()
+            except OSError:
+                self.close()
+                raise
+            except Exception as error:  # what cannot be sent says so in many ways
+                self.close()
+                raise InvalidInput(
+                    f"a model of {', '.join(mine)} cannot be sent to another process: {error}",
+                    where="network",
+                    mend="Define classes and functions at the top level of a module.",
+                ) from error
             there.close()
             self._workers.append(_Worker(process, here, tuple(mine)))
 
@@ -96,80 +124,83 @@ class ProcessNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Send to all workers at once and gather until all answered or time is up."""
+        """Keep all workers busy and gather until all parties answered or time is up."""
         start = perf_counter()
         arrivals: dict[str, Arrival] = {}
-        waiting: dict[Connection, list[str]] = {}
+        waiting: dict[Connection, _Worker] = {}
+
+        def lose(worker: _Worker) -> None:
+            lost = perf_counter() - start
+            arrivals.update({name: _lost(name, lost) for name in worker.queue})
+            waiting.pop(worker.connection, None)
+
         for worker in self._workers:
-            asked = [name for name in worker.parties if name in to]
-            try:
-                for name in asked:
-                    worker.connection.send_bytes(name.encode())
-                    worker.connection.send_bytes(request)
-                if asked:
-                    waiting[worker.connection] = asked
-            except OSError:
-                arrivals |= {name: _lost(name, perf_counter() - start) for name in asked}
+            worker.queue = [name for name in worker.parties if name in to]
+            if worker.queue:
+                waiting[worker.connection] = worker
+                try:
+                    if not worker.late:
+                        worker.ask(request)
+                except OSError:
+                    lose(worker)
         while waiting:
-            left = None if self.timeout is None else self.timeout - (perf_counter() - start)
-            ready = (
-                multiprocessing.connection.wait(list(waiting), left)
-                if left is None or left > 0
-                else []
-            )
+            left = None
+            if self.timeout is not None:
+                left = max(0.0, self.timeout - (perf_counter() - start))
+            ready = multiprocessing.connection.wait(list(waiting), left)
             if not ready:
                 break
             for connection in ready:
                 assert isinstance(connection, Connection)
-                asked = waiting[connection]
+                worker = waiting[connection]
                 try:
-                    name = connection.recv_bytes().decode()
                     reply = connection.recv_bytes()
+                    if worker.late:
+                        worker.late = False
+                    else:
+                        name = worker.queue.pop(0)
+                        arrivals[name] = _arrival(name, reply, perf_counter() - start)
+                    if worker.queue:
+                        worker.ask(request)
+                    else:
+                        del waiting[connection]
                 except (EOFError, OSError):
-                    arrivals |= {name: _lost(name, perf_counter() - start) for name in asked}
-                    del waiting[connection]
-                    continue
-                if self._late[name]:  # the answer to a question that was given up
-                    self._late[name] -= 1
-                    continue
-                arrivals[name] = _arrival(name, reply, perf_counter() - start)
-                asked.remove(name)
-                if not asked:
-                    del waiting[connection]
-        for name in (name for asked in waiting.values() for name in asked):
-            self._late[name] += 1
+                    lose(worker)
+        for worker in waiting.values():
+            worker.late = True
             assert self.timeout is not None
-            arrivals[name] = Arrival(timed_out(name, self.timeout), 0, perf_counter() - start)
+            seconds = perf_counter() - start
+            for name in worker.queue:
+                arrivals[name] = Arrival(timed_out(name, self.timeout), 0, seconds)
         return arrivals
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's model as it stands, fetched from the workers through files."""
+        """Every party's trained model as it stands, fetched from the workers through files."""
         with tempfile.TemporaryDirectory() as folder:
-            self.require(Export(folder=folder))
-            for name, party in self._untrained.items():
-                party.join(self.agreed)
-                party.learner.load(Path(folder) / _file(party))
-        return {name: party.model() for name, party in self._untrained.items()}
+            there = self._ask((Export(folder=folder),), None).parties
+            for name in there:
+                self._untrained[name].join(self.agreed)
+                self._untrained[name].learner.load(Path(folder) / _file(self._untrained[name]))
+        return {name: self._untrained[name].model() for name in there}
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers; whoever asks afterwards finds that they have ended."""
         for worker in self._workers:
             worker.connection.close()
+            worker.late = False
         for worker in self._workers:
             worker.process.join(timeout=5)
             if worker.process.is_alive():
                 worker.process.terminate()
                 worker.process.join()
-        self._workers.clear()
 
 
 def _arrival(name: str, reply: bytes, seconds: float) -> Arrival:
     try:
         outcome = decode(reply)
     except KnowledgeRefused as refusal:
-        return Arrival(
-            Failure(party=name, reason=refusal.what, kind="refused"), len(reply), seconds
-        )
+        failure = Failure(party=name, reason=refusal.what, kind="refused")
+        return Arrival(failure, len(reply), seconds)
     if len(outcome) == 1 and isinstance(outcome[0], Failure):
         return Arrival(outcome[0], 0, seconds)
     return Arrival(outcome, len(reply), seconds)
@@ -179,16 +210,20 @@ def _lost(name: str, seconds: float) -> Arrival:
     return Arrival(Failure(party=name, reason="its process has ended"), 0, seconds)
 
 
-def _serve(connection: Connection, parties: Mapping[str, Party], threads: int) -> None:
+def _serve(
+    connection: Connection, parties: Mapping[str, Party], threads: int, modules: Iterable[str]
+) -> None:
     """The worker: answer requests until the coordinator closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the coordinator ends us
-    with limited_threads(threads):
+    for module in modules:
+        with suppress(ImportError):  # a message that stays unknown is refused when it comes
+            import_module(module)
+    with limited_threads(threads), suppress(EOFError, BrokenPipeError):
         while True:
+            name = connection.recv_bytes().decode()
+            request = connection.recv_bytes()
             try:
-                name = connection.recv_bytes().decode()
-                request = connection.recv_bytes()
-            except EOFError:
-                return
-            outcome = answer(parties[name], decode(request))
-            connection.send_bytes(name.encode())
-            connection.send_bytes(encode([outcome] if isinstance(outcome, Failure) else outcome))
+                reply = reply_of(parties[name], decode(request))[1]
+            except KnowledgeRefused as refusal:
+                reply = encode([Failure(party=name, reason=refusal.what)])
+            connection.send_bytes(reply)

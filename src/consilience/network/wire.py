@@ -42,7 +42,15 @@ def decode(data: bytes) -> tuple[Any, ...]:
         document = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_KEY])
         arrays = load_arrays(data)
         return tuple(_unpack(entry, arrays) for entry in document)
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         raise KnowledgeRefused(f"unreadable message ({error})", where="wire") from error
 
 
@@ -54,7 +62,7 @@ def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
         name = str(len(arrays))
         if value.dtype.kind not in "biuf":
             raise TypeError(f"arrays of {value.dtype} cannot cross the wire")
-        arrays[name] = np.ascontiguousarray(value)
+        arrays[name] = np.asarray(value, order="C")
         return {"array": name}
     if isinstance(value, tuple | list):
         return [item if type(item) in _PLAIN else _pack(item, arrays) for item in value]
@@ -62,7 +70,7 @@ def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
         return {kind.__name__: {name: _pack(item, arrays) for name, item in fields(value)}}
     if isinstance(value, Mapping):
         return {"map": {str(key): _pack(item, arrays) for key, item in value.items()}}
-    if isinstance(value, np.integer | np.floating):
+    if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{kind.__name__} cannot cross the wire")
 
@@ -76,4 +84,8 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if tag == "array":
         return arrays[content]
     items = {name: _unpack(item, arrays) for name, item in content.items()}
-    return items if tag == "map" else REGISTRY[tag](**items)
+    if tag == "map":
+        return items
+    if tag not in REGISTRY:
+        raise ValueError(f"no message is called {tag!r}")
+    return REGISTRY[tag](**items)

@@ -11,6 +11,7 @@ from consilience.aggregation import Aggregator, Teacher
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public, Replies
 from consilience.messages import message
+from consilience.options import check_options as options_are_known
 from consilience.randomness import stream
 from consilience.tasks import PROVIDES, Network, PredictPublic, Task
 
@@ -74,6 +75,9 @@ def protocol(
 
     @wraps(function)
     def bind(*args: P.args, **options: P.kwargs) -> Protocol:
+        known = ("network", "public", "state")
+        options_are_known(function, options, where=f"protocol {function.__name__}", given=known)
+
         def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
             return function(network, public, state, *args, **options)
 
