@@ -1,0 +1,23 @@
+"""Reports: tables, plots and one self-contained page of a run."""
+
+from consilience.report.page import write_report
+from consilience.report.plots import draw_all
+from consilience.report.reading import read_results
+from consilience.report.results import Method, Results, Spread
+from consilience.report.tables import Comparison, as_rows, compare, table
+from consilience.report.verdict import Verdict, verdict
+
+__all__ = [
+    "write_report",
+    "read_results",
+    "Results",
+    "Method",
+    "Spread",
+    "table",
+    "as_rows",
+    "compare",
+    "Comparison",
+    "verdict",
+    "Verdict",
+    "draw_all",
+]

@@ -1,0 +1,338 @@
+"""Plots of a run, as PNG and SVG: figures only, no global state of matplotlib is left changed."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data import Holdings, draw
+from consilience.report.results import Method, Results, mean, words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+# Okabe & Ito 2008, told apart by colour-blind readers; line and marker differ as well.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6A3D9A", "#8C6D31")
+MARKERS = "osD^vPX*"
+BASELINES = {"local": ("#777777", "--"), "central": ("#222222", ":"), "oracle": ("#777777", "-.")}
+WIDTH = 5.2
+"""Inches: shown on a phone at four fifths of its size, letters stay legible."""
+CELLS = 12
+"""Up to this many parties and classes have their weights written into the heat map."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn figure.
+
+    Attributes:
+        name: its file name, without suffix.
+        title: what it shows, in a few words.
+        svg: the picture, self-contained.
+        width: its natural width in CSS pixels.
+    """
+
+    name: str
+    title: str
+    svg: str
+    width: int
+
+
+def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
+    """Draw what the run has data for; with ``folder``, write each as ``.png`` and ``.svg`` there."""
+    drawn = []
+    for name, title, figure in _figures(results):
+        with _style():
+            svg, png = _render(figure(), folder is not None)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+            (folder / f"{name}.png").write_bytes(png)
+        start = svg.index('viewBox="0 0 ') + len('viewBox="0 0 ')
+        points = float(svg[start:].split(" ", 1)[0])
+        drawn.append(Plot(name, title, svg, round(points * 96 / 72)))
+    return tuple(drawn)
+
+
+def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
+    metric = results.metric
+    if metric is not None:
+        yield "rounds", f"{words(metric)} over rounds", lambda: over_rounds(results, metric)
+        if any(method.exchanges for method in results.methods):
+            yield "parties", f"{words(metric)} per party", lambda: per_party(results, metric)
+    for i, method in enumerate(m for m in results.methods if uneven(m.trust)):
+        yield f"trust-{i + 1}", f"trust under {method.label}", _Trust(results, method)
+    if results.holdings is not None:
+        held = results.holdings
+        names = Holdings(held.counts, _short_all(held.parties), _short_all(held.classes, 14))
+        yield "holdings", "rows of each class per party", lambda: draw(names)
+    if any(_talks(method) for method in results.methods):
+        yield "bytes", "bytes on the wire", lambda: traffic(results)
+    if any(np.isfinite(method.teacher).any() for method in results.methods):
+        yield "teacher", "accuracy of the teacher", lambda: teachers(results)
+
+
+@dataclass(frozen=True)
+class _Trust:
+    results: Results
+    method: Method
+
+    def __call__(self) -> Figure:
+        return trust(self.results, self.method)
+
+
+def over_rounds(results: Results, metric: str) -> Figure:
+    """The mean over parties, round by round; bands are ± one standard deviation over seeds."""
+    figure, axis = _figure(3.3)
+    for method in results.methods:
+        if metric not in method.scores:
+            continue
+        values = method.over_rounds(metric)
+        _line(axis, results, method, np.array(method.rounds), values)
+    _rounds_axis(axis, max((m.rounds[-1] for m in results.methods if m.rounds), default=1))
+    axis.set_ylabel(f"{words(metric)}, mean of parties")
+    _legend(figure, axis)
+    return figure
+
+
+def teachers(results: Results) -> Figure:
+    """The teacher's accuracy on the public rows, whose labels only the experiment has."""
+    figure, axis = _figure(3.0)
+    for method in results.methods:
+        if np.isfinite(method.teacher).any():
+            rounds = np.arange(1, method.teacher.shape[1] + 1)
+            _line(axis, results, method, rounds, method.teacher)
+    _rounds_axis(axis, max(m.teacher.shape[1] for m in results.methods), first=1)
+    axis.set_ylabel("teacher's accuracy")
+    _legend(figure, axis)
+    return figure
+
+
+def per_party(results: Results, metric: str) -> Figure:
+    """Every party alone (ring) and after the last round of every exchange method (filled)."""
+    methods = [m for m in results.methods if m.exchanges and metric in m.scores]
+    central = results.baseline("central")
+    step = 0.8 / len(methods)
+    figure, axis = _figure(1.3 + len(results.parties) * max(0.3, 0.14 * len(methods)))
+    for party in range(len(results.parties)):
+        if party % 2:
+            axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)
+        for i, method in enumerate(methods):
+            before = mean(method.scores[metric][:, 0, party], 0)
+            after = mean(method.scores[metric][:, -1, party], 0)
+            y = party + (i - (len(methods) - 1) / 2) * step
+            look = _look(results, method)
+            axis.plot([before, after], [y, y], color=look["color"], lw=1.6, alpha=0.55)
+            axis.plot(before, y, "o", mfc="white", mec="#777777", ms=4.5)
+            axis.plot(after, y, look["marker"], color=look["color"], ms=5.5)
+        if central is not None and metric in central.scores:
+            pooled = mean(central.scores[metric][:, -1, party], 0)
+            axis.plot([pooled] * 2, [party - 0.42, party + 0.42], color="#222222", lw=1.4, ls=":")
+    axis.plot([], [], "o", mfc="white", mec="#777777", ms=4.5, label="before exchange")
+    for method in methods:
+        look = {**_look(results, method), "ls": ""}
+        axis.plot([], [], **look, ms=5.5, label=_short(method.label))
+    if central is not None and metric in central.scores:
+        axis.plot([], [], color="#222222", lw=1.4, ls=":", label=_short(central.label))
+    axis.set_ylim(len(results.parties) - 0.5, -0.5)
+    axis.set_yticks(range(len(results.parties)), labels=_short_all(results.parties))
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color="#e6e9ed", lw=0.7)
+    axis.set_xlabel(f"{words(metric)} (mean over seeds)")
+    _legend(figure, axis)
+    return figure
+
+
+def trust(results: Results, method: Method) -> Figure:
+    """Mean weight of each party in the teacher, class by class; boxes mark classes a party holds.
+
+    Of the method's first seed, in its last round: with other seeds the parties hold other rows.
+    """
+    from matplotlib.patches import Rectangle
+
+    split, weights = results.splits[method.seeds[0]], method.trust
+    assert weights is not None
+    parties, classes = weights.shape
+    few = max(parties, classes) <= CELLS
+    size = float(np.clip(2.4 + 0.42 * classes, 3.6, 10))
+    figure, axis = _figure(float(np.clip(1.3 + 0.3 * parties, 2.2, 11)), width=size)
+    top = float(np.nanmax(weights))
+    image = axis.imshow(
+        np.ma.masked_invalid(weights), cmap="Blues", vmin=0, vmax=top, aspect="auto"
+    )
+    for party, label in zip(*np.nonzero(split.counts), strict=True):
+        box = (label - 0.46, party - 0.46)
+        axis.add_patch(Rectangle(box, 0.92, 0.92, fill=False, ec="#D55E00", lw=1.6 if few else 0.6))
+    if few:
+        for (party, label), weight in np.ndenumerate(weights):
+            text = "–" if np.isnan(weight) else f"{weight:.2f}".lstrip("0") or "0"
+            dark = weight > 0.6 * top
+            colour = "white" if dark else "#333333"
+            axis.text(label, party, text, ha="center", va="center", fontsize=7.5, color=colour)
+    bar = figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
+    bar.set_label("mean weight", fontsize=8.5)
+    bar.outline.set_visible(False)
+    _named(axis.yaxis, _short_all(split.parties), 40)
+    crowded = max(map(len, split.classes)) > 3
+    _named(axis.xaxis, _short_all(split.classes, 14), 25)
+    if crowded:
+        axis.tick_params(axis="x", labelrotation=45)
+        for label in axis.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+    axis.tick_params(length=0)
+    axis.set_xlabel("class of the public rows")
+    for spine in axis.spines.values():
+        spine.set_visible(False)
+    return figure
+
+
+def traffic(results: Results) -> Figure:
+    """Bytes sent so far, all parties together, evaluation aside; solid from them, dashed to them."""
+    figure, axis = _figure(3.0)
+    methods = [method for method in results.methods if _talks(method)]
+    most = max(float(m.bytes_up.sum() + m.bytes_down.sum()) / len(m.seeds) for m in methods)
+    scale, unit = next(
+        (s, u)
+        for s, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
+        if most >= s or s == 1
+    )
+    for method in methods:
+        look = _look(results, method)
+        rounds = np.arange(method.bytes_up.shape[1])
+        for values, line in ((method.bytes_up, "-"), (method.bytes_down, "--")):
+            total = values.sum(axis=2).mean(axis=0).cumsum() / scale
+            label = _short(method.label) if line == "-" else None
+            style = {**look, "ls": line, "ms": 4}
+            axis.plot(rounds, total, **style, lw=1.6, label=label)
+    axis.plot([], [], color="#444444", ls="-", label="from parties")
+    axis.plot([], [], color="#444444", ls="--", label="to parties")
+    _rounds_axis(axis, max(m.bytes_up.shape[1] - 1 for m in methods))
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel(f"{unit} so far")
+    _legend(figure, axis)
+    return figure
+
+
+def uneven(weights: Array | None) -> bool:
+    """Whether a teacher trusted anybody more than others."""
+    if weights is None or not np.isfinite(weights).any():
+        return False
+    return bool(np.nanmax(np.nanmax(weights, axis=0) - np.nanmin(weights, axis=0)) > 1e-9)
+
+
+def _talks(method: Method) -> bool:
+    return method.aggregate not in ("local", "central") and bool(method.bytes_up.any())
+
+
+def _line(axis: Any, results: Results, method: Method, rounds: Array, values: Array) -> None:
+    middle = mean(values, axis=0)
+    look = _look(results, method)
+    if method.aggregate in BASELINES:
+        look["marker"] = ""
+    axis.plot(rounds, middle, **look, lw=1.8, ms=4.5, label=_short(method.label))
+    if len(values) > 1:
+        masked: Any = np.ma.masked_invalid(values)
+        sd = np.ma.filled(masked.std(axis=0, ddof=1), 0.0)
+        band = {"color": look["color"], "alpha": 0.15, "lw": 0}
+        axis.fill_between(rounds, middle - sd, middle + sd, **band)
+
+
+def _look(results: Results, method: Method) -> dict[str, Any]:
+    """Colour, marker and line of a method: the same in every figure of a run."""
+    if method.aggregate in BASELINES:
+        colour, line = BASELINES[method.aggregate]
+        return {"color": colour, "ls": line, "marker": "|"}
+    ours = [m.label for m in results.spec.methods if m.aggregate not in BASELINES]
+    i = ours.index(method.label)
+    return {
+        "color": COLOURS[i % len(COLOURS)],
+        "ls": "-",
+        "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)],
+    }
+
+
+def _figure(height: float, *, width: float = WIDTH) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axis = figure.subplots()
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    return figure, axis
+
+
+def _rounds_axis(axis: Any, last: int, *, first: int = 0) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_xlim(first - 0.02 * max(last, 1), last + 0.02 * max(last, 1))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
+    axis.set_xlabel("round" if first else "round (0: alone, before any exchange)")
+    axis.grid(axis="y", color="#e6e9ed", lw=0.7)
+    axis.set_axisbelow(True)
+
+
+def _legend(figure: Figure, axis: Any) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    wide = max(map(len, labels), default=0) > 14
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=2 if wide else 4,
+        frameon=False,
+        fontsize=8.5,
+    )
+
+
+def _named(axis: Any, names: tuple[str, ...], limit: int) -> None:
+    step = -(-len(names) // limit)
+    axis.set_ticks(range(0, len(names), step), labels=names[::step])
+
+
+def _short(name: str, most: int = 22) -> str:
+    """A name that fits; matplotlib hides labels that begin with an underscore."""
+    name = " ".join(name.split())
+    name = f" {name}" if name.startswith("_") else name
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def _short_all(names: Iterable[str], most: int = 22) -> tuple[str, ...]:
+    return tuple(_short(name, most) for name in names)
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Text stays text, names are no formulas, and the same data give the same file."""
+    import matplotlib
+
+    style: Any = {
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "consilience",
+        "font.size": 9,
+        "axes.edgecolor": "#9aa5b1",
+        "xtick.color": "#444444",
+        "ytick.color": "#444444",
+    }
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        # A name in a script that matplotlib's font lacks: the SVG has it, the PNG shows boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
+
+
+def _render(figure: Figure, png: bool) -> tuple[str, bytes]:
+    text, picture = io.StringIO(), io.BytesIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    if png:
+        figure.savefig(picture, format="png", dpi=200)
+    return text.getvalue(), picture.getvalue()

@@ -1,0 +1,268 @@
+"""A run's ledger, read into plain values: what tables, plots and the page are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data import Holdings
+from consilience.errors import InvalidInput, nearest
+from consilience.experiments import Spec
+
+Array = NDArray[np.float64]
+
+SMALLER_IS_BETTER = frozenset({"mse", "log_loss"})
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds.
+
+    Attributes:
+        mean: the mean.
+        sd: the standard deviation over seeds, with n - 1 in the denominator; ``None`` for one seed.
+        seeds: how many seeds.
+    """
+
+    mean: float
+    sd: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{number(self.mean)} ± {'–' if self.sd is None else number(self.sd)}"
+
+
+def number(value: float) -> str:
+    """A figure as tables show it: three decimals, more for the very small, fewer for the large.
+
+    >>> number(0.5), number(0.00012), number(1234.5), number(float("nan"))
+    ('0.500', '0.00012', '1,234', '–')
+    """
+    if not np.isfinite(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+
+
+def words(metric: str) -> str:
+    """A metric's name as a reader knows it."""
+    return {"auc": "AUC", "mse": "MSE", "r2": "R²"}.get(metric, metric.replace("_", " "))
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Mean and standard deviation of one value per seed, NaN left out; ``None`` if nothing is left."""
+    known = np.array([value for value in values if not np.isnan(value)])
+    if not len(known):
+        return None
+    return Spread(
+        float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known)
+    )
+
+
+def mean(values: Array, axis: int) -> Array:
+    """The mean along an axis, NaN left out; NaN where nothing is left."""
+    masked: Any = np.ma.masked_invalid(values)
+    return np.asarray(np.ma.filled(masked.mean(axis=axis), np.nan), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the results table, over the seeds that are done.
+
+    Attributes:
+        label: as tables show it.
+        aggregate: the baseline or aggregator behind it.
+        seeds: those done.
+        rounds: the rounds in which metrics were measured, ascending; 0 is alone, before any exchange.
+        scores: metric to values of shape ``(seeds, rounds, parties)``, NaN where not measured.
+        teacher: accuracy of the teacher on the public rows, shape ``(seeds, rounds of the protocol)``
+            from round 1 on, NaN where there is none.
+        seconds: wall time per seed.
+        bytes_down: to the parties on the wire, evaluation aside, shape ``(seeds, rounds + 1, parties)``.
+        bytes_up: the same from the parties.
+        trust: mean weight in the teacher on the public rows of each class, shape
+            ``(parties, classes)``, in the first seed and last round; ``None`` if the teacher had none.
+    """
+
+    label: str
+    aggregate: str
+    seeds: tuple[int, ...]
+    rounds: tuple[int, ...]
+    scores: Mapping[str, Array]
+    teacher: Array
+    seconds: tuple[float, ...]
+    bytes_down: Array
+    bytes_up: Array
+    trust: Array | None
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the parties teach one another by means that they would have."""
+        return self.aggregate not in ("local", "central", "oracle")
+
+    def over_rounds(self, metric: str) -> Array:
+        """The mean over parties, shape ``(seeds, rounds)``."""
+        return mean(self.scores[metric], axis=2)
+
+    def final(self, metric: str) -> Spread | None:
+        """The last round's mean over parties, over seeds."""
+        if metric not in self.scores:
+            return None
+        return spread(self.over_rounds(metric)[:, -1])
+
+    def of_party(self, metric: str, party: int, *, round: int = -1) -> Spread | None:
+        """One party's value in one measured round (by position), over seeds."""
+        if metric not in self.scores:
+            return None
+        return spread(self.scores[metric][:, round, party])
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method with one seed that is not done; ``round`` is the last one recorded, or ``None``."""
+
+    method: str
+    seed: int
+    round: int | None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A party that was left out of an exchange."""
+
+    method: str
+    seed: int
+    round: int
+    party: str
+    tasks: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a party remarked, how often, by whom and under which methods."""
+
+    text: str
+    times: int
+    parties: tuple[str, ...]
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What left a party under a method in the first seed: kinds and shapes, how often, bytes."""
+
+    method: str
+    party: str
+    what: str
+    tasks: str
+    times: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run as its ledger has it.
+
+    Attributes:
+        folder: the run folder.
+        spec: its configuration.
+        meta: versions, machine, dataset notes, times.
+        methods: those with at least one seed done, in the order of the configuration.
+        missing: what is not done.
+        parties: their names.
+        models: party to the name of its model.
+        splits: seed to who holds what.
+        failures: parties left out of exchanges.
+        notes: remarks of parties.
+        left: what left whom.
+    """
+
+    folder: Path
+    spec: Spec
+    meta: Mapping[str, Any]
+    methods: tuple[Method, ...]
+    missing: tuple[Arm, ...]
+    parties: tuple[str, ...]
+    models: Mapping[str, str]
+    splits: Mapping[int, Holdings]
+    failures: tuple[Event, ...]
+    notes: tuple[Note, ...]
+    left: tuple[Left, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that were measured, the main one first."""
+        found = dict.fromkeys(name for method in self.methods for name in method.scores)
+        asked = self.spec.metric
+        first = [asked] if asked else ["accuracy", "mse"]
+        return tuple(sorted(found, key=lambda name: (name not in first, list(found).index(name))))
+
+    @property
+    def metric(self) -> str | None:
+        """What tables show first: the configuration's metric, else accuracy or mean squared error."""
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the figures."""
+        said = []
+        if self.missing:
+            arms = ", ".join(
+                f"{arm.method} with seed {arm.seed}"
+                + ("" if arm.round is None else f" (at round {arm.round})")
+                for arm in self.missing
+            )
+            said.append(f"The run is unfinished. Not in the figures: {arms}.")
+        asked = self.spec.metric
+        if self.metrics and asked and asked not in self.metrics:
+            said.append(
+                f"The metric {asked!r} was not measured; {self.metric} is shown. "
+                + nearest(asked, self.metrics)
+            )
+        if self.methods and not self.metrics:
+            said.append("No metrics were measured: the parties have no test rows.")
+        for method in self.methods:
+            for values in list(method.scores.values())[:1]:
+                absent = int(np.isnan(values[:, -1]).sum())
+                if absent:
+                    said.append(
+                        f"{method.label}: {absent} of {values[:, -1].size} parties and seeds were "
+                        "not measured in the last round and are missing from the means."
+                    )
+        return tuple(said)
+
+    def method(self, label: str) -> Method | None:
+        """The method of that label, if a seed of it is done."""
+        return next((method for method in self.methods if method.label == label), None)
+
+    def baseline(self, aggregate: str) -> Method | None:
+        """The baseline ``"local"``, ``"central"`` or ``"oracle"``, if it is done."""
+        return next((method for method in self.methods if method.aggregate == aggregate), None)
+
+    @property
+    def holdings(self) -> Holdings | None:
+        """Who holds what in the first seed."""
+        return next(iter(self.splits.values()), None)
+
+
+def check_metric(results: Results, metric: str | None) -> str | None:
+    """``metric`` if it was measured, the run's main metric if it is ``None``.
+
+    Raises:
+        InvalidInput: that metric was not measured.
+    """
+    if metric is not None and metric not in results.metrics:
+        raise InvalidInput(
+            f"no metric {metric!r} was measured",
+            where=str(results.folder),
+            mend=nearest(metric, results.metrics) if results.metrics else None,
+        )
+    return metric or results.metric

@@ -1,0 +1,202 @@
+"""Tables of one run, and of several side by side, for the terminal and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.report.reading import read_results
+from consilience.report.results import Results, Spread, check_metric, words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row = dict[str, Any]
+
+
+def as_rows(results: Results) -> list[Row]:
+    """The last round's metrics as data: one dict per method and metric, the main metric first.
+
+    Keys: ``method``, ``metric``, ``mean``, ``sd`` (``None`` for one seed), ``seeds``.
+    """
+    return [
+        {"method": method.label, "metric": metric, **_values(value)}
+        for method in results.methods
+        for metric in results.metrics
+        if (value := method.final(metric)) is not None
+    ]
+
+
+def table(results: Results, metric: str | None = None) -> Table:
+    """The methods of a run, mean ± sd over seeds of the last round's mean over parties.
+
+    Args:
+        results: from :func:`read_results`.
+        metric: show this one alone; by default all, the main one first.
+
+    Raises:
+        InvalidInput: that metric was not measured.
+    """
+    check_metric(results, metric)
+    shown = results.metrics if metric is None else (metric,)
+    table = _table(results.spec.name, "method", *(words(name) for name in shown), "seeds")
+    for method in results.methods:
+        values = [method.final(name) for name in shown]
+        cells = ["–" if value is None else str(value) for value in values]
+        table.add_row(_plain(method.label), *cells, str(len(method.seeds)))
+    for label in dict.fromkeys(arm.method for arm in results.missing):
+        if results.method(label) is None:
+            table.add_row(_plain(label), *["–"] * len(shown), "0")
+    if results.warnings:
+        table.caption = _plain("\n".join(results.warnings))
+    return table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side.
+
+    Attributes:
+        metric: what is compared.
+        runs: names of the runs, in the order given.
+        cells: method to run to its last round's mean over parties.
+        warnings: why the runs are not alike.
+    """
+
+    metric: str
+    runs: tuple[str, ...]
+    cells: dict[str, dict[str, Spread]]
+    warnings: tuple[str, ...]
+
+    def as_rows(self) -> list[Row]:
+        """One dict per method and run, for JSON."""
+        return [
+            {"method": method, "run": run, "metric": self.metric, **_values(value)}
+            for method, row in self.cells.items()
+            for run, value in row.items()
+        ]
+
+    def table(self) -> Table:
+        """Methods from top to bottom, runs from left to right; warnings below."""
+        table = _table(words(self.metric), "method", *self.runs)
+        for method, row in self.cells.items():
+            table.add_row(_plain(method), *(str(row.get(run, "–")) for run in self.runs))
+        if self.warnings:
+            table.caption = _plain("\n".join(self.warnings))
+        return table
+
+
+def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
+    """Put runs side by side, and say what makes the comparison unfair.
+
+    Args:
+        runs: run folders, one or more.
+        metric: what to compare; by default the first run's main metric.
+
+    Raises:
+        InvalidInput: not run folders, or a metric that one of them lacks.
+        RunFailed: a damaged ledger.
+    """
+    if not runs:
+        raise InvalidInput("there are no runs to compare")
+    found = [read_results(run) for run in runs]
+    metric = metric or next((results.metric for results in found if results.metric), None)
+    if metric is None:
+        raise InvalidInput("none of the runs has a method that is done and was measured")
+    for results in found:
+        if results.methods:
+            check_metric(results, metric)
+    names = _names(runs)
+    labels = dict.fromkeys(method.label for results in found for method in results.methods)
+    cells = {
+        label: {
+            name: value
+            for name, results in zip(names, found, strict=True)
+            if (method := results.method(label)) and (value := method.final(metric))
+        }
+        for label in labels
+    }
+    first, others = found[0], zip(names[1:], found[1:], strict=True)
+    warnings = [
+        f"{name}: {warning}"
+        for name, results in zip(names, found, strict=True)
+        for warning in results.warnings
+    ]
+    warnings += [
+        f"{name} differs from {names[0]} in {what}."
+        for name, results in others
+        for what in _differences(first, results)
+    ]
+    return Comparison(metric, names, cells, tuple(warnings))
+
+
+def _differences(one: Results, other: Results) -> list[str]:
+    """What makes two runs no fair comparison, in words."""
+    a, b = one.spec, other.spec
+    said = []
+    if a.data != b.data:
+        said.append("its data")
+    if a.seed_list != b.seed_list:
+        said.append(f"its seeds ({_list(b.seed_list)} against {_list(a.seed_list)})")
+    shared = sorted(set(one.splits) & set(other.splits))
+    if a.partition != b.partition:
+        said.append("its partition")
+    elif any(
+        one.splits[seed].parties != other.splits[seed].parties
+        or one.splits[seed].classes != other.splits[seed].classes
+        or not np.array_equal(one.splits[seed].counts, other.splits[seed].counts)
+        for seed in shared
+    ):
+        said.append("who holds what, with the same seed")
+    if a.models != b.models:
+        said.append("its models")
+    if a.calibration != b.calibration:
+        said.append(f"its calibration rows ({b.calibration:g} against {a.calibration:g})")
+    if a.protocol.rounds != b.protocol.rounds:
+        said.append(f"its rounds ({b.protocol.rounds} against {a.protocol.rounds})")
+    ours, theirs = one.meta.get("versions", {}), other.meta.get("versions", {})
+    changed = [p for p in sorted({*ours, *theirs}) if ours.get(p) != theirs.get(p)]
+    if changed:
+        pairs = (f"{p} {theirs.get(p, 'none')} against {ours.get(p, 'none')}" for p in changed)
+        said.append("versions: " + ", ".join(pairs))
+    return said
+
+
+def _list(seeds: Sequence[int]) -> str:
+    return (
+        ", ".join(map(str, seeds)) if len(seeds) < 6 else f"{seeds[0]}, {seeds[1]}, … {seeds[-1]}"
+    )
+
+
+def _names(runs: Sequence[Path]) -> tuple[str, ...]:
+    """Folder names, numbered where two are alike."""
+    names: list[str] = []
+    for run in runs:
+        name = run.resolve().name
+        names.append(name if name not in names else f"{name} ({len(names) + 1})")
+    return tuple(names)
+
+
+def _values(value: Spread) -> Row:
+    return {"mean": value.mean, "sd": value.sd, "seeds": value.seeds}
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=_plain(title), title_justify="left", caption_justify="left")
+    for i, name in enumerate(columns):
+        table.add_column(_plain(name), justify="right" if i else "left", no_wrap=True)
+    return table
+
+
+def _plain(text: str) -> Any:
+    """Text that a terminal shows as it is: names are the user's, brackets in them no markup."""
+    from rich.text import Text
+
+    return Text(text)
