@@ -5,4 +5,15 @@ from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import Progress, resume, start, stored_spec
 from consilience.experiments.spec import Spec, parse_spec, read_spec
 
-__all__ = ["Cohort", "Ledger", "Progress", "Spec", "gather", "parse_spec", "read_spec", "resume", "start", "stored_spec"]
+__all__ = [
+    "Cohort",
+    "Ledger",
+    "Progress",
+    "Spec",
+    "gather",
+    "parse_spec",
+    "read_spec",
+    "resume",
+    "start",
+    "stored_spec",
+]

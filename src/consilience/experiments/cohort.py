@@ -123,6 +123,16 @@ def gather(spec: Spec, seed: int) -> Cohort:
         stream(seed, "experiment", 0, "partition"),
         **options,
     )
+    for model in spec.models:
+        kind = make(model.name, **model.options).abilities.kind
+        if (kind == "classification") != (dataset.classes is not None):
+            raise InvalidInput(
+                f"it is for {kind}, and dataset {dataset.name!r} has "
+                f"{'values' if dataset.classes is None else 'classes'}",
+                where=f"model {model.name!r}",
+                mend="Choose another: consilience list learners. A torch model takes kind = …; so does a "
+                "table of your own.",
+            )
     width = len(str(parties))
     names = (
         [str(dataset.group[stay[rows[0]]]) for rows in dealt]
@@ -143,7 +153,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
 def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:
     """Rows that stay private, public rows, and the public rows' true labels where they are known."""
     if spec.data.public_file is not None:
-        X, columns = read_rows(spec.data.public_file, dataset.columns)
+        X, _ = read_rows(spec.data.public_file, dataset.columns)
         return np.arange(len(dataset.X)), Public(X), None
     if not spec.data.public:
         raise InvalidInput(

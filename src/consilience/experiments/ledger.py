@@ -57,7 +57,7 @@ class Ledger:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             if create:
-                self._connection.executescript(_SCHEMA)
+                self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
             elif self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("it fails SQLite's own check")
             else:
@@ -68,19 +68,24 @@ class Ledger:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if "full" in str(error) or "disk I/O" in str(error):
+            if any(
+                sign in str(error) for sign in ("full", "disk I/O", "readonly", "unable to open")
+            ):
                 raise RunFailed(
                     f"the ledger cannot be written ({error})",
                     where=str(self.path),
-                    mend="Free some space, then: consilience resume " + str(self.path.parent),
+                    mend=f"Free some space, then: consilience resume {self.path.parent}",
                 ) from error
-            raise RunFailed(f"the ledger is damaged ({error})", where=str(self.path)) from error
+            raise self._damaged(error) from error
         except sqlite3.DatabaseError as error:
-            raise RunFailed(
-                f"the ledger is damaged ({error})",
-                where=str(self.path),
-                mend="Restore it from a copy, or start the run anew in another folder.",
-            ) from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> RunFailed:
+        return RunFailed(
+            f"the ledger is damaged ({error})",
+            where=str(self.path),
+            mend="Restore it from a copy, or start the run anew in another folder.",
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -90,7 +95,8 @@ class Ledger:
             try:
                 yield
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk ends it by itself
+                    self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
 
@@ -100,7 +106,9 @@ class Ledger:
         if rows:
             marks = ", ".join("?" * len(rows[0]))
             with self._explained():
-                self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+                self._connection.executemany(
+                    f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows
+                )
 
     def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Rows of a query."""

@@ -1,9 +1,10 @@
 """Run a configuration: every method with every seed, recorded round by round, resumable at any point.
 
 A run folder holds ``config.json`` (the exact configuration), ``ledger.sqlite``, ``models/`` and, while it
-runs, ``state/``. An *arm* is one method with one seed. Checkpoints are written when enough time has passed;
-what came after the last one is computed again on resume, and since every random stream is keyed by
-(seed, party, round, purpose) it comes out bit for bit the same.
+runs, ``state/``. An *arm* is one method with one seed. Checkpoints are written when enough time has passed
+(``checkpoint_seconds``, and never so often that they take more than a tenth of it); what came after the last
+one is computed again on resume, and since every random stream is keyed by (seed, party, round, purpose) it
+comes out bit for bit the same.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -30,15 +33,12 @@ from consilience.experiments.cohort import Cohort, gather
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.spec import MethodSpec, Spec, parse_spec
 from consilience.federation import Federation
-from consilience.knowledge import Public
+from consilience.knowledge import Agreement, Public, Replies
 from consilience.network import LocalNetwork, Network, ProcessNetwork
 from consilience.network.wire import decode, encode
 from consilience.party import Party
 from consilience.protocols import Round, RoundState
-from consilience.tasks import Checkpoint, Restore
-
-CHECKPOINT_SECONDS = 5.0
-"""No more often than this, and never more than a tenth of the time, is spent on checkpoints."""
+from consilience.tasks import Checkpoint, Restore, Task
 
 PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
 
@@ -80,16 +80,26 @@ def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -
             mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
         )
     rehearse(spec)
+    _open(spec, folder)
+    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+
+
+def _open(spec: Spec, folder: Path) -> None:
+    """Make the run folder, whole or not at all: it is filled beside its place and renamed."""
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
-    except OSError as error:
-        raise RunFailed(f"cannot be written ({error.strerror})", where=str(folder)) from error
-    ledger = Ledger(folder / "ledger.sqlite", create=True)
-    ledger.note(
-        versions=versions(), machine=machine(), started=datetime.now(UTC).isoformat(timespec="seconds")
-    )
-    _continue(spec, folder, ledger, report)
+        partial.mkdir(parents=True)
+        (partial / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
+        ledger = Ledger(partial / "ledger.sqlite", create=True)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        ledger.note(versions=versions(), machine=machine(), started=started)
+        ledger.close()
+        partial.rename(folder)
+    except (OSError, RunFailed) as error:
+        why = error.strerror if isinstance(error, OSError) else error.what
+        raise RunFailed(f"the run folder cannot be made ({why})", where=str(folder)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
@@ -108,9 +118,14 @@ def stored_spec(folder: Path) -> Spec:
     try:
         return parse_spec(json.loads(path.read_text(encoding="utf-8")), where=str(path))
     except FileNotFoundError as error:
-        raise InvalidInput("this is not a run folder: it has no config.json", where=str(folder)) from error
-    except json.JSONDecodeError as error:
-        raise RunFailed(f"the configuration is damaged ({error})", where=str(path)) from error
+        raise InvalidInput(
+            "this is not a run folder: it has no config.json", where=str(folder)
+        ) from error
+    except NotADirectoryError as error:
+        raise InvalidInput("this is a file, not a run folder", where=str(folder)) from error
+    except ValueError as error:  # not JSON, not UTF-8, or no longer a configuration
+        what = error.what if isinstance(error, InvalidInput) else str(error)
+        raise RunFailed(f"the configuration is damaged ({what})", where=str(path)) from error
 
 
 def rehearse(spec: Spec) -> None:
@@ -124,22 +139,33 @@ def rehearse(spec: Spec) -> None:
                 raise InvalidInput(
                     "the oracle needs public rows whose true classes are known", where="methods"
                 )
-        federation = Federation(cohort.parties(), cohort.public, seed=seed, strict=False)
-        federation.form()
+        limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
+        network = LocalNetwork(cohort.parties(), cohort.public, **limits)
+        agreed = Federation.over(network, cohort.public, seed=seed, strict=False).form()
         for method in spec.methods:
-            if method.aggregate not in ("local", "central", "oracle"):
-                aggregator = spec.aggregator(method)
-                if aggregator.kind != federation.network.agreed.kind:
-                    raise InvalidInput(
-                        f"aggregator {aggregator.name!r} is for {aggregator.kind}, the models do "
-                        f"{federation.network.agreed.kind}",
-                        where="methods",
-                    )
+            protocol = spec.protocol_for(method)
+            with suppress(_Asked):  # a protocol checks its options before it asks for anything
+                next(protocol(_Rehearsal(network.parties, agreed), cohort.public))
+
+
+class _Asked(Exception):
+    """The first question of a protocol, where a rehearsal ends."""
+
+
+@dataclass(frozen=True)
+class _Rehearsal:
+    """A network of which nothing can be asked."""
+
+    parties: tuple[str, ...]
+    agreed: Agreement
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        raise _Asked
 
 
 def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
-    done = {(m, s) for m, s, status in ledger.read("SELECT method, seed, status FROM arms") if status == "done"}
     try:
+        done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
         for seed in spec.seed_list:
             remaining = [method for method in spec.methods if (method.label, seed) not in done]
             if not remaining:
@@ -156,8 +182,11 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
                     for label, count in zip(holdings.classes, counts, strict=True)
                 ),
             )
-            ledger.note(dataset=cohort.dataset.notes, public_rows=len(cohort.public),
-                        columns=cohort.dataset.columns)
+            ledger.note(
+                dataset=cohort.dataset.notes,
+                public_rows=len(cohort.public),
+                columns=cohort.dataset.columns,
+            )
             for method in remaining:
                 _Arm(spec, method, seed, cohort, folder, ledger, report).run()
         ledger.note(finished=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -187,7 +216,7 @@ class _Arm:
         state_folder = self.folder / "state"
         parties = self.cohort.parties(pooled=self.method.aggregate == "central")
         for party in parties:
-            party.home = state_folder / party.name
+            party.home = state_folder / file_name(party.name)
         network = make_network(self.spec, parties, self.cohort.public)
         try:
             self._run(network, state_folder)
@@ -209,34 +238,46 @@ class _Arm:
             aggregate = oracle(self.cohort.public_labels, self.cohort.holders)
         protocol = self.spec.protocol_for(self.method, aggregate)
         rounds = int(protocol.options["rounds"])
-        begun = time.perf_counter()
-        saved_at, cost = begun, 0.0
+        saved_at, cost = time.perf_counter(), 0.0
+        begun = saved_at - self._seconds()
         for round in federation.rounds(protocol, state=state):
             last = round.number == rounds
             metrics = {}
             if last or round.number % self.spec.evaluate_every == 0:
                 metrics = federation.evaluate(round.number)
             now = time.perf_counter()
-            checkpoint = not last and now - saved_at >= max(CHECKPOINT_SECONDS, 10 * cost)
+            checkpoint = not last and now - saved_at >= max(self.spec.checkpoint_seconds, 10 * cost)
             if checkpoint:
                 network.require(Checkpoint(round=round.number, previous=previous))
+                # When checkpoints fall is chance; the books are of what the protocol did.
+                network.deliveries[:] = [d for d in network.deliveries if d.tasks != "Checkpoint"]
                 saved_at, previous = time.perf_counter(), round.number
                 cost = saved_at - now
             with ledger.transaction():
                 self._record(round, metrics, network, now - begun, checkpoint)
-            accuracy = [m.values.get("accuracy", m.values.get("mse", np.nan)) for m in metrics.values()]
+            accuracy = [
+                m.values.get("accuracy", m.values.get("mse", np.nan)) for m in metrics.values()
+            ]
             self.report(
-                Progress(label, seed, round.number, rounds, float(np.mean(accuracy)) if accuracy else None)
+                Progress(
+                    label,
+                    seed,
+                    round.number,
+                    rounds,
+                    float(np.mean(accuracy)) if accuracy else None,
+                )
             )
         if self.spec.keep_models == "all" or (
             self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
         ):
             self._keep_models(network)
-        seconds = ledger.read(
-            "SELECT max(seconds) FROM rounds WHERE method = ? AND seed = ?", label, seed
-        )[0][0]
-        ledger.write("arms", [(label, seed, "done", seconds)])
+        ledger.write("arms", [(label, seed, "done", self._seconds())])
         shutil.rmtree(state_folder, ignore_errors=True)
+
+    def _seconds(self) -> float:
+        """What the recorded rounds took."""
+        query = "SELECT coalesce(max(seconds), 0) FROM rounds WHERE method = ? AND seed = ?"
+        return float(self.ledger.read(query, self.method.label, self.seed)[0][0])
 
     def _restored(self, federation: Federation) -> tuple[RoundState | None, int]:
         """The state after the last checkpoint, the parties' models with it; or nothing."""
@@ -257,7 +298,11 @@ class _Arm:
         label, seed, ledger = self.method.label, self.seed, self.ledger
         accuracy = None
         truth = self.cohort.public_labels
-        if round.teacher is not None and truth is not None and self.cohort.dataset.classes is not None:
+        if (
+            round.teacher is not None
+            and truth is not None
+            and self.cohort.dataset.classes is not None
+        ):
             names = np.asarray(network.agreed.classes)
             accuracy = float((names[round.teacher.values.argmax(axis=1)] == truth).mean())
         ledger.write(
@@ -289,7 +334,7 @@ class _Arm:
 
     def _keep_models(self, network: Network) -> None:
         for name, model in network.models().items():
-            folder = self.folder / "models" / self.method.label / f"seed-{self.seed}" / name
+            folder = model_folder(self.folder, self.method.label, self.seed, name)
             folder.mkdir(parents=True, exist_ok=True)
             target = folder / f"model{model.learner.suffix}"
             partial = target.with_name("writing" + target.name)
@@ -303,6 +348,20 @@ class _Arm:
                 "row_shape": self.cohort.dataset.X.shape[1:],
             }
             (folder / "model.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+
+def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
+    """Where a run keeps a party's trained model."""
+    return run / "models" / file_name(method) / f"seed-{seed}" / file_name(party)
+
+
+def file_name(name: str) -> str:
+    """A method's or party's name as a file name: what a file system might mind is written ``%XX``.
+
+    >>> file_name("a/b"), file_name("..")
+    ('a%2Fb', '%2E.')
+    """
+    return re.sub(r'[%/\\\\:*?"<>|\x00-\x1f]|^\.', lambda found: f"%{ord(found[0]):02X}", name)
 
 
 def trust(

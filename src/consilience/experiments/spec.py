@@ -1,30 +1,31 @@
 """What to run: a configuration file, validated before anything else happens.
 
-    name = "digits"
-    seeds = 3                                   # 0, 1, 2; or a list
-    methods = ["local", "avg", "uwa", { aggregate = "suwa", temperature = 0.1 }, "central"]
+name = "digits"
+seeds = 3                                   # 0, 1, 2; or a list
+methods = ["local", "avg", "uwa", { aggregate = "suwa", temperature = 0.1 }, "central"]
 
-    [data]
-    name = "digits"                             # consilience list datasets
-    public = 500                                # rows set aside unlabelled: a number, or a share
+[data]
+name = "digits"                             # consilience list datasets
+public = 500                                # rows set aside unlabelled: a number, or a share
 
-    [partition]
-    name = "classes"                            # consilience list partitions
-    parties = 10
-    per_party = 2
+[partition]
+name = "classes"                            # consilience list partitions
+parties = 10
+per_party = 2
 
-    [[models]]                                  # dealt to the parties in turn
-    name = "random-forest"                      # consilience list learners, or "package.module:Class"
-    n_estimators = 100
+[[models]]                                  # dealt to the parties in turn
+name = "random-forest"                      # consilience list learners, or "package.module:Class"
+n_estimators = 100
 
-    [protocol]
-    name = "ensemble_distillation"              # consilience list protocols
-    rounds = 10
+[protocol]
+name = "ensemble_distillation"              # consilience list protocols
+rounds = 10
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -158,15 +159,17 @@ class Spec(_Section):
         calibration: share of each party's rows kept from training.
         evaluate_every: rounds between measurements on the test rows.
         keep_models: of which seeds the trained models are kept in the run folder.
+        checkpoint_seconds: no checkpoint sooner than this after the last one.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     seeds: int | tuple[int, ...] = 1
     methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
-    metric: str | None = None
+    metric: Literal["accuracy", "accuracy_local", "log_loss", "auc", "mse", "r2"] | None = None
     calibration: float = Field(default=0.2, ge=0, lt=1)
     evaluate_every: int = Field(default=1, ge=1)
     keep_models: Literal["first", "all", "none"] = "first"
+    checkpoint_seconds: float = Field(default=5.0, ge=0)
     data: DataSpec
     partition: PartitionSpec = PartitionSpec()
     models: tuple[ModelSpec, ...] = Field(min_length=1)
@@ -192,8 +195,13 @@ class Spec(_Section):
 
     def check(self) -> None:
         """Raise ``InvalidInput`` on a name or option that nothing here knows."""
-        if not self.seed_list or min(self.seed_list) < 0:
-            raise InvalidInput(f"seeds is {self.seeds}", where="seeds", mend="Give at least one.")
+        seeds = self.seed_list
+        if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+            raise InvalidInput(
+                f"seeds is {self.seeds}",
+                where="seeds",
+                mend="Give a number of seeds, 1 or more, or a list of different ones, 0 or more.",
+            )
         _known(self.data.name, DATASETS, "dataset")
         check_options(
             DATASETS[self.data.name].loader, self.data.options, where=f"dataset {self.data.name}"
@@ -213,7 +221,9 @@ class Spec(_Section):
             raise InvalidInput(
                 f"two methods are called {twice[0]!r}" if twice else "there are no methods",
                 where="methods",
-                mend="Give each a label of its own: { aggregate = …, label = … }." if twice else None,
+                mend="Give each a label of its own: { aggregate = …, label = … }."
+                if twice
+                else None,
             )
         for method in self.methods:
             self.protocol_for(method)
@@ -235,33 +245,34 @@ class Spec(_Section):
             aggregate = aggregate or AGGREGATORS["avg"]()
         spec = ProtocolSpec(**{**self.protocol.model_dump(), **method.protocol})
         _known(spec.name, PROTOCOLS, "protocol")
-        factory: Any = PROTOCOLS[spec.name]
+        factory = PROTOCOLS[spec.name]
         options = {"rounds": spec.rounds, **spec.options}
-        own = {"aggregate", "consensus"}
-        check_options(factory, options, where=f"protocol {spec.name}", given=("network", "public", "state", *own))
+        given = ("network", "public", "state", "aggregate", "consensus")
+        check_options(factory, options, where=f"protocol {spec.name}", given=given)
         chosen = spec.consensus if isinstance(spec.consensus, dict) else {"name": spec.consensus}
         step, arguments = chosen.get("name"), {k: v for k, v in chosen.items() if k != "name"}
         _known(str(step), CONSENSUS, "consensus")
         check_options(CONSENSUS[str(step)], arguments, where=f"consensus {step}")
-        made: Protocol = factory(
+        return factory(
             aggregate=aggregate or self.aggregator(method),
             consensus=CONSENSUS[str(step)](**arguments),
             **options,
         )
-        return made
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}
 """What ``--quick`` sets: the whole path, in a fraction of the time; its figures mean nothing."""
 
 
-def read_spec(path: Path, settings: Sequence[str] = (), *, overrides: Mapping[str, Any] = {}) -> Spec:
+def read_spec(
+    path: Path, settings: Sequence[str] = (), *, overrides: Mapping[str, Any] = {}
+) -> Spec:
     """Read a configuration file.
 
     Args:
         path: a TOML file.
-        settings: ``key=value`` pairs that replace what the file says; dots reach into sections, values
-            are TOML (bare words are strings).
+        settings: ``key=value`` pairs that replace what the file says; dots reach into sections and
+            lists (``models.0.name``), values are TOML (bare words are strings).
         overrides: the same, already parsed; they win.
 
     Raises:
@@ -299,7 +310,9 @@ def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | N
 def _first_of(error: ValidationError, where: str) -> InvalidInput:
     """The first complaint in our own words, unknown keys with their nearest valid name."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
+    # Pydantic names the type it tried last, which is no place in the file.
+    tried = re.compile(r"^(int|float|str|tuple\[.*|dict\[.*)$")
+    place = [str(part) for part in first["loc"] if not tried.match(str(part))]
     if first["type"] == "extra_forbidden":
         section: Any = Spec
         for part in place[:-1]:
@@ -309,8 +322,9 @@ def _first_of(error: ValidationError, where: str) -> InvalidInput:
             where=where,
             mend=nearest(place[-1], section.model_fields),
         )
-    what = f"{'.'.join(place)}: {first['msg'].lower()}"
-    if first["type"] != "missing":
+    said = "it should be a table" if first["type"] == "model_type" else first["msg"].lower()
+    what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
+    if first["type"] not in ("missing", "too_short"):
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)
 
@@ -339,8 +353,28 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _put(document: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
+    place: Any = document
     for section in sections:
-        document = document.setdefault(section, {})
-        if not isinstance(document, dict):
-            raise InvalidInput(f"{section!r} in {key!r} is not a section", where="--set")
-    document[last] = value
+        place = (
+            place.setdefault(section, {})
+            if isinstance(place, dict)
+            else _entry(place, section, key)
+        )
+    if isinstance(place, dict):
+        place[last] = value
+    else:
+        _entry(place, last, key)
+        place[int(last)] = value
+
+
+def _entry(place: Any, position: str, key: str) -> Any:
+    """One entry of a list, as in ``models.0.name``."""
+    if not isinstance(place, list):
+        raise InvalidInput(
+            f"what stands before {position!r} in {key!r} is not a section", where="--set"
+        )
+    if not position.isdecimal() or int(position) >= len(place):
+        raise InvalidInput(
+            f"{position!r} in {key!r} is not from 0 to {len(place) - 1}", where="--set"
+        )
+    return place[int(position)]

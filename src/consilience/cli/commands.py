@@ -1,0 +1,243 @@
+"""The commands. What a command needs is imported when it runs, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consilience import __version__
+from consilience.cli.listing import KINDS, listed
+from consilience.cli.talk import answering, say, tables, write_json, write_text
+
+RUNS = Path("runs")
+
+app = typer.Typer(
+    name="consilience",
+    help="Any models teach one another by what they predict on public data.",
+    no_args_is_help=True,
+    suggest_commands=False,  # click suggests them already
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: consilience run examples/digits.toml",
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder, and errors.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"consilience {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Any models teach one another by what they predict on public data."""
+
+
+@app.command(
+    epilog="Example: consilience run examples/digits.toml --set protocol.rounds=3 --seeds 5"
+)
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="What to run.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace what the file says: partition.parties=4, models.0.name=svc. Repeatable.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Run with N seeds: 0, 1, … N-1.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed and two rounds, to see that all works.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The run folder, a new one. [default: runs/NAME-001, -002, …]"
+        ),
+    ] = None,
+    json_to: Json = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a configuration: every method with every seed."""
+    with answering(debug) as fate:
+        from consilience.cli.progress import shown
+        from consilience.experiments import read_spec, start
+        from consilience.experiments.spec import QUICK
+
+        small = [f"{key}={value}" for key, value in QUICK.items()] if quick else []
+        overrides = {} if seeds is None else {"seeds": seeds}
+        spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
+        fate.run = folder = out if out is not None else _next_folder(spec.name)
+        with shown(spec, quiet=quiet) as report:
+            start(spec, folder, report=report)
+        _finish(folder, json_to, quiet)
+
+
+@app.command(epilog="Example: consilience resume runs/digits-001")
+def resume(folder: Run, json_to: Json = None, quiet: Quiet = False, debug: Debug = False) -> None:
+    """Continue a run that was stopped; its results are those of a run that never was."""
+    with answering(debug) as fate:
+        from consilience.cli.progress import shown
+        from consilience.experiments import resume as go_on
+        from consilience.experiments import stored_spec
+
+        spec = stored_spec(folder)
+        fate.run = folder
+        with shown(spec, done=_arms_done(folder), quiet=quiet) as report:
+            go_on(folder, report=report)
+        _finish(folder, json_to, quiet)
+
+
+@app.command(epilog="Example: consilience compare runs/digits-001 runs/digits-002")
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Two or more run folders.")],
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="What to compare. [default: the first run's main metric]"
+        ),
+    ] = None,
+    json_to: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Put the results of several runs into one table."""
+    with answering(debug):
+        from consilience.report import compare as side_by_side
+
+        comparison = side_by_side(folders, metric)
+        tables(json_to).print(comparison.table())
+        found = {"results": comparison.as_rows(), "warnings": comparison.warnings}
+        write_json({"metric": comparison.metric, **found}, json_to)
+
+
+@app.command(epilog="Example: consilience report runs/digits-001")
+def report(folder: Run, debug: Debug = False) -> None:
+    """Build the page of a run anew, and say where it is."""
+    with answering(debug):
+        from consilience.report import write_report
+
+        typer.echo(write_report(folder))
+
+
+@app.command(name="list", epilog="Example: consilience list learners")
+def list_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="|".join(KINDS), autocompletion=lambda: list(KINDS), help="Of what."
+        ),
+    ],
+    json_to: Json = None,
+    debug: Debug = False,
+) -> None:
+    """List what a configuration can name."""
+    with answering(debug):
+        from rich.table import Table
+        from rich.text import Text
+
+        found = listed(kind)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for name, line in found.items():
+            table.add_row(Text(name, style="bold"), Text(line))
+        tables(json_to).print(table)
+        write_json([{"name": name, "line": line} for name, line in found.items()], json_to)
+
+
+@app.command(
+    epilog="Example: consilience predict runs/clinics-001 --party north new-patients.csv --out answers.csv"
+)
+def predict(
+    folder: Run,
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA.csv",
+            help="Rows with the columns that the model was trained on, others are ignored; "
+            ".parquet and .npz are read too.",
+        ),
+    ],
+    party: Annotated[str, typer.Option(metavar="NAME", help="Whose model.")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M",
+            help="The method it was trained with. [default: the last in the configuration that is "
+            "not local, central or oracle]",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="S", help="[default: the first of the run]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write there. [default: stdout]")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Predict with a party's model: a CSV of classes and their probabilities, or of values."""
+    with answering(debug):
+        from consilience.cli.predict import kept, predictions
+
+        model = kept(folder, party, method, seed)
+        text = predictions(model, data)
+        say(f"model: {model.about}")
+        if out is None:
+            typer.echo(text, nl=False)
+        else:
+            write_text(out, text)
+
+
+def _next_folder(name: str) -> Path:
+    """The folder under ``runs/`` with the number after the highest that is there."""
+    numbered = re.compile(re.escape(name) + r"-(\d+)")
+    there = (numbered.fullmatch(path.name) for path in RUNS.glob(f"{name}-*"))
+    last = max((int(found[1]) for found in there if found), default=0)
+    return RUNS / f"{name}-{last + 1:03d}"
+
+
+def _arms_done(folder: Path) -> int:
+    from consilience.experiments import Ledger
+
+    ledger = Ledger(folder / "ledger.sqlite")
+    (found,) = ledger.read("SELECT count(*) FROM arms WHERE status = 'done'")
+    ledger.close()
+    return int(found[0])
+
+
+def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:
+    """The page, the table, and where they are."""
+    from consilience.report import as_rows, read_results, table, write_report
+
+    page = write_report(folder)
+    results = read_results(folder)
+    if not quiet:
+        console = tables(json_to)
+        console.print(table(results))
+        console.print(f"The page: {page}", highlight=False, markup=False, soft_wrap=True)
+    elif json_to != "-":
+        typer.echo(folder)
+    facts = {"run": str(folder), "page": str(page), "versions": results.meta.get("versions")}
+    write_json({**facts, "results": as_rows(results), "warnings": results.warnings}, json_to)

@@ -1,0 +1,82 @@
+"""What can be named in a configuration, with one line each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from consilience.errors import InvalidInput, nearest
+
+
+def _learners() -> dict[str, str]:
+    from consilience.learners import LEARNERS
+
+    return {
+        name: entry.summary + (f" [needs {entry.extra}]" if entry.extra else "")
+        for name, entry in LEARNERS.items()
+    }
+
+
+def _datasets() -> dict[str, str]:
+    from consilience.data import DATASETS
+
+    return {name: entry.line for name, entry in DATASETS.items()}
+
+
+def _partitions() -> dict[str, str]:
+    from consilience.data import PARTITIONS
+
+    return {name: entry.line for name, entry in PARTITIONS.items()}
+
+
+def _aggregators() -> dict[str, str]:
+    from consilience.aggregation import AGGREGATORS
+
+    return _first_lines(AGGREGATORS)
+
+
+def _consensus() -> dict[str, str]:
+    from consilience.aggregation import CONSENSUS
+
+    return _first_lines(CONSENSUS)
+
+
+def _protocols() -> dict[str, str]:
+    from consilience.protocols import PROTOCOLS
+
+    return _first_lines(PROTOCOLS)
+
+
+def _methods() -> dict[str, str]:
+    from consilience.experiments.spec import BASELINES
+
+    return BASELINES | _aggregators()
+
+
+KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
+    "learners": _learners,
+    "aggregators": _aggregators,
+    "protocols": _protocols,
+    "datasets": _datasets,
+    "partitions": _partitions,
+    "consensus": _consensus,
+    "methods": _methods,
+}
+"""What ``consilience list`` can list; imported only when asked for."""
+
+
+def listed(kind: str) -> dict[str, str]:
+    """Names and what they are, in one line each.
+
+    Raises:
+        InvalidInput: there is no such list.
+    """
+    if kind not in KINDS:
+        raise InvalidInput(f"there is no list of {kind!r}", mend=nearest(kind, KINDS))
+    return KINDS[kind]()
+
+
+def _first_lines(functions: Mapping[str, Any]) -> dict[str, str]:
+    lines = {name: inspect.getdoc(function) or "" for name, function in functions.items()}
+    return {name: line.partition("\n")[0].replace("``", "") for name, line in lines.items()}

@@ -1,0 +1,143 @@
+"""Predictions of a model that a run kept."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.data import read_rows
+from consilience.errors import InvalidInput, RunFailed, nearest
+from consilience.experiments import Spec, stored_spec
+from consilience.experiments.run import file_name, model_folder
+from consilience.experiments.spec import BASELINES
+from consilience.learners import make
+from consilience.party import Model
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model in a run folder, loaded.
+
+    Attributes:
+        model: ready to predict.
+        columns: the columns it was trained on, by name, where they had names.
+        row_shape: the shape of one row; empty for texts.
+        about: method, seed and party, for people.
+    """
+
+    model: Model
+    columns: tuple[str, ...] | None
+    row_shape: tuple[int, ...]
+    about: str
+
+
+def kept(run: Path, party: str, method: str | None = None, seed: int | None = None) -> Kept:
+    """Load a party's model.
+
+    Args:
+        run: the run folder.
+        party: whose model.
+        method: label of the method; by default the last one in the configuration that is not a baseline.
+        seed: by default the first.
+
+    Raises:
+        InvalidInput: no such run, method, seed or party, with the nearest that there is.
+        RunFailed: the model is damaged.
+    """
+    spec = stored_spec(run)
+    labels = [one.label for one in spec.methods]
+    method = _default_method(spec) if method is None else method
+    _among(method, labels, "method", run)
+    seed = spec.seed_list[0] if seed is None else seed
+    _among(str(seed), map(str, spec.seed_list), "seed", run)
+    folder = model_folder(run, method, seed, party)
+    if not folder.parent.is_dir():
+        raise InvalidInput(
+            f"it has kept no models of method {method!r}, seed {seed}",
+            where=str(run),
+            mend=f"keep_models is {spec.keep_models!r} there; or the run is not that far yet "
+            f"(consilience resume {run}).",
+        )
+    if not folder.is_dir():
+        there = [path.name for path in folder.parent.iterdir()]
+        raise InvalidInput(
+            f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
+        )
+    model, about = _loaded(folder)
+    columns = about["columns"]
+    return Kept(
+        model=model,
+        columns=None if columns is None else tuple(columns),
+        row_shape=tuple(about["row_shape"]),
+        about=f"{method}, seed {seed}, {party}",
+    )
+
+
+def predictions(model: Kept, data: Path) -> str:
+    """A line of CSV per row of a file: the class and every class's probability, or the values.
+
+    Raises:
+        InvalidInput: the file cannot be read, or its columns are not the model's.
+    """
+    rows, _ = read_rows(data, None if data.suffix == ".npz" else model.columns)
+    width = int(np.prod(model.row_shape))
+    if model.row_shape and int(np.prod(rows.shape[1:])) != width:
+        raise InvalidInput(
+            f"a row has {int(np.prod(rows.shape[1:]))} numbers, and the model was trained on {width}",
+            where=str(data),
+            mend="Give the inputs alone, in the order of training.",
+        )
+    rows = rows.reshape(len(rows), *model.row_shape)
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    if model.model.classes:
+        shares = model.model.predict_proba(rows)
+        lines.writerow(["prediction", *model.model.classes])
+        for name, line in zip(model.model.predict(rows).tolist(), shares, strict=True):
+            lines.writerow([name, *(f"{share:.6f}" for share in line)])
+    else:
+        values = model.model.predict(rows)
+        many = values.shape[1] > 1
+        names = (f"prediction_{i + 1}" if many else "prediction" for i in range(values.shape[1]))
+        lines.writerow(names)
+        lines.writerows([f"{value:.9g}" for value in line] for line in values)
+    return text.getvalue()
+
+
+def _default_method(spec: Spec) -> str:
+    taught = [one.label for one in spec.methods if one.aggregate not in BASELINES]
+    return taught[-1] if taught else spec.methods[-1].label
+
+
+def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
+    known = list(known)
+    if word not in known:
+        raise InvalidInput(
+            f"there is no {what} {word!r}", where=str(run), mend=nearest(word, known)
+        )
+
+
+def _loaded(folder: Path) -> tuple[Model, dict[str, Any]]:
+    path = folder / "model.json"
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        named, classes = dict(about["model"]), tuple(about["classes"])
+        outputs, _, _ = int(about["outputs"]), about["columns"], tuple(about["row_shape"])
+        name = str(named.pop("name"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFailed(
+            f"the model's description is damaged ({error})",
+            where=str(path),
+            mend="Restore it from a copy, or run the configuration anew.",
+        ) from error
+    learner = make(name, **named)
+    learner.bind(outputs)
+    learner.load(folder / f"model{learner.suffix}")
+    return Model(learner, classes), about

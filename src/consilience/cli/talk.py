@@ -1,0 +1,102 @@
+"""How the command line speaks: tables and data on stdout, all else on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from consilience.errors import ConsilienceError, RunFailed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass
+class Fate:
+    """What to say when a command is stopped.
+
+    Attributes:
+        run: the run folder that it works on, which need not exist yet.
+    """
+
+    run: Path | None = None
+
+
+@contextmanager
+def answering(debug: bool) -> Iterator[Fate]:
+    """Turn whatever ends a command early into a few lines on stderr and an exit status.
+
+    1 when a run failed, 2 when the call was wrong, 130 after Ctrl-C; the traceback only if ``debug``.
+    """
+    fate = Fate()
+    try:
+        yield fate
+    except KeyboardInterrupt:
+        going = fate.run is not None and fate.run.exists()
+        say(f"stopped; continue with: consilience resume {fate.run}" if going else "stopped")
+        raise typer.Exit(130) from None
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except ConsilienceError as error:
+        _trace(debug)
+        say(f"error: {error}")
+        raise typer.Exit(error.exit_code) from None
+    except Exception as error:
+        _trace(debug)
+        first = (str(error).strip() or "no reason given").splitlines()[0]
+        say(f"error: {type(error).__name__}: {first}")
+        if not debug:
+            say("  This is unexpected; run again with --debug for the traceback.")
+        raise typer.Exit(1) from None
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    typer.echo(line, err=True)
+
+
+def tables(json_to: str | None) -> Console:
+    """Where tables are printed: stdout, or stderr where stdout carries JSON."""
+    from rich.console import Console
+
+    console = Console(stderr=json_to == "-")
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # nobody cuts a line in a file
+    return console
+
+
+def write_json(data: Any, json_to: str | None) -> None:
+    """The data behind a table, to a file, or to stdout for ``-``."""
+    if json_to is None:
+        return
+    import json
+
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
+    if json_to == "-":
+        typer.echo(text)
+        return
+    write_text(Path(json_to), text + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that the user asked for.
+
+    Raises:
+        RunFailed: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        traceback.print_exc(file=sys.stderr)
