@@ -1,0 +1,28 @@
+"""The contracts as checks that anyone can run on a learner, aggregator, protocol or network of their own.
+
+Each of the four runs a list of small named checks and raises ``AssertionError`` at the first that does
+not hold, saying what was expected.
+
+>>> from consilience import suwa
+>>> check_aggregator(suwa(temperature=0.5))
+"""
+
+from consilience.checks.aggregator import AGGREGATOR_CHECKS, check_aggregator
+from consilience.checks.cohort import Cohort, classifiers, regressors
+from consilience.checks.learner import LEARNER_CHECKS, check_learner
+from consilience.checks.network import NETWORK_CHECKS, check_network
+from consilience.checks.protocol import PROTOCOL_CHECKS, check_protocol
+
+__all__ = [
+    "AGGREGATOR_CHECKS",
+    "LEARNER_CHECKS",
+    "NETWORK_CHECKS",
+    "PROTOCOL_CHECKS",
+    "Cohort",
+    "check_aggregator",
+    "check_learner",
+    "check_network",
+    "check_protocol",
+    "classifiers",
+    "regressors",
+]

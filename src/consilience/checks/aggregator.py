@@ -1,0 +1,165 @@
+"""What holds for every aggregator; properties of particular rules are tests of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.aggregation import Aggregator
+from consilience.checks.cohort import NAMES, Array, expect, same_bits
+from consilience.errors import KnowledgeRefused
+from consilience.knowledge import LogDensities, Predictions, Replies, RowCount
+
+ROWS, OUTPUTS = 12, 3
+
+
+def check_aggregator(aggregator: Aggregator, *, parties: Sequence[str] = NAMES) -> None:
+    """Check that an aggregator keeps the contract.
+
+    Args:
+        aggregator: such as ``uwa()``.
+        parties: names of those who answer, for a rule that knows them by name.
+
+    Raises:
+        AssertionError: at the first check that does not hold.
+    """
+    for check in AGGREGATOR_CHECKS:
+        check(aggregator, tuple(parties))
+
+
+def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """Rows are finite float32, distributions for classification; weights are shares of the parties."""
+    teacher = aggregator(_replies(aggregator, parties))
+    values, weights = teacher.values, teacher.weights
+    expect(values.dtype == np.float32, f"the teacher is {values.dtype}, expected float32")
+    expect(values.shape == (ROWS, OUTPUTS), f"the teacher has shape {values.shape}")
+    expect(np.isfinite(values).all(), "the teacher holds NaN or infinite values")
+    if aggregator.kind == "classification":
+        expect(values.min() >= 0, "the teacher holds negative probabilities")
+        expect(np.allclose(values.sum(axis=1), 1, atol=1e-5), "rows of the teacher do not sum to 1")
+    expect(teacher.parties == parties, f"the teacher is of {teacher.parties}, not {parties}")
+    if weights is not None:
+        expect(weights.shape == (len(parties), ROWS), f"weights have shape {weights.shape}")
+        expect(weights.min() >= 0, "weights are negative")
+        expect(np.allclose(weights.sum(axis=0), 1), "weights do not sum to 1 over the parties")
+
+
+def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """The rule is pure: no randomness, no memory, and what it was given stays as it was."""
+    replies = _replies(aggregator, parties)
+    first = aggregator(replies).values
+    aggregator(_replies(aggregator, parties, seed=1))
+    expect(same_bits(first, aggregator(replies).values), "the same replies gave another teacher")
+    untouched = _replies(aggregator, parties)
+    kinds: tuple[type[Any], ...] = (Predictions, LogDensities)
+    for kind in kinds:
+        for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
+            expect(same_bits(before.values, after.values), "the rule changed what it was given")
+
+
+def order_of_parties_does_not_matter(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """Parties in another order give the same teacher, and the same weights in that order."""
+    replies = _replies(aggregator, parties)
+    teacher = aggregator(replies)
+    turned = {name: replies.answers[name] for name in reversed(parties)}
+    other = aggregator(Replies(turned, {}))
+    expect(np.allclose(teacher.values, other.values, atol=1e-6), "another order, another teacher")
+    if teacher.weights is not None and other.weights is not None:
+        expect(
+            np.allclose(teacher.weights[::-1], other.weights), "weights do not follow the parties"
+        )
+
+
+def parties_that_agree_are_believed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """Where all say the same, so does the teacher: the same likeliest class, the same values."""
+    said = np.eye(OUTPUTS)[np.arange(ROWS) % OUTPUTS]
+    teacher = aggregator(_replies(aggregator, parties, said=said)).values
+    if aggregator.kind == "regression":
+        expect(np.allclose(teacher, said), "all parties said the same values, the teacher others")
+    expect(
+        (teacher.argmax(axis=1) == said.argmax(axis=1)).all(),
+        "all parties were sure of one class, and the teacher names another",
+    )
+
+
+def one_party_is_enough(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """When all others dropped out the likeliest class is the last one's, and values are its own."""
+    replies = _replies(aggregator, parties[:1])
+    said = replies.of(Predictions)[0].values
+    teacher = aggregator(replies).values
+    if aggregator.kind == "regression":
+        expect(np.allclose(teacher, said), "one party's values are not the teacher's")
+    else:
+        expect(
+            (teacher.argmax(axis=1) == said.argmax(axis=1)).all(),
+            "one party alone is not followed",
+        )
+
+
+def bad_knowledge_is_refused(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """No replies, a reply that lacks what the rule needs, or one of another kind: refused."""
+    replies = _replies(aggregator, parties)
+    _refuses(aggregator, Replies({}, {}), "no replies")
+    needed: tuple[type[Any], ...] = (Predictions, *aggregator.needs)
+    for kind in needed:
+        short = tuple(given for given in replies.answers[parties[0]] if not isinstance(given, kind))
+        lacking = Replies({**replies.answers, parties[0]: short}, {})
+        _refuses(aggregator, lacking, f"a party without {kind.__name__}")
+    other = "logits" if aggregator.outputs != "logits" else "probabilities"
+    foreign = _replies(aggregator, parties, outputs=other)
+    _refuses(aggregator, foreign, f"{other} instead of {aggregator.outputs}")
+
+
+AGGREGATOR_CHECKS: tuple[Callable[[Aggregator, tuple[str, ...]], None], ...] = (
+    teacher_is_well_formed,
+    same_replies_give_the_same_bits,
+    order_of_parties_does_not_matter,
+    parties_that_agree_are_believed,
+    one_party_is_enough,
+    bad_knowledge_is_refused,
+)
+
+
+def _refuses(aggregator: Aggregator, replies: Replies, what: str) -> None:
+    try:
+        aggregator(replies)
+    except KnowledgeRefused:
+        return
+    raise AssertionError(f"{what} should be refused with KnowledgeRefused")
+
+
+def _replies(
+    aggregator: Aggregator,
+    parties: tuple[str, ...],
+    *,
+    seed: int = 0,
+    said: Array | None = None,
+    outputs: str | None = None,
+) -> Replies:
+    rng = np.random.default_rng(seed)
+    kind: Any = outputs or aggregator.outputs
+    answers: dict[str, tuple[Any, ...]] = {}
+    for name in parties:
+        if said is not None:
+            values = said
+        elif kind == "probabilities":
+            values = rng.dirichlet(np.ones(OUTPUTS), ROWS)
+        else:
+            values = rng.normal(size=(ROWS, OUTPUTS))
+        values = values.astype(np.float32)
+        values.flags.writeable = False
+        density = rng.normal(size=ROWS).astype(np.float32)
+        density.flags.writeable = False
+        common: dict[str, Any] = {"party": name, "round": 1}
+        classes = tuple(map(str, range(OUTPUTS)))
+        further: dict[type[Any], Any] = {
+            LogDensities: LogDensities(public="", values=density, **common),
+            RowCount: RowCount(rows=int(rng.integers(1, 100)), **common),
+        }
+        answers[name] = (
+            Predictions(kind=kind, classes=classes, public="", values=values, **common),
+            *(further[needed] for needed in aggregator.needs),
+        )
+    return Replies(answers, {})

@@ -1,0 +1,117 @@
+"""What holds for every network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from consilience.checks.cohort import (
+    Linear,
+    Misshapen,
+    Raising,
+    Slow,
+    Undefined,
+    classifiers,
+    expect,
+    same_bits,
+)
+from consilience.errors import InvalidInput
+from consilience.federation import Federation
+from consilience.knowledge import Predictions, Public
+from consilience.network import LocalNetwork, Network
+from consilience.network.wire import encode
+from consilience.party import Party
+from consilience.tasks import FitPrivate, PredictPublic
+
+MakeNetwork = Callable[[list[Party], Public], Network]
+
+
+def check_network(make: MakeNetwork) -> None:
+    """Check that a network keeps the contract.
+
+    Args:
+        make: puts parties that hold public data on a network, such as ``LocalNetwork`` or
+            ``ProcessNetwork``; the models have classes that can be imported.
+
+    Raises:
+        AssertionError: at the first check that does not hold.
+    """
+    for check in NETWORK_CHECKS:
+        check(make)
+
+
+def answers_are_those_of_the_parties(make: MakeNetwork) -> None:
+    """Sorted by name whatever the order given, the bits of the in-process network, bytes as measured."""
+    expected = _asked(LocalNetwork(*classifiers()), LocalNetwork(*classifiers()).public)
+    parties, public = classifiers()
+    network = make(parties[::-1], public)
+    try:
+        got = _asked(network, public)
+        expect(list(got) == sorted(got), f"answers come in the order {list(got)}")
+        for name, answer in expected.items():
+            expect(same_bits(answer.values, got[name].values), f"{name} answers other bits")
+        for delivery in network.deliveries:
+            if delivery.tasks == "PredictPublic":
+                sent, back = (
+                    len(encode([PredictPublic(round=1)])),
+                    len(encode([got[delivery.party]])),
+                )
+                expect(
+                    (delivery.bytes_down, delivery.bytes_up) == (sent, back),
+                    f"{delivery.bytes_down} and {delivery.bytes_up} bytes are recorded, "
+                    f"the messages have {sent} and {back}",
+                )
+        some = network.ask(PredictPublic(round=1), to=["cedar", "ash"])
+        expect(some.parties == ("ash", "cedar"), f"asked ash and cedar, {some.parties} answered")
+        _refuses_strangers(network)
+    finally:
+        network.close()
+
+
+def a_party_that_goes_wrong_is_left_out(make: MakeNetwork) -> None:
+    """Raising, NaN, a wrong shape, late: each named with its kind; the next question finds the rest."""
+    parties, public = classifiers()
+    models = {"ash": Raising(), "birch": Undefined(), "cedar": Misshapen(), "damson": Slow()}
+    wrong = [Party(party.name, models[party.name], party.X, party.y) for party in parties]
+    right = [Party(f"right-{party.name}", Linear(), party.X, party.y) for party in parties]
+    network = make([*wrong, *right], public)
+    try:
+        Federation.over(network, public, strict=False).form()
+        network.ask(FitPrivate(round=1))
+        network.quorum, network.timeout = 1, Slow.seconds * 2 / 3
+        replies = network.ask(PredictPublic(round=1))
+        kinds = {name: failure.kind for name, failure in replies.missing.items()}
+        expected = {"ash": "failed", "birch": "refused", "cedar": "refused", "damson": "late"}
+        for name, kind in expected.items():
+            expect(
+                kinds.get(name) == kind, f"{name} is {kinds.get(name, 'accepted')}, expected {kind}"
+            )
+        network.timeout = None
+        again = network.ask(PredictPublic(round=2))
+        expected.pop("damson")
+        expect(
+            sorted(again.missing) == sorted(expected),
+            f"in the round after, {sorted(again.missing)} are missing, expected {sorted(expected)}",
+        )
+    finally:
+        network.close()
+
+
+NETWORK_CHECKS: tuple[Callable[[MakeNetwork], None], ...] = (
+    answers_are_those_of_the_parties,
+    a_party_that_goes_wrong_is_left_out,
+)
+
+
+def _asked(network: Network, public: Public) -> dict[str, Predictions]:
+    Federation.over(network, public, strict=False).form()
+    network.ask(FitPrivate(round=1))
+    replies = network.ask(PredictPublic(round=1))
+    return {answer.party: answer for answer in replies.of(Predictions)}
+
+
+def _refuses_strangers(network: Network) -> None:
+    try:
+        network.ask(PredictPublic(round=1), to=["nobody"])
+    except InvalidInput:
+        return
+    raise AssertionError("asking a party that is not there should raise InvalidInput")

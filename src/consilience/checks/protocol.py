@@ -1,0 +1,261 @@
+"""What holds for every protocol."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.checks.cohort import Cohort, classifiers, expect, same_bits
+from consilience.errors import QuorumLost
+from consilience.federation import Federation
+from consilience.knowledge import Failure
+from consilience.network import LocalNetwork, Network, ProcessNetwork
+from consilience.network.base import Arrival
+from consilience.network.wire import decode, encode
+from consilience.protocols import Protocol, Round
+from consilience.tasks import Checkpoint, Restore, Task
+
+
+@dataclass(frozen=True)
+class _Case:
+    protocol: Protocol
+    cohort: Cohort
+
+    def run(self, network: Network | None = None, seed: int = 0) -> _Result:
+        """Run to the end on ``network``, by default a local one."""
+        parties, public = self.cohort()
+        network = network or LocalNetwork(parties, public)
+        federation = Federation.over(network, public, seed=seed, strict=False)
+        rounds = list(federation.rounds(self.protocol))
+        return _Result(rounds, _predictions(network, public.X))
+
+
+@dataclass(frozen=True)
+class _Result:
+    rounds: list[Round]
+    models: Mapping[str, Any]
+
+    def equals(self, other: _Result) -> bool:
+        """Bit for bit: the teachers of all rounds, the states, the models' predictions."""
+        return (
+            [encode([round.state]) for round in self.rounds]
+            == [encode([round.state]) for round in other.rounds]
+            and all(map(_same_teacher, self.rounds, other.rounds))
+            and self.models.keys() == other.models.keys()
+            and all(same_bits(self.models[name], other.models[name]) for name in self.models)
+        )
+
+
+def check_protocol(
+    protocol: Protocol, *, cohort: Cohort = classifiers, processes: bool = False
+) -> None:
+    """Check that a protocol keeps the contract.
+
+    Args:
+        protocol: bound to options with two rounds or more, such as
+            ``ensemble_distillation(aggregate=uwa(), rounds=3)``.
+        cohort: makes four or more parties that the protocol can work with, and public data;
+            :func:`~consilience.checks.classifiers` or :func:`~consilience.checks.regressors`.
+        processes: also run over worker processes, which takes seconds; needs models that can be sent
+            to another process and, in a script, ``if __name__ == "__main__":``.
+
+    Raises:
+        AssertionError: at the first check that does not hold.
+    """
+    case = _Case(protocol, cohort)
+    for check in PROTOCOL_CHECKS:
+        check(case)
+    if processes:
+        processes_give_the_same_bits(case)
+
+
+def rounds_are_numbered(case: _Case) -> None:
+    """Round 0 is the parties alone, without a teacher; then 1, 2, … with states of those numbers."""
+    rounds = case.run().rounds
+    numbers = [round.number for round in rounds]
+    expect(len(rounds) > 2, "give the protocol at least two rounds to be checked with")
+    expect(numbers == list(range(len(rounds))), f"rounds are numbered {numbers}")
+    expect([round.state.round for round in rounds] == numbers, "a state is of another round")
+    expect(rounds[0].teacher is None, "round 0 has a teacher")
+
+
+def same_seed_same_result(case: _Case) -> None:
+    """Bit for bit, and another seed is another run."""
+    first = case.run()
+    expect(first.equals(case.run()), "the same seed gave another result")
+    expect(not first.equals(case.run(seed=1)), "another seed gave the same result")
+
+
+def order_of_parties_does_not_matter(case: _Case) -> None:
+    """Results may not depend on who was named, or answered, first."""
+    parties, public = case.cohort()
+    turned = LocalNetwork(parties[::-1], public)
+    expect(case.run().equals(case.run(turned)), "parties in another order gave another result")
+
+
+def wire_gives_the_same_bits(case: _Case) -> None:
+    """Every message may pass through bytes and back."""
+    parties, public = case.cohort()
+    wired = LocalNetwork(parties, public, wire=True)
+    expect(case.run().equals(case.run(wired)), "through the wire the result is another")
+
+
+def processes_give_the_same_bits(case: _Case) -> None:
+    """Parties may live in other processes."""
+    parties, public = case.cohort()
+    network = ProcessNetwork(parties, public)
+    try:
+        expect(case.run().equals(case.run(network)), "over processes the result is another")
+    finally:
+        network.close()
+
+
+def resumed_equals_straight(case: _Case) -> None:
+    """Stop after any round, write states down, start from the files: the rest is the same."""
+    straight = case.run()
+    for stop in range(len(straight.rounds) - 1):
+        with tempfile.TemporaryDirectory() as folder:
+            first, public = _at_home(case, folder)
+            started = Federation.over(first, public, strict=False).rounds(case.protocol)
+            before = [next(started) for _ in range(stop + 1)]
+            first.require(Checkpoint(round=stop))
+            (state,) = decode(encode([before[-1].state]))
+
+            second, public = _at_home(case, folder)
+            federation = Federation.over(second, public, strict=False)
+            federation.form()
+            second.require(Restore(round=stop))
+            after = list(federation.rounds(case.protocol, state=state))
+            resumed = _Result([*before, *after], _predictions(second, public.X))
+        expect(straight.equals(resumed), f"resumed after round {stop} the result is another")
+
+
+def a_party_that_drops_out_is_left_out(case: _Case) -> None:
+    """Whatever goes wrong at one party is recorded under its name, and the others go on without it."""
+    expected = len(case.run().rounds)
+    for fault in _FAULTS:
+        network, public = _faulty(case, fault, quorum=0.5)
+        rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+        expect(
+            len(rounds) == expected, f"a party {fault}: the run ended after {len(rounds)} rounds"
+        )
+        for delivery in network.deliveries:
+            wrong = (delivery.party, delivery.round, delivery.tasks) in network.tampered
+            named = delivery.status != "ok" and delivery.detail != ""
+            expect(
+                named if wrong else delivery.status == "ok",
+                f"a party {fault}: {delivery.party} is recorded as {delivery.status!r} "
+                f"in round {delivery.round} ({delivery.detail})",
+            )
+        out = {(party, round) for party, round, _ in network.tampered}
+        for round in rounds:
+            taught = round.teacher.parties if round.teacher else ()
+            expect(
+                not any((party, round.number) in out for party in taught),
+                f"a party {fault}: it still counts in the teacher of round {round.number}",
+            )
+
+
+def a_lost_quorum_ends_the_run(case: _Case) -> None:
+    """Where every party is needed and one fails, the run stops and says so."""
+    network, public = _faulty(case, "fails", quorum=1.0)
+    try:
+        list(Federation.over(network, public, strict=False).rounds(case.protocol))
+    except QuorumLost as error:
+        expect(network.victim in str(error), f"QuorumLost does not name {network.victim}: {error}")
+        return
+    raise AssertionError("a party failed, all were needed, and the run went on")
+
+
+PROTOCOL_CHECKS: tuple[Callable[[_Case], None], ...] = (
+    rounds_are_numbered,
+    same_seed_same_result,
+    order_of_parties_does_not_matter,
+    wire_gives_the_same_bits,
+    resumed_equals_straight,
+    a_party_that_drops_out_is_left_out,
+    a_lost_quorum_ends_the_run,
+)
+
+
+def _predictions(network: Network, X: Any) -> dict[str, Any]:
+    return {name: model.learner.predict(X) for name, model in network.models().items()}
+
+
+def _same_teacher(one: Round, other: Round) -> bool:
+    if one.teacher is None or other.teacher is None:
+        return one.teacher is other.teacher
+    return one.teacher.parties == other.teacher.parties and same_bits(
+        one.teacher.values, other.teacher.values
+    )
+
+
+def _at_home(case: _Case, folder: str) -> tuple[LocalNetwork, Any]:
+    parties, public = case.cohort()
+    for party in parties:
+        party.home = Path(folder) / party.name
+    return LocalNetwork(parties, public), public
+
+
+_Change = Callable[[Any], dict[str, Any]]
+_FAULTS: dict[str, _Change | None] = {
+    "fails": None,
+    "is late": None,
+    "answers NaN": lambda values: {"values": np.full_like(values, np.nan)},
+    "answers another shape": lambda values: {"values": values[1:]},
+    "answers for other public data": lambda values: {"public": "another"},
+}
+
+
+@dataclass
+class _Faulty(LocalNetwork):
+    """A network on which one party goes wrong from round 2 on."""
+
+    fault: str = field(default="", kw_only=True)
+    tampered: set[tuple[str, int, str]] = field(default_factory=set, init=False)
+
+    @property
+    def victim(self) -> str:
+        """The party that goes wrong."""
+        return self.parties[0]
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        arrivals = dict(super().exchange(tasks, to, request))
+        if self.victim in arrivals and tasks[0].round > 1:
+            spoilt = self._spoilt(arrivals[self.victim])
+            if spoilt is not None:
+                arrivals[self.victim] = spoilt
+                names = "+".join(type(task).__name__ for task in tasks)
+                self.tampered.add((self.victim, tasks[0].round, names))
+        return arrivals
+
+    def _spoilt(self, arrival: Arrival) -> Arrival | None:
+        if self.fault == "fails":
+            return replace(arrival, outcome=Failure(party=self.victim, reason="it failed"))
+        if self.fault == "is late":
+            return replace(arrival, seconds=2e9)
+        change = _FAULTS[self.fault]
+        assert change is not None and not isinstance(arrival.outcome, Failure)
+        answers = []
+        for given in arrival.outcome:
+            names = {f.name for f in fields(given)}
+            values = getattr(given, "values", None)
+            spoils = change(values) if isinstance(values, np.ndarray) else {}
+            answers.append(replace(given, **{n: v for n, v in spoils.items() if n in names}))
+        changed = any(
+            a is not b and encode([a]) != encode([b])
+            for a, b in zip(answers, arrival.outcome, strict=True)
+        )
+        return replace(arrival, outcome=tuple(answers)) if changed else None
+
+
+def _faulty(case: _Case, fault: str, *, quorum: float) -> tuple[_Faulty, Any]:
+    parties, public = case.cohort()
+    return _Faulty(parties, public, fault=fault, timeout=1e9, quorum=quorum), public
