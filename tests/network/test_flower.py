@@ -1,0 +1,364 @@
+"""Flower carries the bytes; what the parties do with them is what they do in one process."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.tree import DecisionTreeClassifier
+
+from consilience import Federation, Party, ensemble_distillation, uwa
+from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
+from consilience.knowledge import Failure, Public, Receipt
+from consilience.network import LocalNetwork
+from consilience.network.flower import PATIENCE, FlowerNetwork, party_app
+from consilience.network.processes import Export
+from consilience.network.wire import decode, encode
+from consilience.tasks import (
+    Checkpoint,
+    CountRows,
+    Describe,
+    FitPrivate,
+    Join,
+    PredictPublic,
+    Restore,
+)
+
+with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+    from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
+    from flwr.supercore.task_identity import TaskIdentity
+
+PUBLIC = np.linspace(-2, 2, 31)[:, None] * [1.0, -0.5]
+MODELS = {"a": DecisionTreeClassifier(max_depth=3), "b": LogisticRegression(), "c": GaussianNB()}
+
+Node = Callable[[Message], list[Message]]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower lets nobody make messages outside a run."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Grid:
+    """Flower's grid with nodes that are functions of this process: message in, replies out."""
+
+    def __init__(self, **nodes: Node) -> None:
+        # The ids run against the names: results may not depend on either order.
+        self.nodes = {100 - number: node for number, node in enumerate(nodes.values())}
+        self.timeouts: list[float] = []
+
+    def get_node_ids(self) -> list[int]:
+        return list(self.nodes)
+
+    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+        self.timeouts.append(timeout)
+        replies = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id  # as Flower's grid does
+            replies += self.nodes[message.metadata.dst_node_id](message)
+        return replies[::-1]
+
+
+def party(name: str, home: Path | None = None) -> Party:
+    rng = np.random.default_rng(list(MODELS).index(name))
+    X = rng.normal(size=(40, 2))
+    made = Party(name, MODELS[name], X, np.where(X[:, 0] + X[:, 1] > 0, "yes", "no"))
+    made.public, made.home = Public(PUBLIC), home
+    return made
+
+
+def node(name: str, folder: Path, make: Callable[..., Party] | None = None) -> Node:
+    """A node that starts from nothing but its disk for every message."""
+
+    def run(message: Message) -> list[Message]:
+        app = party_app(
+            make or (lambda context: party(context.node_config["party"], folder / name))
+        )
+        context = Context(1, 7, {"party": name}, RecordDict(), {})
+        return [app(message, context)]
+
+    return run
+
+
+def nodes(folder: Path) -> dict[str, Node]:
+    return {name: node(name, folder) for name in MODELS}
+
+
+def reply(message: Message, *answers: object) -> Message:
+    return raw(message, encode(answers))
+
+
+def raw(message: Message, data: bytes) -> Message:
+    array = Array("uint8", (len(data),), "consilience", data)
+    return Message(
+        RecordDict({"consilience": ArrayRecord({"consilience": array})}), reply_to=message
+    )
+
+
+def tasks_of(message: Message) -> tuple:
+    return decode(message.content.array_records["consilience"]["consilience"].data)
+
+
+def but(usual: Node, then: Node) -> Node:
+    """A node that says and joins as usual, and does ``then`` with every other task."""
+    return lambda message: (usual if isinstance(tasks_of(message)[0], Describe | Join) else then)(
+        message
+    )
+
+
+def formed(grid: Grid, **options) -> FlowerNetwork:
+    network = FlowerNetwork(grid, nodes=len(grid.nodes), **options)
+    Federation.over(network, Public(PUBLIC)).form()
+    return network
+
+
+def failure(folder: Path, then: Node, **options) -> Failure:
+    """What becomes of party b when its node does ``then``; the other two must not notice."""
+    usual = nodes(folder)
+    network = formed(Grid(**usual | {"b": but(usual["b"], then)}), **options)
+    replies = network.ask(CountRows(round=1))
+    assert replies.parties == ("a", "c")
+    assert network.deliveries[-2].status == replies.missing["b"].kind
+    assert replies.missing["b"].party == "b"
+    return replies.missing["b"]
+
+
+# --- the same bits --------------------------------------------------------------------------------
+
+
+def test_same_bits_and_bytes_as_in_process(tmp_path: Path) -> None:
+    protocol = ensemble_distillation(aggregate=uwa(), rounds=2)
+    members = [party(name) for name in MODELS]
+    local = LocalNetwork(members, Public(PUBLIC))
+    here = list(Federation.over(local, Public(PUBLIC)).rounds(protocol))
+
+    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3)
+    there = list(Federation.over(network, Public(PUBLIC)).rounds(protocol))
+
+    assert len(there) == 3
+    for one, other in zip(here[1:], there[1:], strict=True):
+        np.testing.assert_array_equal(one.teacher.values, other.teacher.values)
+    for member in members:
+        again = party(member.name)
+        again.join(network.agreed)
+        again.learner.load(tmp_path / member.name / f"model{again.learner.suffix}")
+        np.testing.assert_array_equal(again.learner.predict(PUBLIC), member.learner.predict(PUBLIC))
+    books = [
+        [
+            (d.party, d.round, d.tasks, d.status, d.left, d.bytes_down, d.bytes_up)
+            for d in n.deliveries
+        ]
+        for n in (local, network)
+    ]
+    assert books[0] == books[1]
+
+
+def test_parties_are_asked_once_for_their_description(tmp_path: Path) -> None:
+    grid = Grid(**nodes(tmp_path))
+    formed(grid)
+    assert len(grid.timeouts) == 2  # Describe, Join
+    network = FlowerNetwork(grid, nodes=3)
+    network.ask(Describe())
+    network.ask(Describe())  # later ones are asked again
+    assert len(grid.timeouts) == 4
+
+
+# --- what may come back ---------------------------------------------------------------------------
+
+
+def test_there_is_always_a_timeout(tmp_path: Path) -> None:
+    grid = Grid(**nodes(tmp_path))
+    FlowerNetwork(grid, nodes=3)
+    FlowerNetwork(grid, nodes=3, timeout=9)
+    assert grid.timeouts == [PATIENCE, 9]
+
+
+def test_silence_within_the_time_is_a_lost_node(tmp_path: Path) -> None:
+    assert failure(tmp_path, lambda message: []).reason == "its node is no longer connected"
+
+
+def test_silence_until_time_is_up_is_late_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10**6, 12))  # every exchange takes 12 s, as Flower overshoots by up to 3
+    monkeypatch.setattr("consilience.network.flower.perf_counter", lambda: next(clock))
+    assert failure(tmp_path, lambda message: [], timeout=10) == Anything(
+        kind="late", reason="no answer within 10 s"
+    )
+
+
+def test_an_answer_to_another_message_is_not_taken(tmp_path: Path) -> None:
+    kept: list[Message] = []
+
+    def late(message: Message) -> list[Message]:
+        kept.append(message)
+        return [reply(kept[0], Receipt(party="b", round=9))] if len(kept) > 1 else []
+
+    usual = nodes(tmp_path)
+    network = formed(Grid(**usual | {"b": but(usual["b"], late)}))
+    for round in (1, 2):
+        assert network.ask(CountRows(round=round)).parties == ("a", "c")
+    assert [d.status for d in network.deliveries if d.party == "b"][2:] == ["failed", "failed"]
+
+
+def test_of_two_answers_the_first_is_taken(tmp_path: Path) -> None:
+    usual = nodes(tmp_path)
+    # The grid hands replies over in reverse.
+    twice = but(usual["b"], lambda message: [raw(message, b"second"), *usual["b"](message)])
+    replies = formed(Grid(**usual | {"b": twice})).ask(CountRows(round=1))
+    assert replies.parties == ("a", "b", "c")
+
+
+def test_garbage_is_refused(tmp_path: Path) -> None:
+    refused = failure(tmp_path, lambda message: [raw(message, b"\x00" * 99)])
+    assert refused.kind == "refused"
+    assert refused.reason.startswith("unreadable message")
+
+
+def test_a_message_without_our_bytes_is_refused(tmp_path: Path) -> None:
+    foreign = RecordDict({"consilience": ConfigRecord({"consilience": 1})})
+    refused = failure(tmp_path, lambda message: [Message(foreign, reply_to=message)])
+    assert (refused.kind, refused.reason) == ("refused", "not a message of consilience")
+
+
+def test_an_answer_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
+    refused = failure(tmp_path, lambda message: [reply(message, Receipt(party="b", round=1))])
+    assert (refused.kind, refused.reason) == ("refused", "answered Receipt, expected RowCount")
+
+
+def test_an_error_of_flower_names_the_party_that_was_asked(tmp_path: Path) -> None:
+    lost = failure(tmp_path, lambda message: [Message(Error(3, "node gone"), reply_to=message)])
+    assert (lost.kind, lost.reason) == ("failed", "Flower error 3: node gone")
+
+
+def test_a_failure_is_passed_on_and_cannot_blame_another(tmp_path: Path) -> None:
+    said = Failure(party="a", reason="no memory", mend="buy some")
+    passed = failure(tmp_path, lambda message: [reply(message, said)])
+    assert (passed.reason, passed.mend) == ("no memory", "buy some")
+
+
+def test_the_quorum_holds_over_flower(tmp_path: Path) -> None:
+    usual = nodes(tmp_path)
+    silent = {name: but(usual[name], lambda message: []) for name in "ab"}
+    network = formed(Grid(**usual | silent))
+    with pytest.raises(QuorumLost, match="1 of 3 parties"):
+        network.ask(CountRows(round=1))
+
+
+# --- meeting --------------------------------------------------------------------------------------
+
+
+def test_too_few_nodes(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"3 of 4 nodes connected within 0\.01 s"):
+        FlowerNetwork(Grid(**nodes(tmp_path)), nodes=4, wait=0.01)
+
+
+def test_two_nodes_of_one_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="two nodes say they are party 'a'"):
+        FlowerNetwork(Grid(x=node("a", tmp_path), y=node("a", tmp_path)), nodes=2)
+
+
+def test_a_party_that_cannot_be_made_is_named_before_anything_runs(tmp_path: Path) -> None:
+    def broken(context: Context) -> Party:
+        raise InvalidInput("there are no rows", where="party 'b'", mend="Add some.")
+
+    with pytest.raises(InvalidInput, match="there are no rows") as caught:
+        FlowerNetwork(Grid(b=node("b", tmp_path, broken)), nodes=1)
+    assert caught.value.where == "node 100"
+    assert caught.value.mend == "Add some."
+
+    with pytest.raises(RunFailed, match="ZeroDivisionError"):
+        FlowerNetwork(Grid(b=node("b", tmp_path, lambda context: 1 / 0)), nodes=1)  # type: ignore
+
+
+def test_a_node_that_does_not_say_which_party_it_is() -> None:
+    with pytest.raises(RunFailed, match="did not say"):
+        FlowerNetwork(Grid(b=lambda m: [reply(m, Receipt(party="b", round=0))]), nodes=1)
+
+
+# --- the party's side -----------------------------------------------------------------------------
+
+
+def test_a_party_needs_a_home() -> None:
+    with pytest.raises(InvalidInput, match="no folder to keep its state"):
+        FlowerNetwork(Grid(a=node("a", Path(), lambda context: party("a"))), nodes=1)
+
+
+def test_a_party_that_has_not_joined_says_so(tmp_path: Path) -> None:
+    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3, quorum=1)
+    with pytest.raises(QuorumLost, match="has not joined"):
+        network.ask(FitPrivate(round=1))
+
+
+def test_joining_forgets_the_model_of_a_run_before(tmp_path: Path) -> None:
+    network = formed(Grid(**nodes(tmp_path)))
+    network.ask(FitPrivate(round=1))
+    assert len(network.ask(PredictPublic(round=1))) == 3
+    network = formed(Grid(**nodes(tmp_path)))
+    assert not list(tmp_path.glob("*/model*"))
+    with pytest.raises(QuorumLost, match="not been trained"):
+        network.ask(PredictPublic(round=1))
+
+
+def test_state_of_other_public_data_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    formed(Grid(**nodes(tmp_path)))
+
+    def moved(context: Context) -> Party:
+        made = party(context.node_config["party"], tmp_path / context.node_config["party"])
+        made.public = Public(PUBLIC * 0.9)
+        return made
+
+    network = FlowerNetwork(Grid(**{name: node(name, tmp_path, moved) for name in MODELS}), nodes=3)
+    Federation.over(network, Public(PUBLIC * 0.9)).form()
+    assert len(network.ask(FitPrivate(round=1))) == 3
+
+
+def test_public_data_must_be_the_coordinators(tmp_path: Path) -> None:
+    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3)
+    with pytest.raises(InvalidInput, match="public data are not the ones agreed on"):
+        Federation.over(network, Public(PUBLIC[:-1])).form()
+
+
+def test_checkpoints_go_back_and_live_beside_the_state(tmp_path: Path) -> None:
+    network = formed(Grid(**nodes(tmp_path)))
+    network.ask(FitPrivate(round=1))
+    before = network.ask(PredictPublic(round=1), Checkpoint(round=1)).answers["a"][0].values
+    network.ask(Join(agreement=network.agreed))
+    network.ask(Restore(round=1))
+    after = network.ask(PredictPublic(round=1)).answers["a"][0].values
+    np.testing.assert_array_equal(before, after)
+
+
+def test_models_do_not_leave(tmp_path: Path) -> None:
+    network = formed(Grid(**nodes(tmp_path)), quorum=1)
+    network.ask(FitPrivate(round=1))
+    with pytest.raises(QuorumLost, match="models stay with their parties"):
+        network.ask(Export(folder=str(tmp_path)))
+    with pytest.raises(InvalidInput, match="models stay with their parties"):
+        network.models()
+
+
+def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'consilience\[flower\]'"):
+        party_app(lambda context: party("a"))
+
+
+class Anything:
+    """Equal to whatever has these attributes."""
+
+    def __init__(self, **attributes: object) -> None:
+        self.attributes = attributes
+
+    def __eq__(self, other: object) -> bool:
+        return self.attributes == {name: getattr(other, name) for name in self.attributes}
