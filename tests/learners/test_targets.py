@@ -13,13 +13,13 @@ from consilience.learners.targets import SMALLEST_SHARE, expand, usable
 
 
 def test_expand_by_hand() -> None:
-    """Row 0 is hard; row 1 splits 0.25 / 0.75; in row 2 the class with 0.0005 < 0.001 · 0.6 is
-    left out, and 0.3995, 0.6 are renormalised by their sum 0.9995. Weights 1, 2, 4 multiply."""
-    targets = np.array([[0, 1, 0], [0.25, 0, 0.75], [0.0005, 0.3995, 0.6]])
+    """Row 0 is hard; row 1 splits 0.25 / 0.75; in row 2 the class with 0.02 < 0.05 · 0.6 is
+    left out, and 0.38, 0.6 are renormalised by their sum 0.98. Weights 1, 2, 4 multiply."""
+    targets = np.array([[0, 1, 0], [0.25, 0, 0.75], [0.02, 0.38, 0.6]])
     rows, labels, weights = expand(targets, np.array([1.0, 2.0, 4.0]))
     assert rows.tolist() == [0, 1, 1, 2, 2]
     assert labels.tolist() == [1, 0, 2, 1, 2]
-    expected = [1, 0.5, 1.5, 4 * 0.3995 / 0.9995, 4 * 0.6 / 0.9995]
+    expected = [1, 0.5, 1.5, 4 * 0.38 / 0.98, 4 * 0.6 / 0.98]
     np.testing.assert_allclose(weights, expected, rtol=1e-15)
 
 

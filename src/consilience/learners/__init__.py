@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import InvalidInput, MissingExtra
-from .base import Abilities, Kind, Learner, Phase
-from .presets import LEARNERS, Entry, model_of
-from .recipe import TorchRecipe
+from consilience.errors import InvalidInput, MissingExtra
+from consilience.learners.base import Abilities, Kind, Learner, Phase
+from consilience.learners.presets import LEARNERS, Entry, model_of
+from consilience.learners.recipe import TorchRecipe
 
 __all__ = [
     "LEARNERS",
@@ -58,13 +58,13 @@ def as_learner(
         return model
     if _is_torch(model):
         try:
-            from .torch import TorchLearner
+            from consilience.learners.torch import TorchLearner
         except ModuleNotFoundError as error:
             raise MissingExtra("torch", extra="torch") from error
         return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))
     if recipe is not None:
         raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
-    from .sklearn import SklearnLearner
+    from consilience.learners.sklearn import SklearnLearner
 
     return SklearnLearner(model, kind=kind)
 

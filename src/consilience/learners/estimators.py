@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import Array
-from .twins import twin
+from consilience.learners.base import Array
+from consilience.learners.twins import twin
 
 
 def unfitted(model: Any) -> Any:

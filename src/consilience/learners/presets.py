@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from ..errors import InvalidInput, MissingExtra, nearest
-from .base import Kind
-from .recipe import TorchRecipe
+from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.learners.base import Kind
+from consilience.learners.recipe import TorchRecipe
 
 
 @dataclass(frozen=True)

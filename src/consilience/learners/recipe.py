@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from ..errors import InvalidInput, nearest
+from consilience.errors import InvalidInput, nearest
 
 Optimizer = Literal["adam", "adamw", "sgd"]
 Loss = Literal["cross-entropy", "mse"]

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ConsilienceError, InvalidInput, RunFailed
-from .base import Abilities, Array, Kind, Learner, Phase
-from .estimators import (
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
+from consilience.learners.estimators import (
     fit_steps,
     make_of,
     parts,
@@ -21,9 +21,9 @@ from .estimators import (
     unfitted,
     with_twin,
 )
-from .store import dump, read
-from .targets import expand, harden, usable
-from .twins import twin_name
+from consilience.learners.store import dump, read
+from consilience.learners.targets import expand, harden, usable
+from consilience.learners.twins import twin_name
 
 
 class SklearnLearner(Learner):

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput, RunFailed
 
 _TRUSTED = ("sklearn.", "scipy.", "numpy.", "xgboost.", "lightgbm.", "consilience.")
 

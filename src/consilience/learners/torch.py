@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import ConsilienceError, InvalidInput, RunFailed
-from .base import Abilities, Array, Kind, Learner, Phase
-from .recipe import TorchRecipe
-from .store import write_whole
-from .targets import usable
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
+from consilience.learners.recipe import TorchRecipe
+from consilience.learners.store import write_whole
+from consilience.learners.targets import usable
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from torch import Tensor, nn
 
-from ..errors import InvalidInput
-from .torch import Factory
+from consilience.errors import InvalidInput
+from consilience.learners.torch import Factory
 
 
 def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
