@@ -27,6 +27,9 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { padding: .3rem .75rem .3rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); white-space: nowrap; }
 td.prose { white-space: normal; min-width: 16rem; } th { font-weight: 600; color: var(--soft); }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--back);
+  white-space: normal; min-width: 5.5rem; max-width: 12rem; }
+@media (max-width: 30rem) { th:first-child, td:first-child { max-width: 8rem; } }
 .n { text-align: right; padding-left: .75rem; } tr.best td { font-weight: 600; }
 figure { margin: .8rem 0; } .picture { overflow-x: auto; background: #fff; border-radius: 6px; }
 .picture img { display: block; height: auto; margin: 0 auto; max-width: none; }
@@ -45,6 +48,15 @@ def amount(count: float) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "seed"), counted(2000, "party", "parties")
+    ('1 seed', '2,000 parties')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def section(title: str, *parts: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from consilience.errors import RunFailed
-from consilience.report.html import STYLE, amount, paragraph, picture, section, table
+from consilience.report.html import STYLE, amount, counted, paragraph, picture, section, table
 from consilience.report.plots import Plot, draw_all, uneven
 from consilience.report.reading import read_results
 from consilience.report.results import (
@@ -78,11 +78,10 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
 def _headline(results: Results) -> str:
     spec, found = results.spec, verdict(results)
     held = results.holdings
-    seeds = len(spec.seed_list)
-    about = (
-        f"{spec.data.name}, {len(results.parties)} parties, {results.meta.get('public_rows', '?')} "
-    )
-    about += f"public rows, {spec.protocol.rounds} rounds, {seeds} seed{'s' * (seeds > 1)}"
+    about = f"{spec.data.name}, {counted(len(results.parties), 'party', 'parties')}, "
+    if "public_rows" in results.meta:
+        about += f"{results.meta['public_rows']:,} public rows, "
+    about += f"{counted(spec.protocol.rounds, 'round')}, {counted(len(spec.seed_list), 'seed')}"
     if held is not None:
         about += f", {int(held.counts.sum()):,} private rows"
     parts = [f"<header><h1>{escape(spec.name)}</h1>", paragraph(about, "small"), "</header>"]
@@ -99,7 +98,7 @@ def _headline(results: Results) -> str:
     parts += [f'<div class="warning">{paragraph(warning)}</div>' for warning in results.warnings]
     if results.failures:
         text = (
-            f"Parties were left out of {len(results.failures)} exchanges: see Failures and remarks."
+            f"Parties were left out of {counted(len(results.failures), 'exchange')}: see Failures."
         )
         parts.append(f'<div class="warning">{paragraph(text)}</div>')
     return "\n".join(parts)
@@ -107,7 +106,7 @@ def _headline(results: Results) -> str:
 
 def _methods(results: Results) -> str:
     found = verdict(results)
-    head = ["method", *(words(name) for name in results.metrics), "seeds", "s a seed"]
+    head = ["method", *(words(name) for name in results.metrics), "seeds", "seconds per seed"]
     rows = []
     for method in results.methods:
         values = [method.final(name) for name in results.metrics]
@@ -150,7 +149,8 @@ def _parties(results: Results, pictures: dict[str, Plot]) -> str:
         (m for m in results.methods if m.aggregate != "central" and metric in m.scores), None
     )
     shown = [method for method in results.methods if metric in method.scores]
-    head = ["party", "model", "rows", "classes", "round 0", *(method.label for method in shown)]
+    ranges = "ranges" if results.regression else "classes"
+    head = ["party", "model", "rows", ranges, "round 0", *(method.label for method in shown)]
     rows = []
     for i, party in enumerate(results.parties):
         counts = held.counts[held.parties.index(party)] if party in held.parties else np.zeros(1)
@@ -167,7 +167,7 @@ def _parties(results: Results, pictures: dict[str, Plot]) -> str:
         )
     text = (
         f"The {words(metric)} of every party, mean ± sd over seeds: in round 0, trained alone, "
-        "and after the last round of each method. Rows and classes are of the first seed."
+        f"and after the last round of each method. Rows and {ranges} are of the first seed."
     )
     parts = [table(head, rows, words=2)]
     if "parties" in pictures:
@@ -182,22 +182,17 @@ def _trust(results: Results, pictures: dict[str, Plot]) -> str:
         return ""
     parts = []
     if uneven_ones:
-        seed = uneven_ones[0].seeds[0]
         text = (
-            f"Mean weight of each party in the teacher on the public rows of each class, seed {seed}, "
-            "last round. A box marks a class of which the party has private rows."
+            "Mean weight of each party in the teacher on the public rows of each class, in the last "
+            "round of one seed. A box marks a class of which the party has private rows."
         )
         parts.append(paragraph(text))
     for i, method in enumerate(uneven_ones):
-        parts.append(
-            picture(pictures[f"trust-{i + 1}"], f"{method.label}. {_on_holders(results, method)}")
-        )
+        caption = f"{method.label}, seed {method.seeds[0]}. {_on_holders(results, method)}"
+        parts.append(picture(pictures[f"trust-{i + 1}"], caption))
     if even:
-        parts.append(
-            paragraph(
-                f"Under {', '.join(even)}, every party has the same weight on every row.", "small"
-            )
-        )
+        text = f"Under {', '.join(even)}, all parties have the same mean weight on every class."
+        parts.append(paragraph(text, "small"))
     return section("Who was trusted on which classes", *parts)
 
 
@@ -208,7 +203,7 @@ def _on_holders(results: Results, method: Method) -> str:
     share = np.where(holds, np.nan_to_num(method.trust), 0.0).sum(axis=0)
     seen = holds.any(axis=0) & np.isfinite(method.trust).any(axis=0)
     whole = np.nan_to_num(method.trust).sum(axis=0)
-    if not seen.any() or (whole[seen] <= 0).any():
+    if holds.all() or not seen.any() or (whole[seen] <= 0).any():
         return ""
     average = float((share[seen] / whole[seen]).mean())
     chance = float(holds[:, seen].mean())
@@ -222,7 +217,8 @@ def _split(results: Results, pictures: dict[str, Plot]) -> str:
     if "holdings" not in pictures or results.holdings is None:
         return ""
     seed = next(iter(results.splits))
-    text = f"Private rows of each class in seed {seed}; the bars are each party's rows in all."
+    what = "range of values" if results.regression else "class"
+    text = f"Private rows of each {what} in seed {seed}; the bars are each party's rows in all."
     held = results.holdings
     rows = [
         [party, *(f"{n:,}" if n else "·" for n in row), f"{row.sum():,}"]
@@ -247,7 +243,7 @@ def _communication(results: Results, pictures: dict[str, Plot]) -> str:
         "up, a party and round",
         "down, a party and round",
         "set-up, a party",
-        "all together",
+        "whole run, all parties",
     ]
     rows = []
     for method in talking:
@@ -283,10 +279,15 @@ def _audit(results: Results) -> str:
         paragraph(
             f"Every kind of message that left a party with seed {results.spec.seed_list[0]}: what it was "
             "with its shape, the tasks it answered, how often, and the bytes in all. Descriptions name "
-            "the party's classes and model family; receipts say that a task is done; metrics serve this "
-            "report. Rows of private data and models are in none of them."
+            "the party's classes and how its model takes soft targets; receipts say that a task is done; "
+            "metrics serve this report. These are all the messages of the run."
         )
     ]
+    central = results.baseline("central")
+    if central is not None:
+        by_method.pop(central.label, None)
+        text = f"Under {central.label} the private rows of all parties are pooled: there is nothing to audit."
+        parts.append(paragraph(text, "small"))
     for method, entries in by_method.items():
         rows = [
             [
@@ -300,7 +301,8 @@ def _audit(results: Results) -> str:
         ]
         listed = table(["party", "what left", "in answer to", "times", "bytes"], rows, words=3)
         total = amount(sum(entry.bytes for entry in entries))
-        summary = escape(f"{method}: {total} from {len({e.party for e in entries})} parties")
+        who = counted(len({e.party for e in entries}), "party", "parties")
+        summary = escape(f"{method}: {total} from {who}")
         parts.append(f"<details><summary>{summary}</summary>{listed}</details>")
     return section("What left each party", *parts)
 
@@ -335,7 +337,7 @@ def _events(results: Results) -> str:
         ]
         head = ["remark", "parties", "methods", "times"]
         parts.append(table(head, rows, words=3, prose={0, 1}))
-    return section("Failures and remarks", *parts)
+    return section("Failures", *parts)
 
 
 def _configuration(results: Results) -> str:

@@ -99,7 +99,11 @@ def over_rounds(results: Results, metric: str) -> Figure:
             continue
         values = method.over_rounds(metric)
         _line(axis, results, method, np.array(method.rounds), values)
-    _rounds_axis(axis, max((m.rounds[-1] for m in results.methods if m.rounds), default=1))
+    _rounds_axis(
+        axis,
+        max((m.rounds[-1] for m in results.methods if m.rounds), default=1),
+        "round (0: alone)",
+    )
     axis.set_ylabel(f"{words(metric)}, mean of parties")
     _legend(figure, axis)
     return figure
@@ -112,7 +116,7 @@ def teachers(results: Results) -> Figure:
         if np.isfinite(method.teacher).any():
             rounds = np.arange(1, method.teacher.shape[1] + 1)
             _line(axis, results, method, rounds, method.teacher)
-    _rounds_axis(axis, max(m.teacher.shape[1] for m in results.methods), first=1)
+    _rounds_axis(axis, max(m.teacher.shape[1] for m in results.methods), "round", first=1)
     axis.set_ylabel("teacher's accuracy")
     _legend(figure, axis)
     return figure
@@ -164,24 +168,25 @@ def trust(results: Results, method: Method) -> Figure:
     assert weights is not None
     parties, classes = weights.shape
     few = max(parties, classes) <= CELLS
-    size = float(np.clip(2.4 + 0.42 * classes, 3.6, 10))
+    size = float(np.clip(1.7 + 0.36 * classes, 3.6, 10))
     figure, axis = _figure(float(np.clip(1.3 + 0.3 * parties, 2.2, 11)), width=size)
     top = float(np.nanmax(weights))
     image = axis.imshow(
         np.ma.masked_invalid(weights), cmap="Blues", vmin=0, vmax=top, aspect="auto"
     )
     for party, label in zip(*np.nonzero(split.counts), strict=True):
-        box = (label - 0.46, party - 0.46)
-        axis.add_patch(Rectangle(box, 0.92, 0.92, fill=False, ec="#D55E00", lw=1.6 if few else 0.6))
+        box = (label - 0.48, party - 0.48)
+        axis.add_patch(Rectangle(box, 0.96, 0.96, fill=False, ec="#D55E00", lw=1.6 if few else 0.6))
     if few:
         for (party, label), weight in np.ndenumerate(weights):
             text = "–" if np.isnan(weight) else f"{weight:.2f}".lstrip("0") or "0"
             dark = weight > 0.6 * top
             colour = "white" if dark else "#333333"
             axis.text(label, party, text, ha="center", va="center", fontsize=7.5, color=colour)
-    bar = figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
-    bar.set_label("mean weight", fontsize=8.5)
-    bar.outline.set_visible(False)
+    if not few:
+        bar = figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
+        bar.set_label("mean weight", fontsize=8.5)
+        bar.outline.set_visible(False)
     _named(axis.yaxis, _short_all(split.parties), 40)
     crowded = max(map(len, split.classes)) > 3
     _named(axis.xaxis, _short_all(split.classes, 14), 25)
@@ -216,7 +221,7 @@ def traffic(results: Results) -> Figure:
             axis.plot(rounds, total, **style, lw=1.6, label=label)
     axis.plot([], [], color="#444444", ls="-", label="from parties")
     axis.plot([], [], color="#444444", ls="--", label="to parties")
-    _rounds_axis(axis, max(m.bytes_up.shape[1] - 1 for m in methods))
+    _rounds_axis(axis, max(m.bytes_up.shape[1] - 1 for m in methods), "round (0: set-up)")
     axis.set_ylim(bottom=0)
     axis.set_ylabel(f"{unit} so far")
     _legend(figure, axis)
@@ -243,7 +248,7 @@ def _line(axis: Any, results: Results, method: Method, rounds: Array, values: Ar
     if len(values) > 1:
         masked: Any = np.ma.masked_invalid(values)
         sd = np.ma.filled(masked.std(axis=0, ddof=1), 0.0)
-        band = {"color": look["color"], "alpha": 0.15, "lw": 0}
+        band = {"color": look["color"], "alpha": 0.12, "lw": 0}
         axis.fill_between(rounds, middle - sd, middle + sd, **band)
 
 
@@ -271,27 +276,29 @@ def _figure(height: float, *, width: float = WIDTH) -> tuple[Figure, Any]:
     return figure, axis
 
 
-def _rounds_axis(axis: Any, last: int, *, first: int = 0) -> None:
+def _rounds_axis(axis: Any, last: int, label: str, *, first: int = 0) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_xlim(first - 0.02 * max(last, 1), last + 0.02 * max(last, 1))
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True))
-    axis.set_xlabel("round" if first else "round (0: alone, before any exchange)")
+    margin = 0.02 * (last - first) or 0.5
+    axis.set_xlim(first - margin, last + margin)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
+    axis.set_xlabel(label)
     axis.grid(axis="y", color="#e6e9ed", lw=0.7)
     axis.set_axisbelow(True)
 
 
 def _legend(figure: Figure, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
-    wide = max(map(len, labels), default=0) > 14
+    columns = next((n for n in range(len(labels), 1, -1) if _wide(labels, n) < 66), 1)
     figure.legend(
-        handles,
-        labels,
-        loc="outside upper left",
-        ncols=2 if wide else 4,
-        frameon=False,
-        fontsize=8.5,
+        handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5
     )
+
+
+def _wide(labels: list[str], columns: int) -> int:
+    """About how many letters wide a legend is: columns are filled from top to bottom."""
+    parts = np.array_split(np.array(labels), columns)
+    return sum(max(map(len, part)) + 7 for part in parts)
 
 
 def _named(axis: Any, names: tuple[str, ...], limit: int) -> None:

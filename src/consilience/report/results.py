@@ -40,14 +40,16 @@ class Spread:
 def number(value: float) -> str:
     """A figure as tables show it: three decimals, more for the very small, fewer for the large.
 
-    >>> number(0.5), number(0.00012), number(1234.5), number(float("nan"))
-    ('0.500', '0.00012', '1,234', '–')
+    >>> number(0.5), number(0.00012), number(1234.5), number(-2), number(1e-17), number(float("nan"))
+    ('0.500', '0.00012', '1,234', '−2.000', '0.000', '–')
     """
     if not np.isfinite(value):
         return "–"
     if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.2g}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+        text = f"{value:,.0f}"
+    else:  # what is below 1e-12 is rounding
+        text = f"{value:.2g}" if 1e-12 < abs(value) < 0.0005 else f"{value + 0.0:.3f}"
+    return text.replace("-0.000", "0.000").replace("-", "−")
 
 
 def words(metric: str) -> str:
@@ -201,14 +203,18 @@ class Results:
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were measured, the main one first."""
         found = dict.fromkeys(name for method in self.methods for name in method.scores)
-        asked = self.spec.metric
-        first = [asked] if asked else ["accuracy", "mse"]
-        return tuple(sorted(found, key=lambda name: (name not in first, list(found).index(name))))
+        main = [name for name in (self.spec.metric, "accuracy", "mse") if name in found][:1]
+        return (*main, *(name for name in found if name not in main))
 
     @property
     def metric(self) -> str | None:
         """What tables show first: the configuration's metric, else accuracy or mean squared error."""
         return self.metrics[0] if self.metrics else None
+
+    @property
+    def regression(self) -> bool:
+        """Whether parties predict values rather than classes."""
+        return "mse" in self.metrics
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from consilience.report.reading import read_results
 from consilience.report.results import Results, Spread, check_metric, words
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 Row = dict[str, Any]
@@ -32,8 +33,8 @@ def as_rows(results: Results) -> list[Row]:
     ]
 
 
-def table(results: Results, metric: str | None = None) -> Table:
-    """The methods of a run, mean ± sd over seeds of the last round's mean over parties.
+def table(results: Results, metric: str | None = None) -> RenderableType:
+    """The methods of a run, mean ± sd over seeds of the last round's mean over parties; warnings below.
 
     Args:
         results: from :func:`read_results`.
@@ -52,9 +53,7 @@ def table(results: Results, metric: str | None = None) -> Table:
     for label in dict.fromkeys(arm.method for arm in results.missing):
         if results.method(label) is None:
             table.add_row(_plain(label), *["–"] * len(shown), "0")
-    if results.warnings:
-        table.caption = _plain("\n".join(results.warnings))
-    return table
+    return _with(table, results.warnings)
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,12 @@ class Comparison:
             for run, value in row.items()
         ]
 
-    def table(self) -> Table:
+    def table(self) -> RenderableType:
         """Methods from top to bottom, runs from left to right; warnings below."""
         table = _table(words(self.metric), "method", *self.runs)
         for method, row in self.cells.items():
             table.add_row(_plain(method), *(str(row.get(run, "–")) for run in self.runs))
-        if self.warnings:
-            table.caption = _plain("\n".join(self.warnings))
-        return table
+        return _with(table, self.warnings)
 
 
 def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
@@ -189,10 +186,16 @@ def _values(value: Spread) -> Row:
 def _table(title: str, *columns: str) -> Table:
     from rich.table import Table
 
-    table = Table(title=_plain(title), title_justify="left", caption_justify="left")
+    table = Table(title=_plain(title), title_justify="left")
     for i, name in enumerate(columns):
         table.add_column(_plain(name), justify="right" if i else "left", no_wrap=True)
     return table
+
+
+def _with(table: Table, warnings: Sequence[str]) -> RenderableType:
+    from rich.console import Group
+
+    return Group(table, *(_plain(f"! {warning}") for warning in warnings))
 
 
 def _plain(text: str) -> Any:

@@ -66,7 +66,7 @@ class Verdict:
             f"{_shown(self.after)}, alone it is {_shown(self.alone)}"
         )
         if self.interval is None:
-            text += ", which does not say how much of it is chance"
+            text += "; a single seed does not say how much of that is chance"
         else:
             low, high = (number(end) for end in self.interval)
             better = "a gain" if self.gain.mean > 0 else "a change for the worse"

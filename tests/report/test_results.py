@@ -1,0 +1,243 @@
+"""Numbers of a report, derived by hand."""
+
+from __future__ import annotations
+
+import io
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.experiments import parse_spec
+from consilience.report import as_rows, compare, read_results, table, verdict
+from consilience.report.results import Spread, spread
+from consilience.report.toml import to_toml
+
+Make = Callable[..., Path]
+
+
+def printed(renderable: object, width: int = 200) -> str:
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(width=width, no_color=True, file=out).print(renderable)
+    return out.getvalue()
+
+
+def test_a_spread_has_n_minus_one_in_its_denominator() -> None:
+    """1, 2, 3: the mean is 2, squared deviations sum to 2, over n - 1 = 2 that is 1."""
+    assert spread([1, 2, 3]) == Spread(2.0, 1.0, 3)
+    assert spread([0.25, float("nan")]) == Spread(0.25, None, 1)
+    assert str(spread([0.25])) == "0.250 ± –"
+    assert spread([float("nan")]) is None
+
+
+def test_the_table_is_the_mean_over_parties_then_over_seeds(rich_run: Path) -> None:
+    """avg ends at means 0.40, 0.45, 0.50 over seeds: 0.45 ± 0.05."""
+    rows = as_rows(read_results(rich_run))
+    assert [row["method"] for row in rows] == ["local", "avg", "<script>alert(1)</script>"]
+    assert rows[1]["metric"] == "accuracy"
+    assert rows[1]["mean"] == pytest.approx(0.45)
+    assert rows[1]["sd"] == pytest.approx(0.05)
+    assert rows[1]["seeds"] == 3
+
+
+def test_the_terminal_table_shows_names_as_they_are(make_run: Make) -> None:
+    run = make_run(
+        {"[bold]x": {0: {"accuracy": [[0.5, 0.5], [0.5, 1.0]]}}},
+        methods=[{"aggregate": "avg", "label": "[bold]x"}],
+    )
+    text = printed(table(read_results(run)))
+    assert "[bold]x" in text
+    assert "0.750 ± –" in text
+    with pytest.raises(InvalidInput, match="Did you mean 'accuracy'"):
+        table(read_results(run), "acuracy")
+
+
+def test_bytes_leave_evaluation_out_and_what_left_does_not(rich_run: Path) -> None:
+    """<b>x sends 300 in round 0 and 20,000 + 112 in round 1; its 999 of metrics are not the method's."""
+    results = read_results(rich_run)
+    avg = results.method("avg")
+    assert avg is not None
+    assert avg.bytes_up[0].tolist() == [[300, 0], [20112, 0]]
+    assert avg.bytes_down[2].tolist() == [[10, 0], [20, 10]]
+    assert {(entry.what, entry.bytes) for entry in results.left} == {
+        ("Description", 300),
+        ("Predictions(100×2)", 20000),
+        ("", 112),
+        ("Metrics", 999),
+    }
+
+
+def test_failures_and_notes_are_told_apart(rich_run: Path) -> None:
+    """Three seeds: three failures; a reply with two notes counts for both."""
+    results = read_results(rich_run)
+    assert [(f.seed, f.party, f.kind) for f in results.failures] == [
+        (seed, "$\\frac{$", "late") for seed in range(3)
+    ]
+    assert [(n.text, n.times, n.parties, n.methods) for n in results.notes] == [
+        ("no row weights", 3, ("<b>x",), ("avg",)),
+        ("other", 3, ("<b>x",), ("avg",)),
+    ]
+
+
+def test_trust_and_holdings_are_parties_by_classes(rich_run: Path) -> None:
+    results = read_results(rich_run)
+    held = results.holdings
+    assert held is not None and held.counts.tolist() == [[10, 0], [5, 5]]
+    trusted = results.methods[2].trust
+    assert trusted is not None
+    np.testing.assert_array_equal(trusted, [[0.9, 0.1], [0.1, 0.9]])
+    assert results.methods[0].trust is None
+
+
+def test_pooled_rows_have_no_classes_of_their_own(make_run: Make) -> None:
+    values = {"accuracy": [[0.5, 0.5]] * 2, "accuracy_local": [[0.5, 0.5]] * 2}
+    results = read_results(make_run({"local": {0: values}, "central": {0: values}}))
+    assert set(results.methods[0].scores) == {"accuracy", "accuracy_local"}
+    assert set(results.methods[1].scores) == {"accuracy"}
+
+
+def test_a_party_that_was_not_measured_is_left_out_and_said(make_run: Make) -> None:
+    """Of the last round's 0.5 and nothing the mean is 0.5, not 0.25."""
+    results = read_results(make_run({"avg": {0: {"accuracy": [[0.1, 0.1], [0.5, None]]}}}))
+    assert results.methods[0].final("accuracy") == Spread(0.5, None, 1)
+    assert "1 of 2 parties and seeds were not measured" in results.warnings[0]
+
+
+def test_an_unfinished_run_says_what_is_missing(make_run: Make) -> None:
+    done = {"accuracy": [[0.1, 0.1], [0.5, 0.5]]}
+    run = make_run({"local": {0: done}, "avg": {}}, running=[("avg", 0)])
+    results = read_results(run)
+    assert [method.label for method in results.methods] == ["local"]
+    assert results.warnings == (
+        "The run is unfinished. Not in the figures: avg with seed 0 (at round 0).",
+    )
+    assert verdict(results) is None
+    assert "The run is unfinished" in printed(table(results))
+
+
+def test_the_main_metric_is_the_one_asked_for(make_run: Make) -> None:
+    values = {"accuracy": [[0.5, 0.5]] * 2, "auc": [[0.7, 0.7]] * 2}
+    assert read_results(make_run({"avg": {0: values}}, metric="auc")).metrics == ("auc", "accuracy")
+    del values["auc"]
+    wrong = read_results(make_run({"avg": {0: values}}, name="b", metric="auc"))
+    assert wrong.metric == "accuracy"
+    assert "'auc' was not measured; accuracy is shown" in wrong.warnings[0]
+
+
+def test_no_metrics_at_all(make_run: Make) -> None:
+    results = read_results(make_run({"avg": {0: {}}}))
+    assert results.metric is None and as_rows(results) == []
+    assert results.warnings == ("No metrics were measured: the parties have no test rows.",)
+
+
+def test_the_verdict_on_a_gain(make_run: Make) -> None:
+    """Gains by seed are 0.3, 0.4 and 0.5: 0.4 ± 0.1, and with t(2) = 4.303 the half interval is 0.248."""
+    run = make_run(
+        {
+            "local": {s: {"accuracy": [[0.2, 0.4], [0.2, 0.4]]} for s in range(3)},
+            "avg": {s: {"accuracy": [[0.2, 0.4], [0.8 + s / 5, 0.4]]} for s in range(3)},
+            "uwa": {s: {"accuracy": [[0.2, 0.4], [0.2, 0.3]]} for s in range(3)},
+        },
+        seeds=3,
+    )
+    found = verdict(read_results(run))
+    assert found is not None and found.interval is not None
+    assert (found.method, found.candidates, found.worse) == ("avg", 2, ("b",))
+    assert found.gain.mean == pytest.approx(0.4)
+    assert found.interval == pytest.approx((0.4 - 0.2484, 0.4 + 0.2484), abs=1e-4)
+    assert found.sentence.startswith(
+        "Exchange helped: with avg, the parties' mean accuracy is 0.700"
+    )
+    assert "1 of 2 parties ended better than alone; no better off: b." in found.per_party
+
+
+@pytest.mark.parametrize(
+    ("after", "opening"),
+    [
+        ([0.30, 0.30, 0.31], "No clear gain from exchange"),
+        ([0.10, 0.11, 0.12], "Exchange did harm"),
+        ([0.50, 0.51, 0.52], "Exchange helped"),
+    ],
+)
+def test_the_verdict_does_not_flatter(make_run: Make, after: list[float], opening: str) -> None:
+    """Alone it is 0.3; the first gains nothing twice and 0.01 once, well within its interval."""
+    run = make_run(
+        {"avg": {s: {"accuracy": [[0.3, 0.3], [v, v]]} for s, v in enumerate(after)}}, seeds=3
+    )
+    found = verdict(read_results(run))
+    assert found is not None and found.opening == opening
+
+
+def test_a_smaller_error_is_a_gain(make_run: Make) -> None:
+    found = verdict(read_results(make_run({"avg": {0: {"mse": [[4.0, 2.0], [1.0, 1.0]]}}})))
+    assert found is not None and found.gain == Spread(2.0, None, 1)
+    assert found.opening == "Better with exchange, in one seed"
+    assert "a single seed does not say" in found.sentence
+
+
+def test_runs_side_by_side(make_run: Make) -> None:
+    values = {"accuracy": [[0.2, 0.2], [0.5, 0.5]]}
+    one = make_run({"local": {0: values}, "avg": {0: values}}, name="one")
+    two = make_run({"avg": {0: {"accuracy": [[0.2, 0.2], [0.7, 0.7]]}}}, name="two")
+    found = compare([one, two])
+    assert found.warnings == ()
+    assert {m: {r: v.mean for r, v in row.items()} for m, row in found.cells.items()} == {
+        "local": {"one": 0.5},
+        "avg": {"one": 0.5, "two": pytest.approx(0.7)},
+    }
+    assert "0.700 ± –" in printed(found.table())
+    assert found.as_rows()[-1]["run"] == "two"
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"rows": ((9, 1), (5, 5))}, "who holds what, with the same seed"),
+        ({"seeds": [0, 7]}, "its seeds (0, 7 against 0)"),
+        ({"versions": {"python": "3.13.0"}}, "versions: python 3.13.0 against 3.12.0"),
+        ({"data": {"name": "digits", "public": 200}}, "its data"),
+        ({"models": [{"name": "knn"}]}, "its models"),
+        ({"protocol": {"rounds": 2}}, "its rounds (2 against 1)"),
+    ],
+)
+def test_an_unfair_comparison_is_said(
+    make_run: Make, change: dict[str, object], warning: str
+) -> None:
+    def values(rounds: int) -> dict[str, object]:
+        return {"avg": {0: {"accuracy": [[0.2, 0.2]] * (rounds + 1)}}}
+
+    one = make_run(values(1), name="one")
+    two = make_run(values(2 if "protocol" in change else 1), name="two", **change)
+    assert f"two differs from one in {warning}." in compare([one, two]).warnings
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, make_run: Make) -> None:
+    with pytest.raises(InvalidInput, match=r"no config\.json"):
+        read_results(tmp_path)
+    run = make_run({"avg": {0: {}}})
+    with pytest.raises(InvalidInput, match="none of the runs"):
+        compare([run])
+    with pytest.raises(InvalidInput, match="no runs"):
+        compare([])
+    (run / "ledger.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(RunFailed, match="damaged"):
+        read_results(run)
+
+
+def test_a_configuration_survives_being_written_as_toml() -> None:
+    document = {
+        "name": "n",
+        "seeds": [3, 5],
+        "methods": ["local", {"aggregate": "suwa", "temperature": 0.1, "label": 'a "b" \\ \x7f é'}],
+        "data": {"name": "digits", "public": 0.2, "flat": True},
+        "partition": {"name": "dirichlet", "parties": 4, "alpha": 1e-5},
+        "models": [{"name": "knn", "n_neighbors": 3}, {"name": "naive-bayes"}],
+        "protocol": {"rounds": 3, "consensus": {"name": "damped"}},
+    }
+    spec = parse_spec(document, where="test")
+    assert parse_spec(tomllib.loads(to_toml(spec)), where="test") == spec
