@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def deploy(
             time.sleep(0.5)
             if (now := time.monotonic()) > ask_at:
                 status = flwr(user, "ls")["runs"][0]["status"]
-                if status.startswith("finished") and not results.exists() or now > deadline:
+                if (status.startswith("finished") and not results.exists()) or now > deadline:
                     raise RuntimeError(f"the run is {status!r}; see the logs in {folder}")
                 ask_at = time.monotonic() + ASK_EVERY
     return results
@@ -119,14 +119,10 @@ def process(name: str, command: list, folder: Path) -> Iterator[None]:
             yield
         finally:
             started.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 started.wait(10)
-            except subprocess.TimeoutExpired:
-                pass
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             started.wait()
 
 

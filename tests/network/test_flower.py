@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from time import monotonic, sleep
+from types import ModuleType
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
@@ -352,6 +357,63 @@ def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "flwr.app", None)
     with pytest.raises(MissingExtra, match=r"pip install 'consilience\[flower\]'"):
         party_app(lambda context: party("a"))
+
+
+# --- the real thing -------------------------------------------------------------------------------
+
+
+def example(path: str) -> ModuleType:
+    """A file of examples/flower as a module."""
+    file = Path(__file__).parents[2] / "examples" / "flower" / path
+    spec = spec_from_file_location(file.stem, file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.deploy
+@pytest.mark.slow  # a new process for every message: at best 70 s on two cores
+@pytest.mark.timeout(600)
+def test_a_superlink_and_three_supernodes_give_the_same_bits(tmp_path: Path) -> None:
+    run, app = example("run.py"), example("app/digits_federation.py")
+    models = run.MODELS
+    members = [app.party_of(name, model, tmp_path / name) for name, model in models.items()]
+    here = Federation(members, app.public_rows())
+    teachers = {
+        f"teacher_{round.number}": round.teacher.values
+        for round in here.rounds(app.protocol(2))
+        if round.teacher is not None
+    }
+
+    found = np.load(run.deploy(tmp_path / "flower", config="evaluate=false", limit=500))
+    assert len(teachers) == 2
+    for name, values in teachers.items():
+        np.testing.assert_array_equal(found[name], values)
+    everything = load_digits().data / 16
+    for member in members:
+        home = tmp_path / "flower" / "parties" / member.name
+        there = app.party_of(member.name, models[member.name], home)
+        (agreement,) = decode((home / "agreement.safetensors").read_bytes())
+        assert encode([agreement]) == encode([here.network.agreed])
+        there.join(agreement)
+        there.learner.load(home / f"model{there.learner.suffix}")
+        for ask in ("predict", "logits"):
+            one, other = (getattr(party.learner, ask)(everything) for party in (there, member))
+            np.testing.assert_array_equal(one, other)
+    deadline = monotonic() + 15
+    while left_running(tmp_path):
+        assert monotonic() < deadline, left_running(tmp_path)
+        sleep(0.5)
+
+
+def left_running(folder: Path) -> list[str]:
+    """Processes whose environment names the folder, as Flower's home does (where /proc tells)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if str(folder).encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
 
 
 class Anything:
