@@ -1,0 +1,146 @@
+"""What holds for all predictions, not only those worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consilience.aggregation import (
+    AGGREGATORS,
+    avg,
+    entropy_weighted,
+    sharpened_mean,
+    suwa,
+    trimmed_mean,
+    uwa,
+)
+from consilience.checks import check_aggregator
+from consilience.knowledge import Predictions, Replies
+from replies import replies
+
+MEAN_LIKE = [
+    "avg",
+    "uwa",
+    "suwa",
+    "entropy",
+    "median",
+    "trimmed-mean",
+    "count-weighted",
+    "mean",
+    "weighted-mean",
+    "value-median",
+]
+WEIGHTED = tuple(name for name in MEAN_LIKE if name not in ("median", "trimmed-mean"))
+
+
+@st.composite
+def federations(draw, alone=False):
+    """Random probabilities, also exact zeros, log-densities and counts of up to six parties."""
+    m, n, k = (
+        1 if alone else draw(st.integers(1, 6)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(2, 4)),
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shares = rng.dirichlet(np.ones(k), (m, n))
+    hard = rng.random((m, n, 1)) < 0.3
+    outputs = np.where(hard, np.eye(k)[shares.argmax(axis=2)], shares)
+    spread = draw(st.sampled_from([0.1, 10.0, 1e4]))
+    return outputs, spread * rng.normal(size=(m, n)), rng.integers(1, 1000, m).tolist()
+
+
+def told(name: str, outputs, density, rows) -> Replies:
+    kind = AGGREGATORS[name]().outputs
+    return replies(*outputs, kind=kind, log_density=density, rows=rows)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_the_contract(name):
+    check_aggregator(AGGREGATORS[name]())
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+@given(federation=federations(), seed=st.integers(0, 1000))
+def test_another_order_of_parties_is_the_same_teacher(name, federation, seed):
+    outputs, density, rows = federation
+    order = np.random.default_rng(seed).permutation(len(outputs))
+    straight = AGGREGATORS[name]()(told(name, outputs, density, rows))
+    turned = AGGREGATORS[name]()(
+        told(name, outputs[order], density[order], [rows[i] for i in order])
+    )
+    np.testing.assert_allclose(straight.values, turned.values, atol=1e-6)
+    if straight.weights is not None:
+        np.testing.assert_allclose(straight.weights[order], turned.weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n in AGGREGATORS if AGGREGATORS[n]().kind != "regression"])
+@given(federation=federations())
+def test_the_teacher_is_a_distribution(name, federation):
+    teacher = AGGREGATORS[name]()(told(name, *federation))
+    assert teacher.values.min() >= 0
+    np.testing.assert_allclose(teacher.values.sum(axis=1), 1, atol=1e-5)
+    if teacher.weights is not None:
+        np.testing.assert_allclose(teacher.weights.sum(axis=0), 1, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MEAN_LIKE)
+@given(federation=federations(alone=True))
+def test_one_party_is_its_own_teacher(name, federation):
+    teacher = AGGREGATORS[name]()(told(name, *federation))
+    np.testing.assert_allclose(teacher.values, federation[0][0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+@given(federation=federations())
+def test_the_teacher_lies_between_the_parties(name, federation):
+    """A weighted mean does, whatever the weights; rescaling after a median need not."""
+    outputs = federation[0]
+    values = AGGREGATORS[name]()(told(name, *federation)).values
+    assert (values >= outputs.min(axis=0) - 1e-6).all()
+    assert (values <= outputs.max(axis=0) + 1e-6).all()
+
+
+@given(federation=federations())
+def test_a_temperature_near_zero_makes_suwa_the_mean(federation):
+    given_ = told("suwa", *federation)
+    mean = avg()(given_).values
+    np.testing.assert_allclose(suwa(temperature=1e-12)(given_).values, mean, atol=1e-6)
+
+
+@given(federation=federations())
+def test_a_large_temperature_makes_suwa_the_most_confident_party(federation):
+    outputs, density, _ = federation
+    sole = suwa(temperature=1e9)(told("suwa", *federation)).values
+    best = np.float32(density).argmax(axis=0)
+    np.testing.assert_allclose(sole, outputs[best, np.arange(len(best))], atol=1e-6)
+
+
+@given(federation=federations())
+def test_a_temperature_of_one_makes_suwa_uwa(federation):
+    given_ = told("suwa", *federation)
+    np.testing.assert_array_equal(suwa(temperature=1)(given_).values, uwa()(given_).values)
+
+
+@given(federation=federations())
+def test_a_large_temperature_makes_entropy_weighting_the_mean(federation):
+    given_ = told("entropy", *federation)
+    mean = avg()(given_).values
+    np.testing.assert_allclose(entropy_weighted(temperature=1e9)(given_).values, mean, atol=1e-6)
+
+
+@given(federation=federations())
+def test_a_temperature_near_zero_makes_sharpening_the_likeliest_class(federation):
+    given_ = told("era", *federation)
+    mean = np.mean([p.values.astype(float) for p in given_.of(Predictions)], axis=0)
+    top = mean == mean.max(axis=1, keepdims=True)
+    sharp = sharpened_mean(temperature=1e-12)(given_).values
+    assert (sharp[~top] < 1e-2).all()
+
+
+@given(federation=federations())
+def test_trimming_nothing_is_the_mean(federation):
+    given_ = told("trimmed-mean", *federation)
+    mean = avg()(given_).values
+    np.testing.assert_allclose(trimmed_mean(share=0)(given_).values, mean, atol=1e-6)

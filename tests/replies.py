@@ -1,0 +1,29 @@
+"""Replies as they come from a network, made from arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from consilience.knowledge import LogDensities, Predictions, Replies, RowCount
+
+
+def replies(
+    *outputs: Any, kind: Any = "probabilities", log_density: Any = None, rows: Any = None
+) -> Replies:
+    """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
+    answers: dict[str, tuple[Any, ...]] = {}
+    for i, (name, values) in enumerate(zip("abcdefghij", outputs, strict=False)):
+        values = np.array(values, dtype=np.float32)
+        classes = tuple(f"class {k}" for k in range(values.shape[1]))
+        given: list[Any] = [
+            Predictions(party=name, round=1, kind=kind, classes=classes, public="", values=values)
+        ]
+        if log_density is not None:
+            density = np.array(log_density[i], dtype=np.float32)
+            given.append(LogDensities(party=name, round=1, public="", values=density))
+        if rows is not None:
+            given.append(RowCount(party=name, round=1, rows=rows[i]))
+        answers[name] = tuple(given)
+    return Replies(answers, {})
