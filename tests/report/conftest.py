@@ -67,7 +67,8 @@ def make_run(tmp_path: Path) -> Make:
                 for party, weights in zip(parties, trust.get(method, ()), strict=False):
                     for label, weight in zip(classes, weights, strict=True):
                         ledger.write("trust", [(method, seed, 1, party, label, weight)])
-                ledger.deliveries(method, seed, deliveries.get(method, ()))
+                for told in deliveries.get(method, ()):
+                    ledger.deliveries(method, seed, told.round, [told])
         for method, seed in running:
             ledger.write("arms", [(method, seed, "running", 0.0)])
             ledger.write("rounds", [(method, seed, 0, 1.0, None, 0, None)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,9 +98,12 @@ def gather(spec: Spec, seed: int) -> Cohort:
     Raises:
         InvalidInput: the data, the public rows or the partition cannot be had as asked.
     """
-    dataset = _load(spec.data.name, tuple(sorted(spec.data.options.items())))
+    dataset = _load(spec.data.name, json.dumps(spec.data.options, sort_keys=True))
     if spec.data.flat:
         dataset = dataset.flat()
+    if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
+        drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
+        dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     stay, public, labels = _public(spec, dataset, seed)
     grouped = spec.partition.name == "group"
     options = dict(spec.partition.options)
@@ -170,5 +173,6 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
 
 
 @lru_cache(maxsize=1)
-def _load(name: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
-    return load(name, **{key: Path(value) if key == "path" else value for key, value in options})
+def _load(name: str, options: str) -> Dataset:
+    """The dataset, kept for the next seed; options come as JSON, which can be a key where lists cannot."""
+    return load(name, **json.loads(options))

@@ -27,7 +27,7 @@ CREATE TABLE rounds (
     PRIMARY KEY (method, seed, round));
 CREATE TABLE deliveries (
     method TEXT, seed INTEGER, party TEXT, round INTEGER, tasks TEXT, status TEXT, left TEXT,
-    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT);
+    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT, within INTEGER);
 CREATE INDEX deliveries_by_arm ON deliveries (method, seed, round);
 CREATE TABLE metrics (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, name TEXT, value REAL,
@@ -115,16 +115,23 @@ class Ledger:
         with self._explained():
             return self._connection.execute(query, values).fetchall()
 
-    def deliveries(self, method: str, seed: int, deliveries: Iterable[Delivery]) -> None:
-        """Record who was asked what and what left whom."""
-        self.write("deliveries", ((method, seed, *astuple(delivery)) for delivery in deliveries))
+    def deliveries(
+        self, method: str, seed: int, round: int, deliveries: Iterable[Delivery]
+    ) -> None:
+        """Record who was asked what and what left whom before ``round`` was complete.
+
+        A task may be named after a later round: what is trained before round 0 ends is round 1's.
+        """
+        rows = ((method, seed, *astuple(delivery), round) for delivery in deliveries)
+        self.write("deliveries", rows)
 
     def forget_after(self, method: str, seed: int, round: int) -> None:
         """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""
         with self.transaction():
             for table in ("rounds", "deliveries", "metrics", "trust"):
+                column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
-                    f"DELETE FROM {table} WHERE method = ? AND seed = ? AND round > ?",
+                    f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",
                     (method, seed, round),
                 )
 

@@ -319,7 +319,7 @@ class _Arm:
                 )
             ],
         )
-        ledger.deliveries(label, seed, network.deliveries)
+        ledger.deliveries(label, seed, round.number, network.deliveries)
         network.deliveries.clear()
         ledger.write(
             "metrics",

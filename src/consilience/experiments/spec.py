@@ -70,12 +70,14 @@ class DataSpec(_Open):
         name: a dataset.
         public: rows set aside without labels: a number (int), or a share in (0, 1) (float).
         public_file: a file with the public rows instead (for a table of your own).
+        test_rows: measure on this many of the test rows, drawn by the seed; by default on all.
         flat: give every row to the models as one vector, for images.
     """
 
     name: str
     public: int | float | None = None
     public_file: Path | None = None
+    test_rows: int | None = Field(default=None, ge=1)
     flat: bool = False
 
 
