@@ -91,7 +91,7 @@ def test_it_says_what_came_out(html: str) -> None:
     text = Page(html).text
     assert "Exchange helped" in text
     assert "0.700 ± 0.000" in text and "0.450 ± 0.050" in text
-    assert "Parties were left out of 3 exchanges" in text
+    assert "Parties were left out of 3 exchanges (listed below)" in text
     assert "have 95% of the weight" in text and "would give them 75%" in text
     assert "Under avg, all parties have the same mean weight" in text
     assert "Predictions(100×2)" in text and "consilience run toy.toml" in text

@@ -74,9 +74,9 @@ def paragraph(text: str, kind: str = "") -> str:
 def picture(plot: Plot, caption: str) -> str:
     """An image of its own, so that nothing inside one figure can clash with another."""
     data = base64.b64encode(plot.svg.encode()).decode()
-    # At four fifths of its size the letters are as small as they may be: narrower screens scroll.
+    # At two thirds of its size the letters are as small as they may be: narrower screens scroll.
     size = (
-        f"width: 100%; min-width: {0.72 * plot.width:.0f}px; max-width: {1.25 * plot.width:.0f}px"
+        f"width: 100%; min-width: {0.67 * plot.width:.0f}px; max-width: {1.25 * plot.width:.0f}px"
     )
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (

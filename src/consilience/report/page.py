@@ -98,7 +98,7 @@ def _headline(results: Results) -> str:
     parts += [f'<div class="warning">{paragraph(warning)}</div>' for warning in results.warnings]
     if results.failures:
         text = (
-            f"Parties were left out of {counted(len(results.failures), 'exchange')}: see Failures."
+            f"Parties were left out of {counted(len(results.failures), 'exchange')} (listed below)."
         )
         parts.append(f'<div class="warning">{paragraph(text)}</div>')
     return "\n".join(parts)
@@ -332,12 +332,11 @@ def _events(results: Results) -> str:
         parts.append(paragraph("No party failed, was late or was refused."))
     if results.notes:
         rows = [
-            [n.text, ", ".join(n.parties), ", ".join(n.methods), f"{n.times:,}"]
+            [", ".join(n.parties), n.text, ", ".join(n.methods), f"{n.times:,}"]
             for n in results.notes
         ]
-        head = ["remark", "parties", "methods", "times"]
-        parts.append(table(head, rows, words=3, prose={0, 1}))
-    return section("Failures", *parts)
+        parts.append(table(["parties", "remark", "methods", "times"], rows, words=3, prose={1, 2}))
+    return section("Failures and remarks", *parts)
 
 
 def _configuration(results: Results) -> str:

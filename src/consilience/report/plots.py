@@ -26,7 +26,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6
 MARKERS = "osD^vPX*"
 BASELINES = {"local": ("#777777", "--"), "central": ("#222222", ":"), "oracle": ("#777777", "-.")}
 WIDTH = 5.2
-"""Inches: shown on a phone at four fifths of its size, letters stay legible."""
+"""Inches: shown on a phone at two thirds of its size, letters stay legible."""
 CELLS = 12
 """Up to this many parties and classes have their weights written into the heat map."""
 
@@ -289,7 +289,7 @@ def _rounds_axis(axis: Any, last: int, label: str, *, first: int = 0) -> None:
 
 def _legend(figure: Figure, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
-    columns = next((n for n in range(len(labels), 1, -1) if _wide(labels, n) < 66), 1)
+    columns = next((n for n in range(len(labels), 1, -1) if _wide(labels, n) < 70), 1)
     figure.legend(
         handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5
     )
