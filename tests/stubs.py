@@ -1,0 +1,63 @@
+"""Models that a test can follow with pencil and paper; importable from worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from consilience.learners import Abilities, Learner
+
+
+class Share(Learner):
+    """Answers every row with the weighted mean of the targets it was last fitted on."""
+
+    suffix = ".npy"
+
+    def __init__(self, kind="classification", *, sample_weight=True, incremental=False):
+        self.abilities = Abilities(
+            kind, "native", sample_weight=sample_weight, incremental=incremental
+        )
+        self.mean = None
+        self.fits = []
+
+    def fit(self, X, targets, *, rng, weights=None, validation=None, phase="private"):
+        self.fits.append((phase, X.copy(), targets.copy(), weights))
+        self.mean = np.average(targets, axis=0, weights=weights)
+
+    def predict(self, X):
+        return np.tile(self.mean, (len(X), 1))
+
+    @property
+    def fitted(self):
+        return self.mean is not None
+
+    def save(self, path: Path):
+        np.save(path, self.mean)
+
+    def load(self, path: Path):
+        self.mean = np.load(path)
+
+
+class Writes(Share):
+    """Scales its inputs in place, as careless models do."""
+
+    def predict(self, X):
+        X *= 2
+        return super().predict(X)
+
+
+class Dies(Share):
+    """Ends its own process when it is asked for a prediction, as the kernel does without memory."""
+
+    def predict(self, X):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Says(Share):
+    """Raises with what no file or terminal takes in its message."""
+
+    def predict(self, X):
+        raise RuntimeError("half a pair: \ud800")
