@@ -157,7 +157,7 @@ class History:
         rounds: every round, number 0 first.
         metrics: per round, party to metric name to value.
         deliveries: per round, who was asked what, what left whom, bytes and failures.
-        models: party to its trained model.
+        models: party to its trained model, where the network can see into its parties.
     """
 
     rounds: list[Round] = field(default_factory=list)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Failure, Receipt, Replies
-from consilience.network.wire import encode
+from consilience.network.wire import decode, encode
 from consilience.party import Model, Party
 from consilience.tasks import Task, answer
 
@@ -94,12 +94,10 @@ class Network(ABC):
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands, where the network can see into its parties.
 
-        A party that could not be trained, or is gone, has none.
-
-        Raises:
-            InvalidInput: the parties are elsewhere, and their models stay with them.
+        A party that could not be trained, or is gone, has none; where parties are on other machines,
+        their models stay with them, and nobody has one here.
         """
-        raise InvalidInput("models stay with their parties on this network", where="network")
+        return {}
 
     def close(self) -> None:
         """Let go of processes and connections."""
@@ -210,6 +208,18 @@ def reply_of(party: Party, tasks: Sequence[Task]) -> tuple[Outcome, bytes]:
     except TypeError as error:
         failure = Failure(party=party.name, reason=f"its answer cannot be sent: {error}")
         return failure, encode([failure])
+
+
+def arrival_of(party: str, reply: bytes, seconds: float) -> Arrival:
+    """What a party's bytes bring, garbage included."""
+    try:
+        outcome = decode(reply)
+    except KnowledgeRefused as refusal:
+        failure = Failure(party=party, reason=refusal.what, kind="refused")
+        return Arrival(failure, len(reply), seconds)
+    if len(outcome) == 1 and isinstance(outcome[0], Failure):
+        return Arrival(replace(outcome[0], party=party), 0, seconds)  # it cannot blame another
+    return Arrival(outcome, len(reply), seconds)
 
 
 def timed_out(party: str, timeout: float) -> Failure:

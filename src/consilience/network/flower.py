@@ -7,7 +7,6 @@ ClientApp made by :func:`party_app`. What passes between them are the bytes of
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from consilience.errors import (
 )
 from consilience.knowledge import Description, Failure
 from consilience.learners.store import write_whole
-from consilience.network.base import Arrival, Network, Outcome, timed_out
+from consilience.network.base import Arrival, Network, Outcome, arrival_of, timed_out
 from consilience.network.processes import Export
 from consilience.network.wire import decode, encode
 from consilience.party import Party
@@ -267,16 +266,11 @@ def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
     if reply.has_error():
         reason = f"Flower error {reply.error.code}: {reply.error.reason}"
         return Arrival(Failure(party=name, reason=reason), 0, seconds)
-    size = 0
     try:
         data = _bytes(reply)
-        size = len(data)
-        outcome = decode(data)
     except KnowledgeRefused as refusal:
-        return Arrival(Failure(party=name, reason=refusal.what, kind="refused"), size, seconds)
-    if len(outcome) == 1 and isinstance(outcome[0], Failure):
-        return Arrival(dataclasses.replace(outcome[0], party=name), 0, seconds)
-    return Arrival(outcome, size, seconds)
+        return Arrival(Failure(party=name, reason=refusal.what, kind="refused"), 0, seconds)
+    return arrival_of(name, data, seconds)
 
 
 def _wrapped(data: bytes) -> RecordDict:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.messages import REGISTRY, message
-from consilience.network.base import Arrival, Network, reply_of, timed_out
+from consilience.network.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.network.local import by_name
 from consilience.network.wire import decode, encode
 from consilience.party import Model, Party
@@ -159,7 +159,7 @@ class ProcessNetwork(Network):
                         worker.late = False
                     else:
                         name = worker.queue.pop(0)
-                        arrivals[name] = _arrival(name, reply, perf_counter() - start)
+                        arrivals[name] = arrival_of(name, reply, perf_counter() - start)
                     if worker.queue:
                         worker.ask(request)
                     else:
@@ -193,17 +193,6 @@ class ProcessNetwork(Network):
             if worker.process.is_alive():
                 worker.process.terminate()
                 worker.process.join()
-
-
-def _arrival(name: str, reply: bytes, seconds: float) -> Arrival:
-    try:
-        outcome = decode(reply)
-    except KnowledgeRefused as refusal:
-        failure = Failure(party=name, reason=refusal.what, kind="refused")
-        return Arrival(failure, len(reply), seconds)
-    if len(outcome) == 1 and isinstance(outcome[0], Failure):
-        return Arrival(outcome[0], 0, seconds)
-    return Arrival(outcome, len(reply), seconds)
 
 
 def _lost(name: str, seconds: float) -> Arrival:
