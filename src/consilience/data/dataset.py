@@ -108,6 +108,11 @@ class Dataset:
         group = None if self.group is None else self.group[rows]
         return replace(self, X=self.X[rows], y=self.y[rows], group=group)
 
+    def take_test(self, rows: Array) -> Dataset:
+        """Some of the test rows, by index, with all of the training rows."""
+        group = None if self.group_test is None else self.group_test[rows]
+        return replace(self, X_test=self.X_test[rows], y_test=self.y_test[rows], group_test=group)
+
 
 def as_texts(texts: list[str]) -> Array:
     """Texts as an object array: a fixed-width one would be as wide as the longest of them."""
