@@ -120,6 +120,17 @@ def test_a_finished_run_is_left_as_it_is(call: Call, ran: Path) -> None:
     assert (ran / "models/uwa/seed-0/north/model.skops").read_bytes() == before
 
 
+def test_the_example_of_a_table(call: Call) -> None:
+    """``examples/own-data.toml`` runs as it is, from any folder, and its models predict."""
+    example = Path(__file__).parents[2] / "examples" / "own-data.toml"
+    result = call("run", example, "--out", "run", "--quiet", "--quick")
+    assert result.exit_code == 0, result.output
+    Path("new.csv").write_text("age,pressure,cholesterol\n30,105,180\n70,145,220\n")
+    for party in ("east", "north", "west"):
+        lines = call("predict", "run", "--party", party, "new.csv").stdout.splitlines()
+        assert [line.partition(",")[0] for line in lines] == ["prediction", "no", "yes"]
+
+
 # --- predict ------------------------------------------------------------------------------------
 
 
