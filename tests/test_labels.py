@@ -73,7 +73,7 @@ def test_aliases_rename_by_any_spelling():
 
 def test_an_alias_for_no_label_is_a_misspelling():
     check_aliases({b"cat": "kitten", 3: "three"}, np.array(["cat", "3"]), where="")
-    with pytest.raises(InvalidInput, match="'catt'.*\n.*Did you mean 'cat'"):
+    with pytest.raises(InvalidInput, match=r"'catt'.*\n.*Did you mean 'cat'"):
         check_aliases({"catt": "kitten"}, ["cat", "dog"], where="")
 
 

@@ -70,7 +70,7 @@ def test_a_message_is_frozen_and_knows_its_fields():
     assert REGISTRY.pop("Greeting") is Greeting
     with pytest.raises(dataclasses.FrozenInstanceError):
         greeting.times = 2
-    with pytest.raises(TypeError, match="Greeting.text should be str, not int"):
+    with pytest.raises(TypeError, match=r"Greeting\.text should be str, not int"):
         Greeting(text=1)
     with pytest.raises(TypeError):
         Greeting("positional")

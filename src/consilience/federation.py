@@ -207,13 +207,13 @@ class History:
         if not names:
             return f"{len(self.rounds)} rounds, nothing measured"
         width = max(len(party) for party in ("party", *self.metrics[-1]))
-        lines = [
-            f"{'party':<{width}}  " + "  ".join(f"{name + ' alone → after':>24}" for name in names)
-        ]
+        heads = [f"{name + ' alone → after':>24}" for name in names]
+        lines = [f"{'party':<{width}}  " + "  ".join(heads)]
         for party, after in self.metrics[-1].items():
             alone = self.metrics[0].get(party, {})
             cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
-            lines.append(f"{party:<{width}}  " + "  ".join(f"{cell:>24}" for cell in cells))
+            fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
+            lines.append(f"{party:<{width}}  " + "  ".join(fitted))
         return "\n".join(lines)
 
 

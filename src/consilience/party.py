@@ -201,9 +201,13 @@ class Party:
         """
         assert self.public is not None
         rng = self._rng(round, "distill")
-        targets = np.array(
-            targets, dtype=np.float64
-        )  # a copy: other parties are taught by them too
+        targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
+        expected = (len(self.public), self.learner.n_outputs)
+        if targets.shape != expected or not np.isfinite(targets).all():
+            raise InvalidInput(
+                f"the teacher has shape {targets.shape} or holds NaN, expected {expected}",
+                where=self._where,
+            )
         self._public_outputs.clear()
         if self.learner.abilities.incremental:
             self.learner.fit(self.public.X, targets, rng=rng, phase="distill")

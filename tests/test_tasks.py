@@ -1,0 +1,120 @@
+"""What a party answers, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consilience import Party
+from consilience.aggregation import AGGREGATORS
+from consilience.errors import RunFailed
+from consilience.federation import agree
+from consilience.knowledge import Failure, Public
+from consilience.tasks import (
+    PROVIDES,
+    Checkpoint,
+    CountRows,
+    Describe,
+    Distill,
+    Evaluate,
+    FitPrivate,
+    Join,
+    PredictPublic,
+    Restore,
+    ScorePublic,
+    answer,
+)
+from stubs import Share
+
+POINTS = np.array([[0.0], [1.0], [2.0]])
+
+
+def joined(**more) -> Party:
+    party = Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0, **more)
+    party.public = Public(POINTS[:2])
+    agreement = agree([Describe().run(party)], party.public, seed=5)
+    answer(party, [Join(agreement=agreement)])
+    return party
+
+
+def test_a_description():
+    said = Describe().run(Party("a", Share(), POINTS, [9, 10, 9], test=(POINTS, [9, 9, 10])))
+    assert (said.party, said.kind, said.classes) == ("a", "classification", ("9", "10"))
+    assert (said.outputs, said.fewest_classes, said.tested) == (0, 1, True)
+    said = Describe().run(Party("b", Share("regression"), POINTS, np.ones((3, 4))))
+    assert (said.kind, said.classes, said.outputs, said.tested) == ("regression", (), 4, False)
+
+
+def test_several_tasks_in_one_exchange():
+    receipt, said, count = answer(
+        joined(), [FitPrivate(round=1), PredictPublic(round=1), CountRows(round=1)]
+    )
+    assert receipt.party == said.party == count.party == "a"
+    assert said.values.dtype == np.float32
+    np.testing.assert_allclose(said.values, [[2 / 3, 1 / 3]] * 2, rtol=1e-6)
+    assert (said.classes, said.kind, count.rows) == (("x", "y"), "probabilities", 3)
+
+
+def test_logits_and_densities():
+    party = joined()
+    _, said, density = answer(
+        party, [FitPrivate(round=1), PredictPublic(round=1, outputs="logits"), ScorePublic(round=1)]
+    )
+    np.testing.assert_allclose(said.values, np.log([[2 / 3, 1 / 3]] * 2), rtol=1e-6)
+    assert density.values.shape == (2,)
+    assert density.notes == (
+        "0 calibration rows for 2 classes: the density is fitted to the training rows",
+    )
+
+
+def test_an_error_of_ours_keeps_its_mend():
+    failure = answer(joined(), [Evaluate(round=1)])
+    assert isinstance(failure, Failure)
+    assert (failure.party, failure.kind) == ("a", "invalid")
+    assert failure.reason == "party 'a': it holds no test data"
+
+
+def test_other_errors_are_named():
+    party = joined()
+    party.fit_private = lambda round: 1 / 0
+    failure = answer(party, [FitPrivate(round=1)])
+    assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError: division by zero")
+
+    def full(round):
+        raise RunFailed("the disk is full", mend="Free some space.")
+
+    party.fit_private = full
+    failure = answer(party, [FitPrivate(round=1)])
+    assert (failure.reason, failure.mend) == ("the disk is full", "Free some space.")
+
+
+def test_a_teacher_that_does_not_fit_is_refused():
+    party = joined()
+    for targets in (np.ones((5, 2)) / 2, np.ones((2, 3)) / 3, np.full((2, 2), np.nan)):
+        task = Distill(round=1, targets=targets.astype(np.float32), alpha=0.5)
+        failure = answer(party, [FitPrivate(round=1), task])
+        assert "the teacher has shape" in failure.reason
+
+
+def test_checkpoints_keep_the_newest_and_the_one_before(tmp_path):
+    party = joined()
+    party.home = tmp_path / "a"
+    answer(party, [FitPrivate(round=1)])
+    for round, previous in ((1, 0), (2, 1), (5, 2)):
+        answer(party, [Checkpoint(round=round, previous=previous)])
+    assert sorted(p.name for p in party.home.iterdir()) == ["round-00002", "round-00005"]
+    party.learner.mean = None
+    answer(party, [Restore(round=5)])
+    np.testing.assert_allclose(party.learner.mean, [2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("task", [Checkpoint(round=1), Restore(round=1)])
+def test_without_a_folder_there_is_no_state(task):
+    failure = answer(joined(), [FitPrivate(round=1), task])
+    assert "no folder" in failure.reason
+
+
+def test_every_need_of_an_aggregator_has_its_task():
+    needs = {kind for make in AGGREGATORS.values() for kind in make().needs}
+    assert needs == set(PROVIDES)
+    assert all(PROVIDES[kind].answers is kind for kind in needs)
