@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -317,7 +318,8 @@ class TorchLearner(Learner):
 
 
 def _name_of(given: object) -> str:
-    return str(getattr(given, "__name__", type(given).__name__))
+    made_by = given.func if isinstance(given, partial) else given
+    return str(getattr(made_by, "__name__", type(made_by).__name__)).lstrip("_")
 
 
 def _redraw(module: nn.Module) -> None:

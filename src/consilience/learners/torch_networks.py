@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,16 +20,7 @@ def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
         hidden: the widths of the hidden layers.
     """
     _whole_numbers("hidden", hidden)
-
-    def build(input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
-        widths = [int(np.prod(input_shape)), *hidden]
-        layers: list[nn.Module] = [nn.Flatten()]
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs))
-
-    build.__name__ = "mlp"
-    return build
+    return partial(_mlp, hidden=tuple(hidden))
 
 
 def cnn(*, channels: Sequence[int] = (16, 32), hidden: int = 64) -> Factory:
@@ -43,23 +35,35 @@ def cnn(*, channels: Sequence[int] = (16, 32), hidden: int = 64) -> Factory:
     """
     _whole_numbers("channels", channels)
     _whole_numbers("hidden", [hidden])
+    return partial(_cnn, channels=tuple(channels), hidden=hidden)
 
-    def build(input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
-        as_image, (depth, height, width) = _as_image(input_shape)
-        layers: list[nn.Module] = [as_image]
-        for filters in channels:
-            layers += [nn.Conv2d(depth, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-            depth, height, width = filters, height // 2, width // 2
-        if height == 0 or width == 0:
-            raise InvalidInput(
-                f"images of shape {input_shape} are too small for {len(channels)} poolings",
-                where="cnn",
-            )
-        layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(hidden, n_outputs))
 
-    build.__name__ = "cnn"
-    return build
+# At the top level, so that a party with such a model can be sent to another process.
+
+
+def _mlp(input_shape: tuple[int, ...], n_outputs: int, *, hidden: Sequence[int]) -> nn.Module:
+    widths = [int(np.prod(input_shape)), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs))
+
+
+def _cnn(
+    input_shape: tuple[int, ...], n_outputs: int, *, channels: Sequence[int], hidden: int
+) -> nn.Module:
+    as_image, (depth, height, width) = _as_image(input_shape)
+    layers: list[nn.Module] = [as_image]
+    for filters in channels:
+        layers += [nn.Conv2d(depth, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        depth, height, width = filters, height // 2, width // 2
+    if height == 0 or width == 0:
+        raise InvalidInput(
+            f"images of shape {input_shape} are too small for {len(channels)} poolings",
+            where="cnn",
+        )
+    layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden, n_outputs))
 
 
 class _ChannelsFirst(nn.Module):

@@ -1,0 +1,177 @@
+"""A configuration gives the same numbers wherever its parties live, and says what it will do first."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import CONFIG
+from consilience.errors import InvalidInput
+from consilience.experiments import Ledger, Spec, gather, parse_spec, start
+
+MIXED = """
+name = "mixed"
+methods = ["local", "avg", "uwa", "oracle", { aggregate = "suwa", temperature = 0.3 }, "central"]
+[data]
+name = "digits"
+public = 150
+test_rows = 100
+[partition]
+name = "classes"
+parties = 4
+per_party = 4
+[protocol]
+rounds = 3
+participation = 3
+consensus = { name = "damped", exponent = 0.5 }
+[[models]]
+name = "logistic-regression"
+[[models]]
+name = "mlp"
+hidden = [8]
+recipe = { first_epochs = 2, epochs = 1, distill_epochs = 1 }
+[[models]]
+name = "random-forest"
+n_estimators = 5
+"""
+NUMBERS = {
+    "metrics": "method, seed, round, party, name, value",
+    "trust": "method, seed, round, party, class, weight",
+    "rounds": "method, seed, round, teacher_accuracy",
+    "deliveries": "method, seed, round, party, tasks, status, left, bytes_down, bytes_up, detail",
+    "holdings": "*",
+}
+
+
+def spec_of(text: str, **changes: Any) -> Spec:
+    document = tomllib.loads(text)
+    for key, value in changes.items():
+        section, _, last = key.rpartition("__")
+        (document.setdefault(section, {}) if section else document)[last] = value
+    return parse_spec(document, where="test")
+
+
+def numbers(folder: Path, methods: Collection[str] = ()) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a run computed, as its ledger has it; of some methods only, if they are named."""
+    ledger = Ledger(folder / "ledger.sqlite")
+    try:
+        found = {t: ledger.read(f"SELECT {c} FROM {t}") for t, c in NUMBERS.items()}
+    finally:
+        ledger.close()
+    return {
+        table: sorted(
+            (row for row in rows if not methods or table == "holdings" or row[0] in methods),
+            key=repr,
+        )
+        for table, rows in found.items()
+    }
+
+
+def models(folder: Path, methods: Collection[str]) -> dict[str, bytes]:
+    """Every kept torch model, byte for byte (skops files carry the time they were written at)."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for method in methods
+        for file in folder.glob(f"models/{method}/**/*.safetensors")
+    }
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "local"
+    start(spec_of(MIXED), folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "methods"),
+    [("wire", ["local", "avg", "uwa", "oracle", "central"]), ("processes", ["uwa"])],
+)
+def test_the_same_bits_wherever_parties_live(
+    kind: str, methods: list[str], local: Path, tmp_path: Path
+) -> None:
+    start(spec_of(MIXED, network__kind=kind, methods=methods), tmp_path / kind)
+    assert numbers(tmp_path / kind) == numbers(local, methods)
+    assert models(tmp_path / kind, methods) == models(local, methods) != {}
+
+
+def test_every_arm_did_what_it_says(local: Path) -> None:
+    """Local and central exchange nothing, central knows most, three of four parties take part a round."""
+    found = numbers(local)
+    final = {
+        method: np.mean(
+            [
+                v
+                for m, _, r, _, name, v in found["metrics"]
+                if (m, r, name) == (method, 3, "accuracy")
+            ]
+        )
+        for method in ("local", "oracle", "central")
+    }
+    assert final["local"] < final["oracle"] < final["central"]
+    predicted = [row for row in found["deliveries"] if "PredictPublic" in row[4]]
+    assert not {row[0] for row in predicted} & {"local", "central"}
+    assert len([row for row in predicted if row[0] == "avg" and row[2] == 2]) == 3
+
+
+def test_the_folder_repeats_the_run(local: Path) -> None:
+    stored = json.loads((local / "config.json").read_text())
+    assert parse_spec(stored, where="stored") == spec_of(MIXED)
+
+
+def test_seeds_change_the_split_and_nothing_else_does() -> None:
+    spec = spec_of(CONFIG)
+    one, again, other = gather(spec, 0), gather(spec, 0), gather(spec, 1)
+    assert one.public.key == again.public.key != other.public.key
+    assert all(np.array_equal(a, b) for a, b in zip(one.rows, again.rows, strict=True))
+    private = np.concatenate(one.rows)
+    assert len(np.unique(private)) == len(private)
+    public = {row.tobytes() for row in one.public.X}
+    distinct = {row.tobytes() for row in one.dataset.X[private]}
+    assert not public & distinct
+
+
+def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
+    table = "a,place,y\n" + "\n".join(f"{i},{'ns'[i % 2]},{i % 4 // 2}" for i in range(80))
+    path = tmp_path / "places.csv"
+    path.write_text(table)
+    spec = spec_of(
+        CONFIG.replace('methods = ["local", "avg", "uwa", "central"]', ""),
+        data={"name": "csv", "path": str(path), "target": "y", "group": "place", "public": 0.1},
+        partition={"name": "group"},
+    )
+    cohort = gather(spec, 0)
+    assert cohort.names == ("n", "s")
+    even, odd = (party.test[0] for party in cohort.parties() if party.test is not None)
+    assert (even % 2 == 0).all() and (odd % 2 == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seeds": -1}, "seeds"),
+        ({"seeds": []}, "seeds"),
+        ({"methods": []}, "no methods"),
+        ({"methods": ["avg", "avg"]}, "two methods"),
+        ({"methods": ["uwaa"]}, "Did you mean 'uwa'"),
+        ({"methods": [{"aggregate": "suwa", "temprature": 1}]}, "Did you mean 'temperature'"),
+        ({"methods": [{"aggregate": "local", "temperature": 1}]}, "unknown option"),
+        ({"models": [{"name": "random-forrest"}]}, "Did you mean 'random-forest'"),
+        ({"models": [{"name": "knn", "neighbors": 3}]}, "Did you mean 'n_neighbors'"),
+        ({"protocol__round": 3}, "round"),
+        ({"protocol__name": "ensemble_destillation"}, "Did you mean 'ensemble_distillation'"),
+        ({"protocol__consensus": "damp"}, "Did you mean 'damped'"),
+        ({"partition__name": "clases"}, "Did you mean 'classes'"),
+        ({"network__kind": "flwr"}, "network.kind"),
+        ({"calibration": 1.0}, "calibration"),
+    ],
+)
+def test_a_configuration_is_checked_first(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        spec_of(CONFIG, **change)
