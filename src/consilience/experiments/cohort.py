@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.data import (
+    DATASETS,
     Dataset,
     Holdings,
     load,
@@ -20,7 +22,7 @@ from consilience.data import (
     who_holds_what,
 )
 from consilience.errors import InvalidInput
-from consilience.experiments.spec import ModelSpec, Spec
+from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.knowledge import Public
 from consilience.learners import make
 from consilience.party import Party
@@ -98,7 +100,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
     Raises:
         InvalidInput: the data, the public rows or the partition cannot be had as asked.
     """
-    dataset = _load(spec.data.name, json.dumps(spec.data.options, sort_keys=True))
+    dataset = _load(spec.data.name, json.dumps(_seeded(spec.data, seed), sort_keys=True))
     if spec.data.flat:
         dataset = dataset.flat()
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
@@ -170,6 +172,12 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
     classes = dataset.classes
     labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
     return stay, Public(dataset.X[aside]), labels
+
+
+def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:
+    """The loader's options; one that draws the test rows itself draws them by the run's seed."""
+    takes = inspect.signature(DATASETS[data.name].loader).parameters
+    return {"seed": seed, **data.options} if "seed" in takes else data.options
 
 
 @lru_cache(maxsize=1)

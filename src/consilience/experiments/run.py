@@ -141,7 +141,7 @@ def rehearse(spec: Spec) -> None:
                 )
         limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
         network = LocalNetwork(cohort.parties(), cohort.public, **limits)
-        agreed = Federation.over(network, cohort.public, seed=seed, strict=False).form()
+        agreed = Federation.over(network, cohort.public, seed=seed, strict=spec.strictly).form()
         for method in spec.methods:
             protocol = spec.protocol_for(method)
             with suppress(_Asked):  # a protocol checks its options before it asks for anything
@@ -226,7 +226,11 @@ class _Arm:
     def _run(self, network: Network, state_folder: Path) -> None:
         label, seed, ledger = self.method.label, self.seed, self.ledger
         federation = Federation.over(
-            network, self.cohort.public, seed=seed, strict=False, threads=self.spec.network.threads
+            network,
+            self.cohort.public,
+            seed=seed,
+            strict=self.spec.strictly,
+            threads=self.spec.network.threads,
         )
         state, previous = self._restored(federation)
         if state is None:

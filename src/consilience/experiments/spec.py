@@ -159,6 +159,8 @@ class Spec(_Section):
         methods: lines of the results table.
         metric: what the results table shows.
         calibration: share of each party's rows kept from training.
+        strict: refuse a party with one class, and a class that one party alone knows; by default where
+            parties are natural groups, whose labels may be misspelt, and not where a partition made them.
         evaluate_every: rounds between measurements on the test rows.
         keep_models: of which seeds the trained models are kept in the run folder.
         checkpoint_seconds: no checkpoint sooner than this after the last one.
@@ -169,6 +171,7 @@ class Spec(_Section):
     methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
     metric: Literal["accuracy", "accuracy_local", "log_loss", "auc", "mse", "r2"] | None = None
     calibration: float = Field(default=0.2, ge=0, lt=1)
+    strict: bool | None = None
     evaluate_every: int = Field(default=1, ge=1)
     keep_models: Literal["first", "all", "none"] = "first"
     checkpoint_seconds: float = Field(default=5.0, ge=0)
@@ -189,6 +192,11 @@ class Spec(_Section):
                 named = [{"aggregate": m} if isinstance(m, str) else m for m in methods]
                 return {**given, "methods": named}
         return given
+
+    @property
+    def strictly(self) -> bool:
+        """Whether odd class lists are refused."""
+        return self.partition.name == "group" if self.strict is None else self.strict
 
     @property
     def seed_list(self) -> tuple[int, ...]:
