@@ -1,4 +1,4 @@
-"""What the documentation build adds to mkdocs: a check of every docstring, and two notations.
+"""What the documentation build adds to mkdocs: a check of every docstring, two notations, a menu.
 
 The check fails the build when a public module, class, function or method has no docstring (a method
 that overrides a documented one inherits it), or when a room of the house is on no API page.
@@ -17,6 +17,15 @@ from mkdocs.exceptions import PluginError
 PACKAGE = "consilience"
 NO_API_PAGE = {"consilience.cli"}
 """The command line documents itself, with --help."""
+
+
+def on_config(config: Any) -> None:
+    """Called by mkdocs first of all: pages that benchmarks wrote come into the menu by themselves."""
+    pages = sorted(Path(config["docs_dir"], "results").glob("*.md"))
+    for entry in config["nav"]:
+        if "Results" in entry:
+            found = [f"results/{page.name}" for page in pages if page.name != "index.md"]
+            entry["Results"] = ["results/index.md", *found]
 
 
 def on_pre_build(config: Any) -> None:
