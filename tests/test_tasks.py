@@ -90,7 +90,7 @@ def test_other_errors_are_named():
 
 def test_a_teacher_that_does_not_fit_is_refused():
     party = joined()
-    for targets in (np.ones((5, 2)) / 2, np.ones((2, 3)) / 3, np.full((2, 2), np.nan)):
+    for targets in (np.ones((5, 2)) / 2, np.ones((2, 3)) / 3):
         task = Distill(round=1, targets=targets.astype(np.float32), alpha=0.5)
         failure = answer(party, [FitPrivate(round=1), task])
         assert "the teacher has shape" in failure.reason

@@ -57,20 +57,20 @@ def fits(value: object, hint: Any) -> bool:
     has at most 64 bits, a string can be written as UTF-8, an array holds numbers.
     """
     kind = type(value)
-    if hint is Any:
-        return True
     if hint is str:
         return isinstance(value, str) and (value.isascii() or _writable(value))
     if hint is int:
         return kind is int and -(2**63) <= value < 2**63  # type: ignore[operator]
     if hint is float:
         return isinstance(value, float) or fits(value, int)
-    origin = get_origin(hint)
+    if hint is Any:
+        return True
+    origin, arguments = _parts(hint)
     if origin is None:
         return isinstance(value, type(None) if hint is None else hint)
-    arguments = get_args(hint)
     if origin is tuple:
-        return kind is tuple and all(fits(item, arguments[0]) for item in value)  # type: ignore[attr-defined]
+        item = arguments[0]
+        return kind is tuple and all([fits(one, item) for one in value])  # type: ignore[attr-defined]
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
             fits(key, str) and fits(item, arguments[1]) for key, item in value.items()
@@ -95,6 +95,11 @@ def _said(hint: Any) -> str:
     if origin is np.ndarray:
         return "an array of numbers"
     return str(getattr(hint, "__name__", hint) if origin is None else hint).replace("typing.", "")
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache

@@ -203,10 +203,9 @@ class Party:
         rng = self._rng(round, "distill")
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
         expected = (len(self.public), self.learner.n_outputs)
-        if targets.shape != expected or not np.isfinite(targets).all():
+        if targets.shape != expected:  # what else may be wrong with them the learner checks
             raise InvalidInput(
-                f"the teacher has shape {targets.shape} or holds NaN, expected {expected}",
-                where=self._where,
+                f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
         self._public_outputs.clear()
         if self.learner.abilities.incremental:
