@@ -194,16 +194,12 @@ class Predictions:
         _same("kind", self.kind, getattr(task, "outputs", self.kind), where=party)
         _same("public data", self.public, agreement.public, where=party)
         _same("class order", self.classes, agreement.classes, where=party)
-        _finite_array(self.values, (agreement.rows, agreement.outputs), where=party)
+        _shaped(self.values, (agreement.rows, agreement.outputs), where=party)
+        if self.kind == "probabilities" and _on_simplex(self.values):
+            return
+        _finite(self.values, where=party)
         if self.kind == "probabilities":
-            # Sums are checked to float32 accuracy: 1e-3 leaves room for 10,000 classes.
-            # Large values go first: their sum could overflow.
-            bad = self.values.min() < 0 or self.values.max() > 2
-            if not bad:
-                sums = self.values @ np.ones(agreement.outputs, dtype=np.float32)
-                bad = abs(sums.min() - 1) > 1e-3 or abs(sums.max() - 1) > 1e-3
-            if bad:
-                raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
+            raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
 
 
 @message
@@ -230,7 +226,8 @@ class LogDensities:
         _same("round", self.round, task.round, where=party)
         assert agreement is not None
         _same("public data", self.public, agreement.public, where=party)
-        _finite_array(self.values, (agreement.rows,), where=party)
+        _shaped(self.values, (agreement.rows,), where=party)
+        _finite(self.values, where=party)
 
 
 @message
@@ -335,11 +332,23 @@ def _same(what: str, got: object, expected: object, *, where: str) -> None:
         raise KnowledgeRefused(f"{what} is {got!r}, expected {expected!r}", where=where)
 
 
-def _finite_array(values: Array, shape: tuple[int, ...], *, where: str) -> None:
+def _shaped(values: Array, shape: tuple[int, ...], *, where: str) -> None:
     if values.dtype != np.float32:
         raise KnowledgeRefused(f"values are {values.dtype}, expected float32", where=where)
     if values.shape != shape:
         raise KnowledgeRefused(f"values have shape {values.shape}, expected {shape}", where=where)
+
+
+def _finite(values: Array, *, where: str) -> None:
     if not np.isfinite(values).all():
         count = int((~np.isfinite(values)).sum())
         raise KnowledgeRefused(f"{count} of {values.size} values are NaN or infinite", where=where)
+
+
+def _on_simplex(values: Array) -> bool:
+    """Whether rows are probabilities, to float32 accuracy: 1e-3 leaves room for 10,000 classes."""
+    # Large values are found first: their sum could overflow. NaN fails every comparison.
+    if not (values.min() >= 0 and values.max() <= 2):
+        return False
+    sums = values @ np.ones(values.shape[1], dtype=np.float32)
+    return bool(sums.min() >= 1 - 1e-3 and sums.max() <= 1 + 1e-3)

@@ -17,7 +17,7 @@ from consilience import network, protocols  # noqa: F401 (every message is regis
 from consilience.errors import KnowledgeRefused
 from consilience.knowledge import Agreement, Failure, Metrics, Predictions, Receipt
 from consilience.messages import REGISTRY, fields
-from consilience.network.wire import decode, encode
+from consilience.network.wire import decode, encode, size
 from consilience.protocols import RoundState
 from consilience.tasks import Distill, FitPrivate, Join
 
@@ -92,6 +92,40 @@ def test_every_message_comes_back(name):
     given_ = sample(name)
     (back,) = decode(encode([given_]))
     assert equal(given_, back)
+
+
+@pytest.mark.parametrize("name", PACKAGE)
+def test_the_size_is_that_of_the_bytes(name):
+    given_ = sample(name)
+    assert size([given_]) == size([given_]) == len(encode([given_]))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Receipt,
+            party=st.text(max_size=3),
+            round=st.sampled_from([0, 9, 10, 99, 100, -1, 10**9]),
+            notes=st.lists(st.text(alphabet='aé"\\\n', max_size=3), max_size=2).map(tuple),
+        )
+        | st.builds(
+            RoundState,
+            round=st.integers(0, 1000),
+            consensus=st.dictionaries(
+                st.text(max_size=2),
+                st.booleans()
+                | st.integers(-1, 1)
+                | st.sampled_from([0.0, -0.0, 1.0, 0.1, np.float32(0.1), np.int64(7)])
+                | st.just(np.zeros(3))
+                | st.just(np.zeros((3, 1), dtype=np.float32)),
+                max_size=3,
+            ),
+        ),
+        max_size=3,
+    )
+)
+def test_a_remembered_size_is_never_that_of_another(messages):
+    assert size(messages) == len(encode(messages))
 
 
 def test_several_messages_keep_their_order():

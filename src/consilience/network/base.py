@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Failure, Receipt, Replies
@@ -200,14 +200,22 @@ class Network(ABC):
         return min(self.quorum, asked)
 
 
-def reply_of(party: Party, tasks: Sequence[Task]) -> tuple[Outcome, bytes]:
-    """What the party answers and the bytes of it; what cannot be written is a failure of the party."""
+T = TypeVar("T")
+
+
+def reply_of(
+    party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
+) -> tuple[Outcome, T]:
+    """What the party answers, and what ``write`` makes of it: its bytes (``encode``) or their number.
+
+    An answer that cannot be written is a failure of the party.
+    """
     outcome = answer(party, tasks)
     try:
-        return outcome, encode([outcome] if isinstance(outcome, Failure) else outcome)
+        return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
     except TypeError as error:
         failure = Failure(party=party.name, reason=f"its answer cannot be sent: {error}")
-        return failure, encode([failure])
+        return failure, write([failure])
 
 
 def arrival_of(party: str, reply: bytes, seconds: float) -> Arrival:

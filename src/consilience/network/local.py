@@ -8,8 +8,8 @@ from time import perf_counter
 
 from consilience.errors import InvalidInput
 from consilience.knowledge import Failure, Public
-from consilience.network.base import Arrival, Network, reply_of
-from consilience.network.wire import decode
+from consilience.network.base import Arrival, Network, arrival_of, reply_of
+from consilience.network.wire import decode, encode, size
 from consilience.party import Model, Party
 from consilience.tasks import Task
 
@@ -45,12 +45,13 @@ class LocalNetwork(Network):
         arrivals = {}
         for name in to:
             start = perf_counter()
-            given = decode(request) if self.wire else tasks
-            outcome, reply = reply_of(self._members[name], given)
+            if self.wire:
+                reply = reply_of(self._members[name], decode(request), encode)[1]
+                arrivals[name] = arrival_of(name, reply, perf_counter() - start)
+                continue
+            outcome, length = reply_of(self._members[name], tasks, size)
             failed = isinstance(outcome, Failure)
-            if self.wire and not failed:
-                outcome = decode(reply)
-            arrivals[name] = Arrival(outcome, 0 if failed else len(reply), perf_counter() - start)
+            arrivals[name] = Arrival(outcome, 0 if failed else length, perf_counter() - start)
         return arrivals
 
     def models(self) -> Mapping[str, Model]:

@@ -212,7 +212,7 @@ def _serve(
             name = connection.recv_bytes().decode()
             request = connection.recv_bytes()
             try:
-                reply = reply_of(parties[name], decode(request))[1]
+                reply = reply_of(parties[name], decode(request), encode)[1]
             except KnowledgeRefused as refusal:
                 reply = encode([Failure(party=name, reason=refusal.what)])
             connection.send_bytes(reply)
