@@ -31,8 +31,10 @@ def seeded(model: Any, rng: np.random.Generator) -> Any:
             if value is None and name.rpartition("__")[2] == "random_state"
         )
         model.set_params(**{name: int(rng.integers(2**31 - 1)) for name in open_})
-    elif getattr(model, "random_state", 0) is None:
-        model.random_state = int(rng.integers(2**31 - 1))
+    # Objects without parameters, and scikit-learn's SVR, whose random_state is none of them.
+    for part in (model, parts(model)[1]):
+        if getattr(part, "random_state", 0) is None:
+            part.random_state = int(rng.integers(2**31 - 1))
     return model
 
 
