@@ -107,6 +107,10 @@ class Party:
         """How many classes the learner must see to be trained at all."""
         return 1 if self._prototype.abilities.soft_targets == "native" else 2
 
+    def check_saving(self) -> None:
+        """Raise ``InvalidInput`` if the trained model could not be saved and read in another process."""
+        self._prototype.check_saving()
+
     def join(self, agreement: Agreement) -> None:
         """Take on what the federation agreed on and start from an untrained model.
 

@@ -140,7 +140,11 @@ def rehearse(spec: Spec) -> None:
                     "the oracle needs public rows whose true classes are known", where="methods"
                 )
         limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
-        network = LocalNetwork(cohort.parties(), cohort.public, **limits)
+        parties = cohort.parties()
+        if seed == spec.seed_list[0]:
+            for party in parties:
+                party.check_saving()
+        network = LocalNetwork(parties, cohort.public, **limits)
         agreed = Federation.over(network, cohort.public, seed=seed, strict=spec.strictly).form()
         for method in spec.methods:
             protocol = spec.protocol_for(method)

@@ -66,6 +66,9 @@ class Learner(ABC):
     def check(self, example: Array) -> None:
         """Raise ``InvalidInput`` if rows shaped like ``example`` (1 or more) cannot be used."""
 
+    def check_saving(self) -> None:
+        """Raise ``InvalidInput`` if what is trained could not be saved and read in another process."""
+
     @abstractmethod
     def fit(
         self,

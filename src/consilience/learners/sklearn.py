@@ -21,7 +21,7 @@ from consilience.learners.estimators import (
     unfitted,
     with_twin,
 )
-from consilience.learners.store import dump, read
+from consilience.learners.store import blob_of, dump, read
 from consilience.learners.targets import expand, harden, usable
 from consilience.learners.twins import twin_name
 
@@ -185,6 +185,16 @@ class SklearnLearner(Learner):
     @property
     def fitted(self) -> bool:
         return bool(self._models)
+
+    def check_saving(self) -> None:
+        for kind in make_of(self.model):
+            if kind.__module__ in ("__main__", "__mp_main__"):
+                raise InvalidInput(
+                    f"{kind.__name__} is defined in the script itself, where no other process finds it",
+                    where=self.name,
+                    mend="Put the class into a module of its own and import it.",
+                )
+        blob_of({"models": [self.model]}, given=self.model, where=self.name)
 
     def save(self, path: Path) -> None:
         if not self._models:

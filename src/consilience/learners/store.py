@@ -45,6 +45,12 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
         InvalidInput: the model holds something that cannot be written safely.
         RunFailed: the file cannot be written.
     """
+    blob = blob_of(state, given=given, where=where)
+    write_whole(path, lambda part: _write(part, blob))
+
+
+def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
+    """The bytes that :func:`dump` writes; raises what it raises, before there is a file."""
     import skops.io
 
     mend = (
@@ -64,7 +70,7 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
             where=where,
             mend=mend,
         )
-    write_whole(path, lambda part: _write(part, blob))
+    return bytes(blob)
 
 
 def read(path: Path, *, given: object) -> dict[str, Any]:

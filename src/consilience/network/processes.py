@@ -91,6 +91,8 @@ class ProcessNetwork(Network):
         if self.processes < 1:
             raise InvalidInput(f"{self.processes} processes", mend="Give at least 1.")
         members = self._untrained = by_name(self.members, self.public)
+        for member in members.values():
+            member.check_saving()  # models come back through files
         self._parties = tuple(members)
         self._workers: list[_Worker] = []
         context = multiprocessing.get_context("spawn")
