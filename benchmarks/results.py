@@ -35,7 +35,9 @@ def main() -> None:
     if folder.exists():
         resume(folder)
     else:
-        start(read_spec(ROOT / "examples" / f"{arguments.example}.toml", arguments.settings), folder)
+        start(
+            read_spec(ROOT / "examples" / f"{arguments.example}.toml", arguments.settings), folder
+        )
     results = read_results(folder)
     page = ROOT / "docs" / "results" / f"{name}.md"
     page.parent.mkdir(exist_ok=True)
@@ -45,7 +47,9 @@ def main() -> None:
 
 def markdown(name: str, command: str, results: Results) -> str:
     """The tables of a run with all that is needed to repeat it."""
-    versions = ", ".join(f"{package} {version}" for package, version in results.meta["versions"].items())
+    versions = ", ".join(
+        f"{package} {version}" for package, version in results.meta["versions"].items()
+    )
     seeds = results.spec.seed_list
     lines = [
         f"# {name}",
@@ -58,7 +62,12 @@ def markdown(name: str, command: str, results: Results) -> str:
         "Last round's mean over parties, mean ± sd over seeds:",
         "",
         *_table(
-            ["method", *(words(metric) for metric in results.metrics), "teacher accuracy", "kB a party"],
+            [
+                "method",
+                *(words(metric) for metric in results.metrics),
+                "teacher accuracy",
+                "kB a party",
+            ],
             [
                 [
                     method.label,
@@ -78,7 +87,10 @@ def markdown(name: str, command: str, results: Results) -> str:
                 [
                     party,
                     results.models[party],
-                    *(str(method.of_party(results.metric or "", i) or "–") for method in results.methods),
+                    *(
+                        str(method.of_party(results.metric or "", i) or "–")
+                        for method in results.methods
+                    ),
                 ]
                 for i, party in enumerate(results.parties)
             ],
