@@ -239,3 +239,19 @@ def test_a_regression_model_has_no_probabilities():
     np.testing.assert_allclose(model.predict(X)[:, 0], X[:, 0], atol=1e-9)
     with pytest.raises(InvalidInput, match="no class probabilities"):
         model.predict_proba(X)
+
+
+def test_a_party_that_could_not_be_trained_has_a_state_too(tmp_path):
+    """A checkpoint of the federation must not fail on it; a model file that is lost must."""
+    party = Party("a", GaussianNB(), np.arange(6.0)[:, None], list("xxxyyy"))
+    public = Public(np.arange(3.0)[:, None])
+    party.public, party.home = public, tmp_path
+    party.join(agree([Describe().run(party)], public))
+    party.save("before")
+    party.restore("before")
+    assert not party.learner.fitted
+    party.fit_private(1)
+    party.save("after")
+    (tmp_path / "after" / "model.skops").unlink()
+    with pytest.raises(RunFailed, match="no such model file"):
+        party.restore("after")

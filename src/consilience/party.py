@@ -308,7 +308,10 @@ class Party:
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            self.learner.save(partial / f"model{self.learner.suffix}")
+            if self.learner.fitted:
+                self.learner.save(partial / f"model{self.learner.suffix}")
+            else:  # its training failed; said in a file, so that a lost model is not taken for it
+                (partial / "model.none").touch()
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
         except OSError as error:
@@ -320,7 +323,9 @@ class Party:
 
     def restore(self, label: str) -> None:
         """Take up the state that :meth:`save` wrote; call after :meth:`join`."""
-        self.learner.load(self._state_folder(label) / f"model{self.learner.suffix}")
+        folder = self._state_folder(label)
+        if not (folder / "model.none").exists():
+            self.learner.load(folder / f"model{self.learner.suffix}")
         self._public_outputs.clear()
 
     def keep(self, labels: Container[str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from consilience.data import read_rows
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import Spec, stored_spec
-from consilience.experiments.run import file_name, model_folder
+from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.spec import BASELINES
 from consilience.learners import make
 from consilience.party import Model

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from consilience.experiments import Progress, Spec
-    from consilience.experiments.run import Report
+    from consilience.experiments.arm import Report
 
 SECONDS_BETWEEN_LINES = 10.0
 """In a log, a method that takes long says where it is this often."""

@@ -1,8 +1,9 @@
 """Experiments: what to run, running it, and the record of what happened."""
 
+from consilience.experiments.arm import Progress
 from consilience.experiments.cohort import Cohort, gather
 from consilience.experiments.ledger import Ledger
-from consilience.experiments.run import Progress, resume, start, stored_spec
+from consilience.experiments.run import resume, start, stored_spec
 from consilience.experiments.spec import Spec, parse_spec, read_spec
 
 __all__ = [

@@ -1,10 +1,7 @@
 """Run a configuration: every method with every seed, recorded round by round, resumable at any point.
 
 A run folder holds ``config.json`` (the exact configuration), ``ledger.sqlite``, ``models/`` and, while it
-runs, ``state/``. An *arm* is one method with one seed. Checkpoints are written when enough time has passed
-(``checkpoint_seconds``, and never so often that they take more than a tenth of it); what came after the last
-one is computed again on resume, and since every random stream is keyed by (seed, party, round, purpose) it
-comes out bit for bit the same.
+runs, ``state/``. One method with one seed is an *arm* (:mod:`consilience.experiments.arm`).
 """
 
 from __future__ import annotations
@@ -12,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,45 +19,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from consilience.aggregation import Teacher, oracle
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments.cohort import Cohort, gather
+from consilience.experiments.arm import Arm, Report
+from consilience.experiments.cohort import gather
 from consilience.experiments.ledger import Ledger
-from consilience.experiments.spec import MethodSpec, Spec, parse_spec
+from consilience.experiments.spec import Spec, parse_spec
 from consilience.federation import Federation
-from consilience.knowledge import Agreement, Public, Replies
-from consilience.network import LocalNetwork, Network, ProcessNetwork
-from consilience.network.wire import decode, encode
-from consilience.party import Party
-from consilience.protocols import Round, RoundState
-from consilience.tasks import Checkpoint, Restore, Task
+from consilience.knowledge import Agreement, Replies
+from consilience.network import LocalNetwork
+from consilience.tasks import Task
 
 PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is, for whoever shows it.
-
-    Attributes:
-        method: label of the method.
-        seed: the seed.
-        round: rounds done in this arm.
-        rounds: rounds of this arm.
-        accuracy: mean of the newest metric over parties, ``None`` where it was not measured.
-    """
-
-    method: str
-    seed: int
-    round: int
-    rounds: int
-    accuracy: float | None
-
-
-Report = Callable[[Progress], None]
 
 
 def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -> None:
@@ -192,7 +159,7 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
                 columns=cohort.dataset.columns,
             )
             for method in remaining:
-                _Arm(spec, method, seed, cohort, folder, ledger, report).run()
+                Arm(spec, method, seed, cohort, folder, ledger, report).run()
         ledger.note(finished=datetime.now(UTC).isoformat(timespec="seconds"))
     except OSError as error:
         raise RunFailed(
@@ -202,197 +169,6 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
         ) from error
     finally:
         ledger.close()
-
-
-@dataclass
-class _Arm:
-    """One method with one seed."""
-
-    spec: Spec
-    method: MethodSpec
-    seed: int
-    cohort: Cohort
-    folder: Path
-    ledger: Ledger
-    report: Report
-
-    def run(self) -> None:
-        state_folder = self.folder / "state"
-        parties = self.cohort.parties(pooled=self.method.aggregate == "central")
-        for party in parties:
-            party.home = state_folder / file_name(party.name)
-        network = make_network(self.spec, parties, self.cohort.public)
-        try:
-            self._run(network, state_folder)
-        finally:
-            network.close()
-
-    def _run(self, network: Network, state_folder: Path) -> None:
-        label, seed, ledger = self.method.label, self.seed, self.ledger
-        federation = Federation.over(
-            network,
-            self.cohort.public,
-            seed=seed,
-            strict=self.spec.strictly,
-            threads=self.spec.network.threads,
-        )
-        state, previous = self._restored(federation)
-        if state is None:
-            shutil.rmtree(state_folder, ignore_errors=True)
-        ledger.write("arms", [(label, seed, "running", 0.0)])
-        aggregate = None
-        if self.method.aggregate == "oracle":
-            assert self.cohort.public_labels is not None
-            aggregate = oracle(self.cohort.public_labels, self.cohort.holders)
-        protocol = self.spec.protocol_for(self.method, aggregate)
-        rounds = int(protocol.options["rounds"])
-        saved_at, cost = time.perf_counter(), 0.0
-        begun = saved_at - self._seconds()
-        for round in federation.rounds(protocol, state=state):
-            last = round.number == rounds
-            metrics = {}
-            if last or round.number % self.spec.evaluate_every == 0:
-                metrics = federation.evaluate(round.number)
-            now = time.perf_counter()
-            checkpoint = not last and now - saved_at >= max(self.spec.checkpoint_seconds, 10 * cost)
-            if checkpoint:
-                network.require(Checkpoint(round=round.number, previous=previous))
-                # When checkpoints fall is chance; the books are of what the protocol did.
-                network.deliveries[:] = [d for d in network.deliveries if d.tasks != "Checkpoint"]
-                saved_at, previous = time.perf_counter(), round.number
-                cost = saved_at - now
-            with ledger.transaction():
-                self._record(round, metrics, network, now - begun, checkpoint)
-            accuracy = [
-                m.values.get("accuracy", m.values.get("mse", np.nan)) for m in metrics.values()
-            ]
-            self.report(
-                Progress(
-                    label,
-                    seed,
-                    round.number,
-                    rounds,
-                    float(np.mean(accuracy)) if accuracy else None,
-                )
-            )
-        if self.spec.keep_models == "all" or (
-            self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
-        ):
-            self._keep_models(network)
-        ledger.write("arms", [(label, seed, "done", self._seconds())])
-        shutil.rmtree(state_folder, ignore_errors=True)
-
-    def _seconds(self) -> float:
-        """What the recorded rounds took."""
-        query = "SELECT coalesce(max(seconds), 0) FROM rounds WHERE method = ? AND seed = ?"
-        return float(self.ledger.read(query, self.method.label, self.seed)[0][0])
-
-    def _restored(self, federation: Federation) -> tuple[RoundState | None, int]:
-        """The state after the last checkpoint, the parties' models with it; or nothing."""
-        found = self.ledger.last_checkpoint(self.method.label, self.seed)
-        self.ledger.forget_after(self.method.label, self.seed, found[0] if found else -1)
-        if found is None:
-            return None, 0
-        number, written = found
-        federation.form()
-        federation.network.require(Restore(round=number))
-        federation.network.deliveries.clear()
-        (state,) = decode(written)
-        return state, number
-
-    def _record(
-        self, round: Round, metrics: Any, network: Network, seconds: float, checkpoint: bool
-    ) -> None:
-        label, seed, ledger = self.method.label, self.seed, self.ledger
-        accuracy = None
-        truth = self.cohort.public_labels
-        if (
-            round.teacher is not None
-            and truth is not None
-            and self.cohort.dataset.classes is not None
-        ):
-            names = np.asarray(network.agreed.classes)
-            accuracy = float((names[round.teacher.values.argmax(axis=1)] == truth).mean())
-        ledger.write(
-            "rounds",
-            [
-                (
-                    label,
-                    seed,
-                    round.number,
-                    seconds,
-                    encode([round.state]) if checkpoint else None,
-                    int(checkpoint),
-                    accuracy,
-                )
-            ],
-        )
-        ledger.deliveries(label, seed, round.number, network.deliveries)
-        network.deliveries.clear()
-        ledger.write(
-            "metrics",
-            (
-                (label, seed, round.number, party, name, value)
-                for party, measured in metrics.items()
-                for name, value in measured.values.items()
-            ),
-        )
-        if round.teacher is not None and accuracy is not None and truth is not None:
-            ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
-
-    def _keep_models(self, network: Network) -> None:
-        for name, model in network.models().items():
-            folder = model_folder(self.folder, self.method.label, self.seed, name)
-            folder.mkdir(parents=True, exist_ok=True)
-            target = folder / f"model{model.learner.suffix}"
-            partial = target.with_name("writing" + target.name)
-            model.learner.save(partial)
-            os.replace(partial, target)
-            about = {
-                "classes": model.classes,
-                "outputs": model.learner.n_outputs,
-                "model": self.cohort.models[self.cohort.names.index(name)].model_dump(),
-                "columns": self.cohort.dataset.columns,
-                "row_shape": self.cohort.dataset.X.shape[1:],
-            }
-            (folder / "model.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
-
-
-def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
-    """Where a run keeps a party's trained model."""
-    return run / "models" / file_name(method) / f"seed-{seed}" / file_name(party)
-
-
-def file_name(name: str) -> str:
-    """A method's or party's name as a file name: what a file system might mind is written ``%XX``.
-
-    >>> file_name("a/b"), file_name("..")
-    ('a%2Fb', '%2E.')
-    """
-    return re.sub(r'[%/\\\\:*?"<>|\x00-\x1f]|^\.', lambda found: f"%{ord(found[0]):02X}", name)
-
-
-def trust(
-    teacher: Teacher, labels: NDArray[Any], method: str, seed: int, round: int
-) -> Iterator[tuple[Any, ...]]:
-    """Mean weight of every party on the public rows of every class, as rows of the ledger."""
-    if teacher.weights is None:
-        return
-    for label in np.unique(labels):
-        means = teacher.weights[:, labels == label].mean(axis=1)
-        for party, weight in zip(teacher.parties, means, strict=True):
-            yield method, seed, round, party, str(label), float(weight)
-
-
-def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
-    """The network that a configuration asks for."""
-    chosen = spec.network
-    limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
-    if chosen.kind == "processes":
-        return ProcessNetwork(
-            parties, public, processes=chosen.processes, threads=chosen.threads, **limits
-        )
-    return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)
 
 
 def versions() -> dict[str, str]:
