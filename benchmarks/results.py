@@ -1,9 +1,9 @@
-"""Run an example and write its table to docs/results: what the README and the pages quote.
+"""Run the examples and write their tables to docs/results: what the README and the pages quote.
 
-    python benchmarks/results.py digits-mlp
-    python benchmarks/results.py fashion-mlp --set partition.per_party=5 --as fashion-mlp-5
+    python benchmarks/results.py                  # all of them; an hour on two cores
+    python benchmarks/results.py digits-mlp heart
 
-The run folder stays under runs/results/, so that a run that was stopped is resumed by the same command.
+Run folders stay under runs/results/, so that a run that was stopped is resumed by the same command.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ from consilience.report.reading import read_results
 from consilience.report.results import Results, words
 
 ROOT = Path(__file__).parent.parent
+RUNS: dict[str, tuple[str, list[str]]] = {
+    "digits-mlp": ("digits-mlp", []),
+    "heart": ("heart", []),
+    "mnist-mixed": ("mnist-mixed", []),
+    "fashion-mlp-2": ("fashion-mlp", ["partition.per_party=2"]),
+    "fashion-mlp-5": ("fashion-mlp", ["partition.per_party=5"]),
+    "fashion-mlp-10": ("fashion-mlp", ["partition.per_party=10"]),
+}
+"""Page to the example it comes from and the settings that differ."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("example")
-    parser.add_argument("--set", action="append", default=[], dest="settings")
-    parser.add_argument("--as", dest="name")
-    arguments = parser.parse_args()
-    name = arguments.name or arguments.example
-    command = f"python benchmarks/results.py {arguments.example}" + "".join(
-        f" --set {setting}" for setting in arguments.settings
-    )
-    folder = ROOT / "runs" / "results" / name
-    if folder.exists():
-        resume(folder)
-    else:
-        start(
-            read_spec(ROOT / "examples" / f"{arguments.example}.toml", arguments.settings), folder
+    parser.add_argument("names", nargs="*", choices=[[], *RUNS], help="all by default")
+    for name in parser.parse_args().names or RUNS:
+        example, settings = RUNS[name]
+        folder = ROOT / "runs" / "results" / name
+        if folder.exists():
+            resume(folder)
+        else:
+            start(read_spec(ROOT / "examples" / f"{example}.toml", settings), folder)
+        page = ROOT / "docs" / "results" / f"{name}.md"
+        page.write_text(
+            markdown(name, f"python benchmarks/results.py {name}", read_results(folder)),
+            encoding="utf-8",
         )
-    results = read_results(folder)
-    page = ROOT / "docs" / "results" / f"{name}.md"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text(markdown(name, command, results), encoding="utf-8")
-    print(page.read_text(encoding="utf-8"))
+        print(page.read_text(encoding="utf-8"))
 
 
 def markdown(name: str, command: str, results: Results) -> str:
