@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
@@ -12,6 +12,7 @@ from consilience import Federation, Party, avg, ensemble_distillation, local_onl
 from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import History
+from consilience.knowledge import Public
 from stubs import Share
 
 POINTS = np.linspace(-1, 1, 12)[:, None]
@@ -158,17 +159,16 @@ def test_a_metric_that_was_not_measured():
 def test_without_test_data_nothing_is_measured():
     history = Federation(parties(XY, XY), POINTS).run(ROUND)
     assert history.metrics == [{}, {}, {}]
-    assert str(history) == "3 rounds, nothing measured"
-    assert str(History()) == "0 rounds, nothing measured"
-    assert Federation(parties(XY, XY), POINTS).run(ROUND, evaluate=True).metrics == [{}, {}, {}]
+    assert str(history) == "3 rounds, nothing measured: the parties hold no test data"
+    assert str(History()).startswith("0 rounds, nothing measured")
 
 
 def test_one_party_of_three_has_test_data():
-    """By default nothing is measured; asked for, that party is, and the others are not failures."""
+    """That party is measured, and the others are not failures."""
     made = [*parties(XY, XY), Party("c", GaussianNB(), POINTS, XY, test=(POINTS, XY))]
     federation = Federation(made, POINTS)
-    assert federation.run(ROUND).metrics[-1] == {}
-    history = federation.run(ROUND, evaluate=True)
+    assert federation.run(ROUND, evaluate=False).metrics[-1] == {}
+    history = federation.run(ROUND)
     assert set(history.metrics[-1]) == {"c"}
     assert history.metric().shape == (3, 1)
     assert history.failures == []
@@ -222,3 +222,45 @@ def test_joining_needs_everybody():
 
     with pytest.raises(RunFailed, match="party 'z': RuntimeError: not today"):
         form([*parties(XY, XY), Party("z", Shy(), POINTS, XY)])
+
+
+class Broken(GaussianNB):
+    def predict_proba(self, X):
+        return np.full((len(X), len(self.classes_)), np.nan)
+
+
+def test_a_party_that_is_left_out_is_named():
+    made = [*parties(XY, XY), Party("c", Broken(), POINTS, XY, test=(POINTS, XY))]
+    said = str(Federation(made, POINTS).run(ROUND))
+    assert "c was left out" in said and "NaN" in said
+
+
+def test_one_party_a_round_learns():
+    """The default alpha counts the federation's parties, not the round's: with one party a round the
+    public rows must still weigh, or nobody would learn anything from anybody."""
+    rows = np.arange(12.0)[:, None]
+    made = [
+        Party(name, LogisticRegression(), rows[part], np.where(rows[part, 0] < 6, "x", "y"))
+        for name, part in (("a", slice(0, 9)), ("b", slice(3, 12)))
+    ]
+    public = Public(rows)
+    federation = Federation(made, public)
+    protocol = ensemble_distillation(aggregate=avg(), rounds=3, participation=1)
+    rounds = [
+        {name: model.predict_proba(rows) for name, model in federation.network.models().items()}
+        for _ in federation.rounds(protocol)
+    ]
+    assert any(not np.array_equal(rounds[0][name], rounds[-1][name]) for name in rounds[0])
+
+
+def test_threads_are_the_callers_between_rounds():
+    from threadpoolctl import threadpool_info
+
+    def count():
+        return [library["num_threads"] for library in threadpool_info()]
+
+    before = count()
+    federation = Federation(parties(XY, XY), POINTS, threads=2)
+    for _ in federation.rounds(ROUND):
+        assert count() == before
+    assert count() == before

@@ -182,7 +182,8 @@ def test_test_labels_nobody_knows():
 def test_densities_fall_back_to_training_rows():
     _, notes = fitted(joined(calibration=0.0)).log_density()
     assert notes == (
-        "0 calibration rows for 2 classes: the density is fitted to the training rows",
+        "fewer than two calibration rows for 2 of 2 classes: "
+        "the density is fitted to the training rows",
     )
     _, notes = fitted(joined(calibration=0.2)).log_density()
     assert notes == ()
@@ -255,3 +256,41 @@ def test_a_party_that_could_not_be_trained_has_a_state_too(tmp_path):
     (tmp_path / "after" / "model.skops").unlink()
     with pytest.raises(RunFailed, match="no such model file"):
         party.restore("after")
+
+
+def test_a_class_with_one_calibration_row_has_no_width():
+    """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
+    rows = np.arange(14.0)[:, None]
+    party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
+    party.public = Public(rows)
+    party.join(agree([Describe().run(party)], party.public))
+    values, notes = fitted(party).log_density()
+    assert notes == (
+        "fewer than two calibration rows for 1 of 2 classes: "
+        "the density is fitted to the training rows",
+    )
+    assert np.isfinite(values).all()
+
+
+class Means:
+    """A model of the user's own: neither a classifier nor a regressor by what it says."""
+
+    def fit(self, X, y):
+        self.answer = y[0]
+        return self
+
+    def predict(self, X):
+        return np.repeat(self.answer, len(X))
+
+
+def test_labels_say_what_a_model_does_not():
+    rows = np.arange(4.0)[:, None]
+    assert Party("a", Means(), rows, list("xyxy")).kind == "classification"
+    assert Party("a", Means(), rows, [1, 0, 1, 0]).kind == "classification"
+    assert Party("a", Means(), rows, [1.5, 0.0, 1.0, 0.5]).kind == "regression"
+    assert Party("a", Means(), rows, [1, 0, 1, 0], kind="regression").kind == "regression"
+
+
+def test_test_data_are_a_pair():
+    with pytest.raises(InvalidInput, match="test is not a pair"):
+        Party("a", GaussianNB(), np.arange(4.0)[:, None], list("xyxy"), test=np.arange(4.0))

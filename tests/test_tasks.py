@@ -63,7 +63,8 @@ def test_logits_and_densities():
     np.testing.assert_allclose(said.values, np.log([[2 / 3, 1 / 3]] * 2), rtol=1e-6)
     assert density.values.shape == (2,)
     assert density.notes == (
-        "0 calibration rows for 2 classes: the density is fitted to the training rows",
+        "fewer than two calibration rows for 2 of 2 classes: "
+        "the density is fitted to the training rows",
     )
 
 

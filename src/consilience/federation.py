@@ -16,7 +16,7 @@ from consilience.labels import class_order
 from consilience.network import Delivery, LocalNetwork, Network
 from consilience.party import Model, Party
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.randomness import limited_threads
+from consilience.randomness import Threads, limited_threads
 from consilience.tasks import Describe, Evaluate, Join
 
 Array = NDArray[Any]
@@ -115,25 +115,30 @@ class Federation:
         """
         if state is None:
             self.form()
-        with limited_threads(self._threads):
-            yield from protocol(self.network, self.public, state)
+        threads, steps = Threads(self._threads), protocol(self.network, self.public, state)
+        while True:
+            with (
+                threads.limited()
+            ):  # around each step alone: between them the thread is the caller's
+                round = next(steps, None)
+            if round is None:
+                return
+            yield round
 
     def evaluate(self, round: int) -> dict[str, Metrics]:
         """Every party's metrics on its own test data; parties without any are left out."""
         if not self._testers:
             return {}
         with limited_threads(self._threads):
-            replies = self.network.ask(Evaluate(round=round), to=self._testers)
+            replies = self.network.gather(Evaluate(round=round), to=self._testers)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
 
-    def run(
-        self, protocol: Protocol, *, evaluate: bool | None = None, progress: bool = True
-    ) -> History:
+    def run(self, protocol: Protocol, *, evaluate: bool = True, progress: bool = True) -> History:
         """Run a protocol to its end.
 
         Args:
             protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
-            evaluate: measure after every round; by default when every party holds test data.
+            evaluate: measure after every round, at the parties that hold test data.
             progress: show a progress bar when the output is a terminal.
         """
         history = History()
@@ -141,7 +146,7 @@ class Federation:
         total = int(protocol.options.get("rounds", 1))
         for round in tracked(self.rounds(protocol), total, protocol.name, show=progress):
             metrics: dict[str, Metrics] = {}
-            if evaluate or (evaluate is None and self._testers == self.network.parties):
+            if evaluate:
                 metrics = self.evaluate(round.number)
             history.add(round, metrics, self.network.deliveries)
             self.network.deliveries.clear()
@@ -205,7 +210,8 @@ class History:
             dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g)
         )
         if not names:
-            return f"{len(self.rounds)} rounds, nothing measured"
+            said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
+            return "\n".join([said, *self._left_out()])
         width = max(len(party) for party in ("party", *self.metrics[-1]))
         heads = [f"{name + ' alone → after':>24}" for name in names]
         lines = [f"{'party':<{width}}  " + "  ".join(heads)]
@@ -214,7 +220,13 @@ class History:
             cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
             fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
             lines.append(f"{party:<{width}}  " + "  ".join(fitted))
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._left_out()])
+
+    def _left_out(self) -> Iterator[str]:
+        """A line for every party that was left out of an exchange, with its first reason."""
+        for party in sorted({delivery.party for delivery in self.failures}):
+            mine = [delivery for delivery in self.failures if delivery.party == party]
+            yield f"{party} was left out {len(mine)} times, first: {mine[0].status}, {mine[0].detail}"
 
 
 def agree(

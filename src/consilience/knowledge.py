@@ -46,8 +46,9 @@ class Public:
     @cached_property
     def key(self) -> str:
         """A digest of the rows, their order, shape and type: both sides must mean the same set."""
-        digest = hashlib.sha256(f"{self.X.dtype.kind}{self.X.shape}".encode())
-        if self.X.dtype.kind in "UO":
+        texts = self.X.dtype.kind in "UO"
+        digest = hashlib.sha256(f"{'texts' if texts else self.X.dtype.kind}{self.X.shape}".encode())
+        if texts:
             digest.update("\0".join(map(str, self.X)).encode())
         else:
             digest.update(np.ascontiguousarray(self.X).tobytes())

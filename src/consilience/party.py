@@ -16,7 +16,7 @@ from consilience.density import ClassGaussians
 from consilience.errors import InvalidInput, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
-from consilience.learners import Learner, as_learner
+from consilience.learners import Kind, Learner, as_learner
 from consilience.randomness import stream
 
 Array = NDArray[Any]
@@ -34,6 +34,8 @@ class Party:
         calibration: share of the private rows in [0, 1) that is never trained on; densities and early
             stopping use it (Kovalchuk et al. 2026 take 0.2).
         aliases: this party's label to the name the federation uses, where they differ.
+        kind: ``"classification"`` or ``"regression"``; needed only where neither the model nor the labels
+            say so.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -49,6 +51,7 @@ class Party:
         test: tuple[Any, Any] | None = None,
         calibration: float = 0.2,
         aliases: Mapping[Any, str] | None = None,
+        kind: Kind | None = None,
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
@@ -56,13 +59,19 @@ class Party:
             raise InvalidInput(
                 f"calibration is {calibration}", where=self._where, mend="It is a share in [0, 1)."
             )
-        self._prototype = as_learner(model)
+        self._prototype = as_learner(model, kind=kind or kind_told_by(model, y))
         self.kind = self._prototype.abilities.kind
         self._calibration = calibration
         self._aliases = aliases or {}
         self.X, self.y = self._checked(X, y, "private data")
         if self.kind == "classification":
             check_aliases(self._aliases, y, where=f"{self._where}, private data")
+        if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
+            raise InvalidInput(
+                "test is not a pair",
+                where=self._where,
+                mend="Give (X_test, y_test): rows and labels.",
+            )
         self.test = None if test is None else self._checked(*test, "test data")
         if self.test is not None and self.test[0].shape[1:] != self.X.shape[1:]:
             raise InvalidInput(
@@ -245,17 +254,20 @@ class Party:
         """How typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
 
         The density (:class:`~consilience.density.ClassGaussians`) is fitted to the logits of the
-        calibration rows. With fewer of these than classes there is no telling the classes apart, and it
-        is fitted to the training rows instead, whose logits are surer than they should be.
+        calibration rows. Where a class has fewer than two of these, its component has no width of its
+        own, and the density is fitted to the training rows instead, whose logits are surer than they
+        should be.
         """
         (X, targets) = self._held_out
         notes: tuple[str, ...] = ()
-        if len(X) < len(self.classes):
-            (X, targets), short = self._train, len(X)
+        counts = targets.sum(axis=0)[self._train[1].any(axis=0)]
+        if len(X) == 0 or counts.min() < 2:
+            short = int((counts < 2).sum())
             notes = (
-                f"{short} calibration rows for {len(self.classes)} classes: "
+                f"fewer than two calibration rows for {short} of {len(counts)} classes: "
                 "the density is fitted to the training rows",
             )
+            X, targets = self._train
         density = ClassGaussians.fit(self.learner.logits(X), targets.argmax(axis=1))
         return density.log_density(self.outputs("logits")), notes
 
@@ -294,7 +306,7 @@ class Party:
     def model(self) -> Model:
         """The trained model as it stands, to keep and predict with."""
         assert self.agreement is not None
-        return Model(self.learner, self.agreement.classes)
+        return Model(copy.deepcopy(self.learner), self.agreement.classes)
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -363,6 +375,23 @@ class Model:
         """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
         outputs = self.learner.predict(np.asarray(X))
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+
+
+def kind_told_by(model: Any, y: Any) -> Kind | None:
+    """What the labels say of a model that does not say it itself: all but fractions are classes.
+
+    ``None`` where the model knows.
+    """
+    if (
+        isinstance(model, str | Learner)
+        or hasattr(model, "__sklearn_tags__")
+        or not hasattr(model, "fit")
+    ):
+        return None
+    if hasattr(model, "predict_proba") or hasattr(model, "classes_"):
+        return None
+    kinds = {np.asarray(label).dtype.kind for label in list(y)[:100]}
+    return "classification" if kinds <= set("USObiu") else "regression"
 
 
 def check_alike(private: Array, public: Array, *, where: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 
 class _Digest(ISeedSequence):
@@ -48,20 +48,37 @@ def stream(seed: int, party: str, round: int, purpose: str) -> np.random.Generat
     return np.random.Generator(np.random.PCG64(_Digest(key)))  # type: ignore[arg-type]
 
 
-@contextmanager
-def limited_threads(threads: int) -> Iterator[None]:
-    """Let numerical libraries in this process use ``threads`` threads for a while.
+class Threads:
+    """A number of numerical threads to work with, taken and given back as often as one likes.
 
     Sums come out differently over another number of threads; a run that is to be repeated bit for bit,
-    in one process or in several, fixes it. Libraries must be loaded before.
+    in one process or in several, fixes it.
+
+    Args:
+        count: threads of the numerical libraries that are loaded by now.
     """
-    torch = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch else 0
-    with threadpool_limits(limits=threads):
-        if torch:
-            torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._libraries = (
+            ThreadpoolController()
+        )  # finding them takes milliseconds, limiting does not
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Work with that many threads, then with as many as before."""
+        torch = sys.modules.get("torch")
+        before = torch.get_num_threads() if torch else 0
+        with self._libraries.limit(limits=self._count):
             if torch:
-                torch.set_num_threads(before)
+                torch.set_num_threads(self._count)
+            try:
+                yield
+            finally:
+                if torch:
+                    torch.set_num_threads(before)
+
+
+def limited_threads(threads: int) -> AbstractContextManager[None]:
+    """Let numerical libraries in this process use ``threads`` threads for a while."""
+    return Threads(threads).limited()

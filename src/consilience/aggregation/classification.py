@@ -7,6 +7,7 @@ are factories: ``uwa()`` gives an :class:`~consilience.aggregation.base.Aggregat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -128,7 +129,7 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
         raise InvalidInput(f"share is {share}", where="trimmed-mean", mend="It lies in [0, 0.5).")
 
     def rule(stack: Stack) -> tuple[Array, None]:
-        cut = int(share * len(stack.parties))
+        cut = math.floor(share * len(stack.parties) + 1e-9)  # 0.29 of 100 is 29
         kept = np.sort(stack.outputs, axis=0)[cut : len(stack.parties) - cut]
         return _onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None
 

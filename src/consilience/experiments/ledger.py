@@ -55,7 +55,7 @@ class Ledger:
         with self._explained():
             self._connection = sqlite3.connect(path, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
             if create:
                 self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
             elif self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):

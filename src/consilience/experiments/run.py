@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import sqlite3
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -135,6 +136,7 @@ class _Rehearsal:
 
 
 def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
+    lock = _locked(folder)
     try:
         done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
         for seed in spec.seed_list:
@@ -169,6 +171,24 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
         ) from error
     finally:
         ledger.close()
+        lock.close()
+
+
+def _locked(folder: Path) -> sqlite3.Connection:
+    """Hold the run folder until the connection is closed or the process ends, however it ends."""
+    lock = sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if "locked" not in str(error):
+            raise RunFailed(f"cannot be locked ({error})", where=str(folder)) from error
+        raise InvalidInput(
+            "this run is going on in another process",
+            where=str(folder),
+            mend="Wait for it, or stop it first.",
+        ) from error
+    return lock
 
 
 def versions() -> dict[str, str]:

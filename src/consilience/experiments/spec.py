@@ -332,7 +332,11 @@ def _first_of(error: ValidationError, where: str) -> InvalidInput:
             where=where,
             mend=nearest(place[-1], section.model_fields),
         )
-    said = "it should be a table" if first["type"] == "model_type" else first["msg"].lower()
+    said = (
+        "it should be a table"
+        if first["type"] == "model_type"
+        else first["msg"][:1].lower() + first["msg"][1:]
+    )
     what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
     if first["type"] not in ("missing", "too_short"):
         what += f", not {first['input']!r}"

@@ -70,7 +70,8 @@ class Network(ABC):
     deliveries: list[Delivery] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if (isinstance(self.quorum, float) and not 0 < self.quorum <= 1) or self.quorum <= 0:
+        share = isinstance(self.quorum, float) and not 0 < self.quorum <= 1
+        if isinstance(self.quorum, bool) or share or self.quorum <= 0:
             raise InvalidInput(
                 f"quorum is {self.quorum}", mend="Give a number of parties, or a share in (0, 1]."
             )
@@ -122,6 +123,10 @@ class Network(ABC):
             )
         return replies
 
+    def gather(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        """Like :meth:`ask`, with whoever answers: for questions that the protocol does not hang on."""
+        return self._ask(tasks, to)
+
     def require(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Like :meth:`ask`, where every party must answer.
 
@@ -162,7 +167,7 @@ class Network(ABC):
                     round=tasks[0].round,
                     tasks=names,
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
-                    left=_left(arrival.outcome),
+                    left=_left(arrival.outcome) if arrival.bytes_up else "",
                     bytes_down=down,
                     bytes_up=arrival.bytes_up,
                     seconds=arrival.seconds,
@@ -226,7 +231,8 @@ def arrival_of(party: str, reply: bytes, seconds: float) -> Arrival:
         failure = Failure(party=party, reason=refusal.what, kind="refused")
         return Arrival(failure, len(reply), seconds)
     if len(outcome) == 1 and isinstance(outcome[0], Failure):
-        return Arrival(replace(outcome[0], party=party), 0, seconds)  # it cannot blame another
+        failure = replace(outcome[0], party=party)  # it cannot blame another
+        return Arrival(failure, len(reply), seconds)
     return Arrival(outcome, len(reply), seconds)
 
 
@@ -242,7 +248,7 @@ def _names(tasks: Sequence[object]) -> str:
 def _left(outcome: Outcome) -> str:
     """What a reader of the audit wants to know of an answer: kinds and shapes."""
     if isinstance(outcome, Failure):
-        return ""
+        return "Failure(text)"  # what a model says when it fails may hold anything
     kinds = []
     for reply in outcome:
         if isinstance(reply, Receipt):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from consilience.errors import InvalidInput
-from consilience.knowledge import Failure, Public
+from consilience.knowledge import Public
 from consilience.network.base import Arrival, Network, arrival_of, reply_of
 from consilience.network.wire import decode, encode, size
 from consilience.party import Model, Party
@@ -50,8 +50,7 @@ class LocalNetwork(Network):
                 arrivals[name] = arrival_of(name, reply, perf_counter() - start)
                 continue
             outcome, length = reply_of(self._members[name], tasks, size)
-            failed = isinstance(outcome, Failure)
-            arrivals[name] = Arrival(outcome, 0 if failed else length, perf_counter() - start)
+            arrivals[name] = Arrival(outcome, length, perf_counter() - start)
         return arrivals
 
     def models(self) -> Mapping[str, Model]:

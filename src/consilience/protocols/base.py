@@ -130,6 +130,12 @@ def check_options(
             where="protocol",
             mend=f"Give a number of parties from 1 to {len(network.parties)}, or a share in (0, 1].",
         )
+    if aggregate is not None and not isinstance(aggregate, Aggregator):
+        raise InvalidInput(
+            f"aggregate is {aggregate!r}, not an aggregator",
+            where="protocol",
+            mend="Call its factory: aggregate=avg(), or wrap a rule of your own in Aggregator.",
+        )
     if aggregate is not None and aggregate.kind != network.agreed.kind:
         raise InvalidInput(
             f"aggregator {aggregate.name!r} is for {aggregate.kind}, the parties do "

@@ -13,7 +13,7 @@ that refit.
     5    server: send p_A to the clients; every client trains f_c on { (x, p_A(x)) }
 
 Legend: D_c private data, f_c the party's learner, p_c its row of :class:`PredictPublic`, A ``aggregate``,
-p_A ``teacher``, m the number of parties that answered, γ_t the step of ``consensus``, α ``alpha``.
+p_A ``teacher``, m the number of parties in the federation, γ_t the step of ``consensus``, α ``alpha``.
 
 Deviations
     - Round 0 is yielded after line 2 of the first round: the parties alone, before any exchange.
@@ -88,7 +88,7 @@ def ensemble_distillation(
         proposal = aggregate(replies)  # line 4
         values, memory = step.update(proposal.values, state.consensus)
         teacher = Teacher(values, proposal.weights, proposal.parties)
-        share = 1 / len(replies) if alpha is None else alpha
+        share = 1 / len(network.parties) if alpha is None else alpha
         network.ask(Distill(round=t, targets=values, alpha=share), to=replies.parties)  # line 5
         state = RoundState(round=t, consensus=memory)
         yield Round(t, state, teacher, replies)
