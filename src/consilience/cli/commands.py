@@ -10,7 +10,7 @@ import typer
 
 from consilience import __version__
 from consilience.cli.listing import KINDS, listed
-from consilience.cli.talk import answering, say, tables, write_json, write_text
+from consilience.cli.talk import answering, check_target, say, tables, write_json, write_text
 
 RUNS = Path("runs")
 
@@ -88,6 +88,7 @@ def run(
 
         small = [f"{key}={value}" for key, value in QUICK.items()] if quick else []
         overrides = {} if seeds is None else {"seeds": seeds}
+        check_target(json_to)
         spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
         fate.run = folder = out if out is not None else _next_folder(spec.name)
         with shown(spec, quiet=quiet) as report:
@@ -229,7 +230,7 @@ def _arms_done(folder: Path) -> int:
 
 def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:
     """The page, the table, and where they are."""
-    from consilience.report import as_rows, read_results, table, write_report
+    from consilience.report import as_rows, left_out, read_results, table, write_report
 
     page = write_report(folder)
     results = read_results(folder)
@@ -239,5 +240,7 @@ def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:
         console.print(f"The page: {page}", highlight=False, markup=False, soft_wrap=True)
     elif json_to != "-":
         typer.echo(folder)
+    for line in left_out(results):
+        say(f"warning: {line}")
     facts = {"run": str(folder), "page": str(page), "versions": results.meta.get("versions")}
     write_json({**facts, "results": as_rows(results), "warnings": results.warnings}, json_to)

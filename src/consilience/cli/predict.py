@@ -14,7 +14,7 @@ import numpy as np
 
 from consilience.data import read_rows
 from consilience.errors import InvalidInput, RunFailed, nearest
-from consilience.experiments import Spec, stored_spec
+from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.spec import BASELINES
 from consilience.learners import make
@@ -66,6 +66,12 @@ def kept(run: Path, party: str, method: str | None = None, seed: int | None = No
             f"(consilience resume {run}).",
         )
     if not folder.is_dir():
+        if _took_part(run, seed, party):
+            raise InvalidInput(
+                f"party {party!r} has no model: its training failed",
+                where=str(run),
+                mend="The report says why, under failures and remarks.",
+            )
         there = [path.name for path in folder.parent.iterdir()]
         raise InvalidInput(
             f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
@@ -99,6 +105,8 @@ def predictions(model: Kept, data: Path) -> str:
     lines = csv.writer(text, lineterminator="\n")
     if model.model.classes:
         shares = model.model.predict_proba(rows)
+        if not np.isfinite(shares).all():
+            raise RunFailed("the model answers with NaN or infinite numbers", where=model.about)
         lines.writerow(["prediction", *model.model.classes])
         for name, line in zip(model.model.predict(rows).tolist(), shares, strict=True):
             lines.writerow([name, *(f"{share:.6f}" for share in line)])
@@ -122,6 +130,14 @@ def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
         raise InvalidInput(
             f"there is no {what} {word!r}", where=str(run), mend=nearest(word, known)
         )
+
+
+def _took_part(run: Path, seed: int, party: str) -> bool:
+    ledger = Ledger(run / "ledger.sqlite")
+    try:
+        return bool(ledger.read("SELECT 1 FROM holdings WHERE seed = ? AND party = ?", seed, party))
+    finally:
+        ledger.close()
 
 
 def _loaded(folder: Path) -> tuple[Model, dict[str, Any]]:

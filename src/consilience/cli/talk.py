@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from consilience.errors import ConsilienceError, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,6 +83,12 @@ def write_json(data: Any, json_to: str | None) -> None:
         typer.echo(text)
         return
     write_text(Path(json_to), text + "\n")
+
+
+def check_target(json_to: str | None) -> None:
+    """Raise ``InvalidInput`` if there is no folder to write the data into, before any work."""
+    if json_to not in (None, "-") and not Path(str(json_to)).absolute().parent.is_dir():
+        raise InvalidInput("there is no such folder", where=f"--json {json_to}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments.arm import Arm, Report
 from consilience.experiments.cohort import gather
 from consilience.experiments.ledger import Ledger
@@ -31,6 +31,12 @@ from consilience.network import LocalNetwork
 from consilience.tasks import Task
 
 PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
+
+
+_METRICS = {
+    "classification": ("accuracy", "accuracy_local", "log_loss", "auc"),
+    "regression": ("mse", "r2"),
+}
 
 
 def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -> None:
@@ -114,6 +120,13 @@ def rehearse(spec: Spec) -> None:
                 party.check_saving()
         network = LocalNetwork(parties, cohort.public, **limits)
         agreed = Federation.over(network, cohort.public, seed=seed, strict=spec.strictly).form()
+        measured = _METRICS[agreed.kind]
+        if spec.metric is not None and spec.metric not in measured:
+            raise InvalidInput(
+                f"metric {spec.metric!r} is not one of {agreed.kind}",
+                where="metric",
+                mend=nearest(spec.metric, measured),
+            )
         for method in spec.methods:
             protocol = spec.protocol_for(method)
             with suppress(_Asked):  # a protocol checks its options before it asks for anything

@@ -69,7 +69,7 @@ class DataSpec(_Open):
     Attributes:
         name: a dataset.
         public: rows set aside without labels: a number (int), or a share in (0, 1) (float).
-        public_file: a file with the public rows instead (for a table of your own).
+        public_file: a file with the public rows, for a table of your own; ``public`` then does not count.
         test_rows: measure on this many of the test rows, drawn by the seed; by default on all.
         flat: give every row to the models as one vector, for images.
     """

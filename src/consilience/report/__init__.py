@@ -4,7 +4,7 @@ from consilience.report.page import write_report
 from consilience.report.plots import draw_all
 from consilience.report.reading import read_results
 from consilience.report.results import Method, Results, Spread
-from consilience.report.tables import Comparison, as_rows, compare, table
+from consilience.report.tables import Comparison, as_rows, compare, left_out, table
 from consilience.report.verdict import Verdict, verdict
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "verdict",
     "Verdict",
     "draw_all",
+    "left_out",
 ]

@@ -33,6 +33,19 @@ def as_rows(results: Results) -> list[Row]:
     ]
 
 
+def left_out(results: Results) -> list[str]:
+    """A line for every party that was left out of exchanges, with its first reason."""
+    lines = []
+    for party in sorted({event.party for event in results.failures}):
+        mine = [event for event in results.failures if event.party == party]
+        first = mine[0]
+        lines.append(
+            f"party {party!r} was left out {len(mine)} times, first in {first.method}, seed "
+            f"{first.seed}, round {first.round}: {first.kind}, {first.reason}"
+        )
+    return lines
+
+
 def table(results: Results, metric: str | None = None) -> RenderableType:
     """The methods of a run, mean ± sd over seeds of the last round's mean over parties; warnings below.
 
