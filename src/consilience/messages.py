@@ -33,9 +33,12 @@ def message(cls: type[T]) -> type[T]:
     further: Callable[[Any], None] | None = cls.__dict__.get("__post_init__")
 
     def check(self: Any) -> None:
-        for name, hint in _hints(cls):  # type: ignore[arg-type]
-            if not fits(getattr(self, name), hint):
-                got = type(getattr(self, name)).__name__
+        for name, hint, usual in _hints(cls):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if usual(value):  # what nearly every field is, known at a glance
+                continue
+            if not fits(value, hint):
+                got = type(value).__name__
                 raise TypeError(f"{cls.__name__}.{name} should be {_said(hint)}, not {got}")
         if further is not None:
             further(self)
@@ -103,9 +106,29 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 @cache
-def _hints(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+def _hints(cls: type[Any]) -> tuple[tuple[str, Any, Callable[[Any], bool]], ...]:
+    """Name, type and a quick test of every field; a field that fails the test may still fit."""
     hints = hints_of(cls)
-    return tuple((name, hints[name]) for name in _NAMES[cls])
+    return tuple((name, hints[name], _usual(hints[name])) for name in _NAMES[cls])
+
+
+def _usual(hint: Any) -> Callable[[Any], bool]:
+    if hint is str:
+        return lambda value: type(value) is str and value.isascii()
+    if hint is int:
+        return lambda value: type(value) is int and -(2**63) <= value < 2**63
+    if get_origin(hint) is np.ndarray:
+        return lambda value: type(value) is np.ndarray and value.dtype.kind in "biuf"
+    if get_origin(hint) is Literal:
+        known = frozenset(get_args(hint))
+        return lambda value: type(value) is str and value in known
+    if hint == tuple[str, ...]:
+        return lambda value: type(value) is tuple and (not value or _ascii_strings(value))
+    return lambda value: False
+
+
+def _ascii_strings(values: tuple[Any, ...]) -> bool:
+    return set(map(type, values)) == {str} and "".join(values).isascii()
 
 
 def fields(message: Any) -> Iterator[tuple[str, Any]]:

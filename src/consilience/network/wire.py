@@ -80,7 +80,8 @@ def _outline(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape
     if isinstance(value, tuple | list):
-        return tuple([_outline(item) for item in value])
+        texts = set(map(type, value)) <= {str}
+        return tuple(value) if texts else tuple([_outline(item) for item in value])
     if REGISTRY.get(kind.__name__) is kind:
         return kind, *[_outline(item) for _, item in fields(value)]
     if isinstance(value, Mapping):
