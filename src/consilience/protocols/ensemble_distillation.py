@@ -24,6 +24,17 @@ Deviations
       forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
       regularisation means what it means to its library.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
+    - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
+      after a private phase alone, which it does not have.
+    - Models that take no soft labels see weighted hard ones; classes below 5 % of a row's likeliest are
+      left out (:mod:`consilience.learners.targets`). Models without weights see the likeliest class.
+    - A model without logits has the logarithms of its probabilities, not below log(1e-6), in their place.
+    - The density's variances are at least 1e-3; a class with fewer than two calibration rows has the
+      density fitted to the training rows. The paper fits it to calibration rows in section 4.4 and says
+      "private training data" in appendix A.3.
+    - Torch learners may stop early on the calibration rows as well.
+    - All accuracies, those on local classes too, are measured after line 5; the paper's figure 3 measures
+      local classes after line 2.
 """
 
 from __future__ import annotations
