@@ -68,6 +68,11 @@ class Arm:
     report: Report
 
     def run(self) -> None:
+        """Do the rounds that are not done yet, and keep the models.
+
+        Raises:
+            RunFailed: too few parties answered, or nothing can be written.
+        """
         state_folder = self.folder / "state"
         parties = self.cohort.parties(pooled=self.method.aggregate == "central")
         for party in parties:
