@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -9,6 +10,7 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -118,6 +120,58 @@ def test_a_finished_run_is_left_as_it_is(call: Call, ran: Path) -> None:
     before = (ran / "models/uwa/seed-0/north/model.skops").read_bytes()
     assert call("resume", ran, "--quiet").exit_code == 0
     assert (ran / "models/uwa/seed-0/north/model.skops").read_bytes() == before
+
+
+def test_one_process_holds_a_run(call: Call, ran: Path) -> None:
+    with contextlib.closing(sqlite3.connect(ran / "lock.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        result = call("resume", ran)
+    assert result.exit_code == 2
+    assert "this run is going on in another process" in result.stderr
+    assert call("resume", ran, "--quiet").exit_code == 0
+
+
+MODELS = """
+class Surprised:
+    def fit(self, X, y):
+        if len(set(X[:, 0] > 50)) == 2:
+            raise RuntimeError("no " + "x" * 1000)
+        return self
+    def predict_proba(self, X):
+        return self.fit(X, None)
+    def predict(self, X):
+        return self.fit(X, None)
+"""
+
+
+def test_a_party_that_fails_is_named_even_quietly(folder: Path) -> None:
+    """Its class is found in the current folder; of its error, little leaves."""
+    (folder / "mymodels.py").write_text(MODELS)
+    (folder / "clinics.toml").write_text(
+        TABLE.replace("rounds = 1", "rounds = 1\n[network]\nquorum = 1")
+        + '[[models]]\nname = "mymodels:Surprised"\n'
+    )
+    done = shell("run", "clinics.toml", "--out", "run", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "warning: party 'south' was left out" in done.stderr
+    assert "the model cannot be" in done.stderr and "x" * 300 not in done.stderr
+    asked = shell("predict", "run", "--party", "south", "clinics.csv")
+    assert asked.returncode == 2 and "has no model: its training failed" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--set", "metric=mse"], "metric 'mse' is not one of classification"),
+        (["--json", "nowhere/there.json"], "there is no such folder"),
+    ],
+)
+def test_what_would_fail_at_the_end_is_said_first(
+    call: Call, folder: Path, words: list[str], what: str
+) -> None:
+    done = call("run", "clinics.toml", "--out", "run", *words)
+    assert done.exit_code == 2 and what in done.stderr
+    assert not (folder / "run").exists()
 
 
 def test_the_example_of_a_table(call: Call) -> None:
