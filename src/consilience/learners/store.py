@@ -22,6 +22,8 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     part = path.with_name(path.name + ".part")
     try:
         write(part)
+        with part.open("rb+") as written:  # a power cut must not leave a name without its bytes
+            os.fsync(written.fileno())
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
