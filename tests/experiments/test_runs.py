@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from command_line import CONFIG
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import Ledger, Spec, gather, parse_spec, start
+from consilience.party import Party
 
 MIXED = """
 name = "mixed"
@@ -175,3 +176,25 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
 def test_a_configuration_is_checked_first(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         spec_of(CONFIG, **change)
+
+
+def test_a_party_that_cannot_write_its_state_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint is whole without it, none is noted, and the books say why; the run goes on."""
+    save = Party.save
+
+    def lose(party: Party, label: str) -> None:
+        if party.name == "party-2":
+            raise RunFailed("its disk is gone")
+        save(party, label)
+
+    monkeypatch.setattr(Party, "save", lose)
+    start(spec_of(CONFIG, methods=["avg"], checkpoint_seconds=0), tmp_path / "run")
+    ledger = Ledger(tmp_path / "run" / "ledger.sqlite")
+    assert ledger.read("SELECT status FROM arms") == [("done",)]
+    assert ledger.read("SELECT max(checkpoint) FROM rounds") == [(0,)]
+    assert ("party-2", "its disk is gone") in ledger.read(
+        "SELECT party, detail FROM deliveries WHERE tasks = 'Checkpoint'"
+    )
+    ledger.close()

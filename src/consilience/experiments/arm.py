@@ -116,7 +116,9 @@ class Arm:
                 # A party that is gone keeps the old checkpoint the last one; the run goes on.
                 checkpoint = not kept.missing
                 # When checkpoints fall is chance; the books are of what the protocol did.
-                network.deliveries[:] = [d for d in network.deliveries if d.tasks != "Checkpoint"]
+                network.deliveries[:] = [
+                    d for d in network.deliveries if d.tasks != "Checkpoint" or d.status != "ok"
+                ]
                 saved_at = time.perf_counter()
                 cost = saved_at - now
                 previous = round.number if checkpoint else previous
