@@ -115,3 +115,16 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
 def weighted_mean_of(outputs: Array, weights: Array) -> Array:
     """``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
     return np.asarray(np.einsum("mn,mnk->nk", weights, outputs))
+
+
+def plain_mean(stack: Stack) -> tuple[Array, Array]:
+    """The mean over parties, and their equal weights."""
+    weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
+    return stack.outputs.mean(axis=0), weights
+
+
+def mean_by_rows(stack: Stack) -> tuple[Array, Array]:
+    """The mean over parties weighted by their private row counts, and these weights."""
+    assert stack.rows is not None
+    weights = np.repeat((stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1)
+    return weighted_mean_of(stack.outputs, weights), weights

@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.special import entr, softmax
 
-from consilience.aggregation.base import Aggregator, Array, Stack, weighted_mean_of
+from consilience.aggregation.base import (
+    Aggregator,
+    Array,
+    Stack,
+    mean_by_rows,
+    plain_mean,
+    weighted_mean_of,
+)
 from consilience.errors import InvalidInput
 from consilience.knowledge import LogDensities, RowCount
 
@@ -23,7 +30,7 @@ def avg() -> Aggregator:
 
     Li & Wang 2019 (FedMD); Kovalchuk et al. 2026, section 4.2.
     """
-    return Aggregator("avg", _mean)
+    return Aggregator("avg", plain_mean)
 
 
 def mean_logits() -> Aggregator:
@@ -33,7 +40,7 @@ def mean_logits() -> Aggregator:
     """
 
     def rule(stack: Stack) -> tuple[Array, Array]:
-        mean, weights = _mean(stack)
+        mean, weights = plain_mean(stack)
         return softmax(mean, axis=1), weights
 
     return Aggregator("mean-logits", rule, outputs="logits")
@@ -87,7 +94,7 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
     _positive(temperature, "temperature", "era")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
-        mean, weights = _mean(stack)
+        mean, weights = plain_mean(stack)
         return softmax(mean / temperature, axis=1), weights
 
     return Aggregator("era", rule)
@@ -99,7 +106,7 @@ def majority_vote() -> Aggregator:
     def rule(stack: Stack) -> tuple[Array, Array]:
         top = stack.outputs == stack.outputs.max(axis=2, keepdims=True)
         votes = top / top.sum(axis=2, keepdims=True)
-        return _mean(Stack(stack.parties, votes))
+        return plain_mean(Stack(stack.parties, votes))
 
     return Aggregator("vote", rule)
 
@@ -138,15 +145,7 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
 
 def count_weighted() -> Aggregator:
     """Mean of probabilities weighted by the parties' private row counts, as FedAvg weighs models."""
-
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        assert stack.rows is not None
-        weights = np.repeat(
-            (stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1
-        )
-        return weighted_mean_of(stack.outputs, weights), weights
-
-    return Aggregator("count-weighted", rule, needs=(RowCount,))
+    return Aggregator("count-weighted", mean_by_rows, needs=(RowCount,))
 
 
 def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
@@ -168,11 +167,6 @@ def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
         return weighted_mean_of(stack.outputs, weights), weights
 
     return Aggregator("oracle", rule)
-
-
-def _mean(stack: Stack) -> tuple[Array, Array]:
-    weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
-    return stack.outputs.mean(axis=0), weights
 
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.aggregation.base import Aggregator, Array, Stack, weighted_mean_of
+from consilience.aggregation.base import Aggregator, Array, Stack, mean_by_rows, plain_mean
 from consilience.knowledge import RowCount
 
 
 def mean() -> Aggregator:
     """Mean of the parties' values; Park et al. 2023, Algorithm 1."""
-
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
-        return stack.outputs.mean(axis=0), weights
-
-    return Aggregator("mean", rule, outputs="values")
+    return Aggregator("mean", plain_mean, outputs="values")
 
 
 def weighted_mean() -> Aggregator:
     """Mean of the parties' values weighted by their private row counts."""
-
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        assert stack.rows is not None
-        weights = np.repeat(
-            (stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1
-        )
-        return weighted_mean_of(stack.outputs, weights), weights
-
-    return Aggregator("weighted-mean", rule, outputs="values", needs=(RowCount,))
+    return Aggregator("weighted-mean", mean_by_rows, outputs="values", needs=(RowCount,))
 
 
 def median() -> Aggregator:
