@@ -1,0 +1,156 @@
+"""Kernels: functions of two sets of rows that give the matrix of their similarities.
+
+A kernel is any function ``k(X, Z)`` of rows of shape ``(n, d)`` and ``(m, d)`` whose value has shape
+``(n, m)``, symmetric and positive semi-definite. Strings name scikit-learn's pairwise kernels and those of
+Park et al. 2023 (appendix E.1).
+
+>>> kernel_of("brownian")(np.array([[0.2], [0.5]]), np.array([[0.3]])).tolist()
+[[1.2], [1.3]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import (
+    KERNEL_PARAMS,
+    PAIRWISE_KERNEL_FUNCTIONS,
+    euclidean_distances,
+    pairwise_kernels,
+)
+
+from consilience.errors import InvalidInput, nearest
+
+Array = NDArray[Any]
+Kernel = Callable[[Array, Array], Array]
+
+_ROWS_CHECKED = 200
+_INDEFINITE = 1e-8
+
+
+def brownian(X: Array, Z: Array) -> Array:
+    """``1 + min(x, z)``, of Brownian motion from a random start: one column, no value below 0.
+
+    Source:
+        Park et al. 2023, k_1 of appendix E.1.
+    """
+    if X.shape[1] != 1 or min(X.min(initial=0), Z.min(initial=0)) < 0:
+        raise InvalidInput(
+            "inputs must have one column and no value below 0",
+            where="kernel brownian",
+            mend="Scale the column to [0, 1], or take another kernel, such as 'laplacian'.",
+        )
+    return np.asarray(1 + np.minimum(X, Z.T), dtype=np.float64)
+
+
+def wendland(X: Array, Z: Array) -> Array:
+    """``(1 - r)^4 (4 r + 1)`` for ``r = ‖x - z‖ ≤ 1``, else 0: compact support, at most three columns.
+
+    Source:
+        Park et al. 2023, k_2 of appendix E.1; positive definite in up to three dimensions (Wendland 1995).
+    """
+    if X.shape[1] > 3:
+        raise InvalidInput(
+            f"inputs have {X.shape[1]} columns, and it is positive definite for up to three",
+            where="kernel wendland",
+            mend="Take another kernel, such as 'rbf'.",
+        )
+    r = euclidean_distances(X, Z)
+    inside = np.maximum(1 - r, 0)
+    inside *= inside
+    inside *= inside
+    r *= 4
+    r += 1
+    return np.asarray(inside * r)
+
+
+OURS: Mapping[str, Kernel] = {"brownian": brownian, "wendland": wendland}
+KERNELS: tuple[str, ...] = tuple(sorted({*OURS, *PAIRWISE_KERNEL_FUNCTIONS}))
+"""The kernels that have a name."""
+
+
+def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
+    """The function behind a name.
+
+    Args:
+        kernel: a name of :data:`KERNELS`, or a function ``(n, d), (m, d) -> (n, m)``, taken as it is.
+        parameters: of scikit-learn's kernels: ``gamma``, ``degree``, ``coef0``; those that a kernel does not
+            have, and those that are ``None``, are left out.
+
+    Raises:
+        InvalidInput: no kernel of that name.
+    """
+    if callable(kernel):
+        return kernel
+    if kernel in OURS:
+        return OURS[kernel]
+    if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
+        raise InvalidInput(f"unknown kernel {kernel!r}", mend=nearest(str(kernel), KERNELS))
+    taken = KERNEL_PARAMS[kernel]
+    given = {k: v for k, v in parameters.items() if v is not None and k in taken}
+    return partial(_pairwise, name=kernel, parameters=given)
+
+
+def _pairwise(X: Array, Z: Array, *, name: str, parameters: Mapping[str, float]) -> Array:
+    return np.asarray(pairwise_kernels(X, Z, metric=name, **parameters), dtype=np.float64)
+
+
+def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
+    """The kernel matrix of rows, checked for shape and finite values.
+
+    Args:
+        kernel: as :func:`kernel_of` gives it.
+        X: shape ``(n, d)``.
+        Z: shape ``(m, d)``; ``X`` itself if ``None``.
+
+    Returns:
+        Shape ``(n, m)``, float64.
+
+    Raises:
+        InvalidInput: the kernel gives another shape, or a value that is not finite.
+    """
+    other = X if Z is None else Z
+    values = np.asarray(kernel(X, other), dtype=np.float64)
+    if values.shape != (len(X), len(other)):
+        raise InvalidInput(
+            f"it gives shape {values.shape} for {len(X)} and {len(other)} rows",
+            where=f"kernel {name_of(kernel)}",
+            mend="A kernel takes (n, d) and (m, d) and gives (n, m).",
+        )
+    if not np.isfinite(values).all():
+        raise InvalidInput(
+            "it gives NaN or infinite values for these rows",
+            where=f"kernel {name_of(kernel)}",
+            mend="Scale the inputs, or take another kernel.",
+        )
+    return values
+
+
+def check_definite(kernel: Kernel, X: Array) -> None:
+    """Raise ``InvalidInput`` if the kernel is not symmetric positive semi-definite on the first rows.
+
+    The eigenvalues of up to 200 rows' matrix are looked at; below ``-1e-8`` of the largest is no rounding.
+    """
+    K = gram(kernel, X[:_ROWS_CHECKED])
+    scale = float(np.abs(K).max(initial=0))
+    where = f"kernel {name_of(kernel)}"
+    if np.abs(K - K.T).max(initial=0) > _INDEFINITE * scale:
+        raise InvalidInput("it is not symmetric", where=where, mend="Take k(x, z) = k(z, x).")
+    values = np.linalg.eigvalsh(K)
+    if values[0] < -_INDEFINITE * max(values[-1], scale):
+        raise InvalidInput(
+            f"it is not positive semi-definite: on these rows it has the eigenvalue {values[0]:.3g}",
+            where=where,
+            mend="Take another kernel, such as 'rbf', 'laplacian' or 'linear'.",
+        )
+
+
+def name_of(kernel: Kernel) -> str:
+    """A kernel's name for messages."""
+    if isinstance(kernel, partial):
+        return str(kernel.keywords.get("name", getattr(kernel.func, "__name__", "of your own")))
+    return str(getattr(kernel, "__name__", type(kernel).__name__))
