@@ -342,7 +342,7 @@ def test_heart_disease(home: Path) -> None:
         load("heart-disease")
 
 
-FILES = sorted(set(DATASETS) - {"digits", "csv", "parquet", "npz"})
+FILES = sorted(set(DATASETS) - {"diabetes", "digits", "csv", "parquet", "npz"})
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -413,3 +413,14 @@ def test_digits() -> None:
     assert np.array_equal(load("digits").X, data.X)
     assert not np.array_equal(load("digits", seed=1).X, data.X)
     assert len(load("digits", test_fraction=0.5).X_test) == 898
+
+
+def test_diabetes() -> None:
+    """As published: 442 patients of 19 to 79 years, whose disease is from 25 to 346 after a year."""
+    data = load("diabetes")
+    assert data.X.shape == (309, 10) and data.X_test.shape == (133, 10) and data.classes is None
+    y, ages = np.append(data.y, data.y_test), np.append(data.X[:, 0], data.X_test[:, 0])
+    assert (y.min(), y.max(), ages.min(), ages.max()) == (25, 346, 19, 79)
+    assert data.columns is not None and data.columns[:4] == ("age", "sex", "bmi", "bp")
+    assert np.array_equal(load("diabetes").X, data.X)
+    assert not np.array_equal(load("diabetes", seed=1).X, data.X)

@@ -8,6 +8,7 @@ from typing import Any
 
 from consilience.data.cifar import load_cifar_10, load_cifar_100
 from consilience.data.dataset import Dataset
+from consilience.data.diabetes import load_diabetes
 from consilience.data.digits import load_digits
 from consilience.data.heart import load_heart_disease
 from consilience.data.idx import load_emnist, load_fashion_mnist, load_mnist
@@ -78,6 +79,11 @@ DATASETS: dict[str, Entry] = {
         load_heart_disease,
         "740 patients of four hospitals, 13 columns, 2 classes; group = hospital",
         "Janosi et al. (1988), Heart Disease, UCI; Ogier du Terrail et al. (2022), FLamby",
+    ),
+    "diabetes": Entry(
+        load_diabetes,
+        "442 patients, 10 columns, their disease after a year (values); comes with scikit-learn",
+        "Efron, Hastie, Johnstone & Tibshirani (2004), Least Angle Regression, Ann. Statist. 32(2)",
     ),
     "csv": Entry(load_table, "your own table with a header line; path=, target=", OWN),
     "parquet": Entry(load_table, "your own Parquet table; path=, target=", OWN),
