@@ -16,6 +16,7 @@ from consilience.data import read_rows
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
+from consilience.experiments.cohort import Scaling
 from consilience.experiments.spec import BASELINES
 from consilience.learners import make
 from consilience.party import Model
@@ -29,12 +30,14 @@ class Kept:
         model: ready to predict.
         columns: the columns it was trained on, by name, where they had names.
         row_shape: the shape of one row; empty for texts.
+        scaling: what was done to every row before training; ``None`` if nothing was.
         about: method, seed and party, for people.
     """
 
     model: Model
     columns: tuple[str, ...] | None
     row_shape: tuple[int, ...]
+    scaling: Scaling | None
     about: str
 
 
@@ -76,12 +79,13 @@ def kept(run: Path, party: str, method: str | None = None, seed: int | None = No
         raise InvalidInput(
             f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
         )
-    model, about = _loaded(folder)
+    model, scaling, about = _loaded(folder)
     columns = about["columns"]
     return Kept(
         model=model,
         columns=None if columns is None else tuple(columns),
         row_shape=tuple(about["row_shape"]),
+        scaling=scaling,
         about=f"{method}, seed {seed}, {party}",
     )
 
@@ -101,6 +105,8 @@ def predictions(model: Kept, data: Path) -> str:
             mend="Give the inputs alone, in the order of training.",
         )
     rows = rows.reshape(len(rows), *model.row_shape)
+    if model.scaling is not None:
+        rows = model.scaling(rows)
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     if model.model.classes:
@@ -140,13 +146,16 @@ def _took_part(run: Path, seed: int, party: str) -> bool:
         ledger.close()
 
 
-def _loaded(folder: Path) -> tuple[Model, dict[str, Any]]:
+def _loaded(folder: Path) -> tuple[Model, Scaling | None, dict[str, Any]]:
     path = folder / "model.json"
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         named, classes = dict(about["model"]), tuple(about["classes"])
         outputs, _, _ = int(about["outputs"]), about["columns"], tuple(about["row_shape"])
         name = str(named.pop("name"))
+        scaling = about.get("scaling") and Scaling(
+            *(np.asarray(about["scaling"][part], dtype=float) for part in ("centre", "spread"))
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFailed(
             f"the model's description is damaged ({error})",
@@ -156,4 +165,4 @@ def _loaded(folder: Path) -> tuple[Model, dict[str, Any]]:
     learner = make(name, **named)
     learner.bind(outputs)
     learner.load(folder / f"model{learner.suffix}")
-    return Model(learner, classes), about
+    return Model(learner, classes), scaling, about

@@ -202,6 +202,7 @@ class Arm:
             ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
 
     def _keep_models(self, network: Network) -> None:
+        scaling = self.cohort.scaling
         for name, model in network.models().items():
             folder = model_folder(self.folder, self.method.label, self.seed, name)
             folder.mkdir(parents=True, exist_ok=True)
@@ -215,6 +216,9 @@ class Arm:
                 "model": self.cohort.models[self.cohort.names.index(name)].model_dump(),
                 "columns": self.cohort.dataset.columns,
                 "row_shape": self.cohort.dataset.X.shape[1:],
+                "scaling": None
+                if scaling is None
+                else {"centre": scaling.centre.tolist(), "spread": scaling.spread.tolist()},
             }
             (folder / "model.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
 

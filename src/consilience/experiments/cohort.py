@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,10 +25,36 @@ from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.knowledge import Public
 from consilience.learners import make
-from consilience.party import Party
+from consilience.party import Party, check_alike
 from consilience.randomness import stream
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``(x - centre) / spread``, column by column: what the public rows say of the columns' scales.
+
+    Attributes:
+        centre: the columns' means, the shape of one row.
+        spread: their standard deviations, 1 for a column that never changes.
+    """
+
+    centre: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, X: Array) -> Scaling:
+        """The scaling that gives these rows' columns mean 0 and standard deviation 1."""
+        X = X.astype(np.float64)
+        constant = X.min(axis=0) == X.max(axis=0)
+        return cls(X.mean(axis=0), np.where(constant, 1.0, X.std(axis=0)))
+
+    def __call__(self, X: Array) -> Array:
+        """Scaled rows, float32, shaped like ``X``."""
+        # An overflow to infinity is refused where it is used, with the name of the column.
+        with np.errstate(over="ignore"):
+            return ((X - self.centre) / self.spread).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -43,6 +69,7 @@ class Cohort:
         rows: per party, which rows of the dataset are its own.
         models: per party, the model it brings.
         calibration: share of the private rows kept from training.
+        scaling: what was done to all inputs above; ``None`` where they are as they came.
     """
 
     dataset: Dataset
@@ -52,6 +79,7 @@ class Cohort:
     rows: tuple[Array, ...]
     models: tuple[ModelSpec, ...]
     calibration: float
+    scaling: Scaling | None
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
         """Fresh parties; ``pooled`` gives each of them the private rows of all."""
@@ -107,6 +135,9 @@ def gather(spec: Spec, seed: int) -> Cohort:
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     stay, public, labels = _public(spec, dataset, seed)
+    scaling = None
+    if spec.data.standardize:
+        dataset, public, scaling = _standardized(dataset, public)
     grouped = spec.partition.name == "group"
     options = dict(spec.partition.options)
     parties = spec.partition.parties
@@ -152,6 +183,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
         rows=tuple(stay[rows] for rows in dealt),
         models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
         calibration=spec.calibration,
+        scaling=scaling,
     )
 
 
@@ -172,6 +204,20 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
     classes = dataset.classes
     labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
     return stay, Public(dataset.X[aside]), labels
+
+
+def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Scaling]:
+    """All inputs on the scale of the public rows, which every party has: no private row is looked at."""
+    if dataset.is_text:
+        raise InvalidInput(
+            f"the rows of dataset {dataset.name!r} are texts, which have no scale",
+            where="data.standardize",
+            mend="Leave it out.",
+        )
+    check_alike(dataset.X, public.X, where="data.standardize")
+    scaling = Scaling.of(public.X)
+    scaled = replace(dataset, X=scaling(dataset.X), X_test=scaling(dataset.X_test))
+    return scaled, Public(scaling(public.X)), scaling
 
 
 def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:

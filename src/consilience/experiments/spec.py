@@ -72,6 +72,8 @@ class DataSpec(_Open):
         public_file: a file with the public rows, for a table of your own; ``public`` then does not count.
         test_rows: measure on this many of the test rows, drawn by the seed; by default on all.
         flat: give every row to the models as one vector, for images.
+        standardize: centre and scale every input by the mean and standard deviation of the public rows, the
+            same at every party.
     """
 
     name: str
@@ -79,6 +81,7 @@ class DataSpec(_Open):
     public_file: Path | None = None
     test_rows: int | None = Field(default=None, ge=1)
     flat: bool = False
+    standardize: bool = False
 
 
 class PartitionSpec(_Open):

@@ -1,0 +1,80 @@
+"""A model trained on scaled rows is asked with rows as they come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import Call
+from consilience.data import load
+from consilience.experiments import gather
+from consilience.experiments.run import stored_spec
+from consilience.learners import make
+
+CONFIG = """
+name = "scaled"
+methods = ["local", "mean"]
+metric = "r2"
+[data]
+name = "diabetes"
+public = 150
+standardize = true
+[partition]
+parties = 3
+[protocol]
+rounds = 1
+[[models]]
+name = "svr"
+C = 100.0
+"""
+
+
+@pytest.fixture
+def run(call: Call) -> Path:
+    Path("scaled.toml").write_text(CONFIG)
+    result = call("run", "scaled.toml", "--out", "run", "--quiet")
+    assert result.exit_code == 0, result.output
+    return Path("run")
+
+
+def test_rows_as_they_come_are_scaled_as_in_training(call: Call, run: Path) -> None:
+    """The command on raw rows says what the model says of the rows that the run scaled."""
+    data = load("diabetes", seed=0)
+    assert data.columns is not None
+    order = list(reversed(range(10)))
+    lines = [",".join(data.columns[i] for i in order)]
+    lines += [",".join(repr(float(row[i])) for i in order) for row in data.X_test]
+    Path("new.csv").write_text("\n".join(lines) + "\n")
+    told = call("predict", run, "--party", "party-2", "new.csv").stdout.splitlines()
+
+    learner = make("svr", C=100.0)
+    learner.bind(1)
+    learner.load(run / "models/mean/seed-0/party-2/model.skops")
+    scaled = gather(stored_spec(run), 0).dataset.X_test
+    expected = [f"{value:.9g}" for value in learner.predict(scaled)[:, 0]]
+    assert told == ["prediction", *expected]
+    assert len(set(expected)) > 100
+    raw = learner.predict(data.X_test)[:, 0]
+    assert np.abs(raw - np.array(expected, dtype=float)).max() > 10
+
+
+def test_a_model_of_rows_as_they_come_has_no_scaling(call: Call, run: Path) -> None:
+    words = ("--set", "data.standardize=false", "--out", "plain", "--quiet")
+    assert call("run", "scaled.toml", *words).exit_code == 0
+    kept = "models/mean/seed-0/party-1/model.json"
+    assert json.loads(Path("plain", kept).read_text())["scaling"] is None
+    scaling = json.loads((run / kept).read_text())["scaling"]
+    assert len(scaling["centre"]) == len(scaling["spread"]) == 10
+
+
+def test_a_damaged_scaling(call: Call, run: Path) -> None:
+    path = run / "models/mean/seed-0/party-1/model.json"
+    about = json.loads(path.read_text())
+    del about["scaling"]["spread"]
+    path.write_text(json.dumps(about))
+    Path("new.csv").write_text("age,sex,bmi,bp,s1,s2,s3,s4,s5,s6\n" + ",".join("1" * 10) + "\n")
+    result = call("predict", run, "--party", "party-1", "new.csv")
+    assert result.exit_code == 1 and "description is damaged" in result.stderr
