@@ -10,8 +10,10 @@ Park et al. 2023 (appendix E.1).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,13 @@ Kernel = Callable[[Array, Array], Array]
 
 _ROWS_CHECKED = 200
 _INDEFINITE = 1e-8
+_DEFINITE = ("chi2", "cosine", "laplacian", "linear", "rbf")
+_POLYNOMIAL = ("poly", "polynomial")
+_RANGES = {
+    "gamma": "a number above 0",
+    "degree": "a whole number above 0",
+    "coef0": "a finite number",
+}
 
 
 def brownian(X: Array, Z: Array) -> Array:
@@ -78,21 +87,32 @@ def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
 
     Args:
         kernel: a name of :data:`KERNELS`, or a function ``(n, d), (m, d) -> (n, m)``, taken as it is.
-        parameters: of scikit-learn's kernels: ``gamma``, ``degree``, ``coef0``; those that a kernel does not
-            have, and those that are ``None``, are left out.
+        parameters: of scikit-learn's kernels: ``gamma`` above 0, ``degree`` a whole number above 0, and
+            ``coef0``; those that a kernel does not have, and those that are ``None``, are left out.
 
     Raises:
-        InvalidInput: no kernel of that name.
+        InvalidInput: no kernel of that name, or a parameter out of range.
     """
     if callable(kernel):
         return kernel
+    if kernel not in KERNELS:
+        raise InvalidInput(f"unknown kernel {kernel!r}", mend=nearest(str(kernel), KERNELS))
     if kernel in OURS:
         return OURS[kernel]
-    if kernel not in PAIRWISE_KERNEL_FUNCTIONS:
-        raise InvalidInput(f"unknown kernel {kernel!r}", mend=nearest(str(kernel), KERNELS))
     taken = KERNEL_PARAMS[kernel]
     given = {k: v for k, v in parameters.items() if v is not None and k in taken}
+    for name, value in given.items():
+        if not _in_range(name, value):
+            raise InvalidInput(
+                f"{name} is {value!r}", where=f"kernel {kernel}", mend=f"It is {_RANGES[name]}."
+            )
     return partial(_pairwise, name=kernel, parameters=given)
+
+
+def _in_range(name: str, value: Any) -> bool:
+    if not isinstance(value, Real) or not math.isfinite(value):
+        return False
+    return name == "coef0" or (float(value) > 0 and (name == "gamma" or float(value).is_integer()))
 
 
 def _pairwise(X: Array, Z: Array, *, name: str, parameters: Mapping[str, float]) -> Array:
@@ -131,11 +151,15 @@ def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
 
 
 def check_definite(kernel: Kernel, X: Array) -> None:
-    """Raise ``InvalidInput`` if the kernel is not symmetric positive semi-definite on the first rows.
+    """Raise ``InvalidInput`` if the kernel is not symmetric positive semi-definite on the rows.
 
-    The eigenvalues of up to 200 rows' matrix are looked at; below ``-1e-8`` of the largest is no rounding.
+    The eigenvalues of the matrix of up to 200 rows, evenly picked, are looked at; below ``-1e-8`` of the
+    largest is no rounding. Kernels that are positive semi-definite by theorem are not looked at.
     """
-    K = gram(kernel, X[:_ROWS_CHECKED])
+    if _known_definite(kernel):
+        return
+    picked = np.linspace(0, len(X) - 1, min(len(X), _ROWS_CHECKED)).astype(np.int64)
+    K = gram(kernel, X[picked])
     scale = float(np.abs(K).max(initial=0))
     where = f"kernel {name_of(kernel)}"
     if np.abs(K - K.T).max(initial=0) > _INDEFINITE * scale:
@@ -147,6 +171,15 @@ def check_definite(kernel: Kernel, X: Array) -> None:
             where=where,
             mend="Take another kernel, such as 'rbf', 'laplacian' or 'linear'.",
         )
+
+
+def _known_definite(kernel: Kernel) -> bool:
+    if kernel in OURS.values():
+        return True
+    if not (isinstance(kernel, partial) and kernel.func is _pairwise):
+        return False
+    name, parameters = kernel.keywords["name"], kernel.keywords["parameters"]
+    return name in _DEFINITE or (name in _POLYNOMIAL and parameters.get("coef0", 1) >= 0)
 
 
 def name_of(kernel: Kernel) -> str:
