@@ -192,7 +192,7 @@ class Party:
             X,
             targets,
             rng=self._rng(round, "fit"),
-            validation=self._held_out if len(self._held_out[0]) else None,
+            validation=self._validation,
             phase="private" if self.learner.fitted else "first",
         )
         self._public_outputs.clear()
@@ -238,9 +238,15 @@ class Party:
             np.concatenate([private, targets]),
             rng=rng,
             weights=weights,
+            validation=self._validation,
             phase="distill",
         )
         return notes
+
+    @property
+    def _validation(self) -> tuple[Array, Array] | None:
+        """The calibration rows, if there are any."""
+        return self._held_out if len(self._held_out[0]) else None
 
     def outputs(self, kind: str) -> Array:
         """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``."""

@@ -65,6 +65,7 @@ def fit_steps(
     *,
     hard: Array | None = None,
     rows: Array | None = None,
+    validation: tuple[Array, Array] | None = None,
 ) -> Any:
     """Fit ``model`` in place: transformers on ``(X, hard)``, the last step on rows ``rows``.
 
@@ -75,17 +76,24 @@ def fit_steps(
         weights: of the entries of ``rows``, or ``None``.
         hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
         rows: indices into ``X``; by default every row once.
+        validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing
+    from sklearn.utils.validation import has_fit_parameter
 
     before, last = parts(model)
+    given: dict[str, Any] = {} if weights is None else {"sample_weight": weights}
     if before:
         # A pipeline of its own without the cache, which would fit copies of the transformers.
-        X = Pipeline(before).fit_transform(X, seen if hard is None else hard)
+        transformers = Pipeline(before)
+        X = transformers.fit_transform(X, seen if hard is None else hard)
+    if validation is not None and has_fit_parameter(last, "validation"):
+        held_out, targets = validation
+        given["validation"] = (transformers.transform(held_out) if before else held_out, targets)
     if rows is not None and len(rows) != np.shape(X)[0]:
         X = _safe_indexing(X, rows)
-    last.fit(X, seen, **({} if weights is None else {"sample_weight": weights}))
+    last.fit(X, seen, **given)
     return model
 
 

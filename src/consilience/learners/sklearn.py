@@ -36,8 +36,9 @@ class SklearnLearner(Learner):
     flattened for estimators; an object that is no scikit-learn estimator gets them as they are.
 
     Every parameter called ``random_state`` that is ``None``, nested ones too, is set from the
-    generator given to :meth:`fit`; a number that the user set stays. ``validation`` and ``phase``
-    make no difference. Row weights are refused by a model that takes none.
+    generator given to :meth:`fit`; a number that the user set stays. ``validation`` goes to a
+    regressor whose ``fit`` takes a parameter of that name and makes no difference to others, nor does
+    ``phase``. Row weights are refused by a model that takes none.
 
     Args:
         model: an estimator or pipeline, unfitted (a fitted one is cloned), or any object with
@@ -60,8 +61,10 @@ class SklearnLearner(Learner):
         self.name = type(last).__name__
         self.abilities = _abilities(self.model, last, kind)
         for part in [step for _, step in getattr(self.model, "steps", [])] or [self.model]:
-            if hasattr(part, "_parameter_constraints"):  # says before training which value is wrong
-                with self._blamed("be used"):
+            with self._blamed("be used"):  # says before training which value is wrong
+                if hasattr(part, "check_parameters"):
+                    part.check_parameters()
+                elif hasattr(part, "_parameter_constraints"):
                     part._validate_params()
         self._models: list[Any] = []
         self._present: Array = np.zeros(0, dtype=np.int64)
@@ -119,16 +122,30 @@ class SklearnLearner(Learner):
         X = self._shaped(X)
         with self._blamed("be trained on this"):
             if self.abilities.kind == "regression":
-                self._models = self._fit_values(model, X, targets, weights)
+                self._models = self._fit_values(model, X, targets, weights, validation)
             else:
                 self._present, self._models = self._fit_classes(model, X, targets, weights)
 
-    def _fit_values(self, model: Any, X: Array, targets: Array, weights: Array | None) -> list[Any]:
-        _, last = parts(model)
-        if targets.shape[1] == 1 or takes_many_outputs(last):
-            seen = targets[:, 0] if targets.shape[1] == 1 else targets
-            return [fit_steps(model, X, seen, weights)]
-        return [fit_steps(copy.deepcopy(model), X, column, weights) for column in targets.T]
+    def _fit_values(
+        self,
+        model: Any,
+        X: Array,
+        targets: Array,
+        weights: Array | None,
+        validation: tuple[Array, Array] | None,
+    ) -> list[Any]:
+        if targets.shape[1] > 1 and takes_many_outputs(parts(model)[1]):
+            together: list[Any] = [slice(None)]
+        else:
+            together = list(range(targets.shape[1]))
+        models = []
+        for columns in together:
+            held_out = None
+            if validation is not None:
+                held_out = self._shaped(np.asarray(validation[0])), validation[1][:, columns]
+            one = copy.deepcopy(model)
+            models.append(fit_steps(one, X, targets[:, columns], weights, validation=held_out))
+        return models
 
     def _fit_classes(
         self, model: Any, X: Array, targets: Array, weights: Array | None
