@@ -8,17 +8,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import Abilities, Kind, Learner, Phase
 from consilience.learners.presets import LEARNERS, Entry, model_of
 from consilience.learners.recipe import TorchRecipe
 
+if TYPE_CHECKING:
+    from consilience.learners.kernel_ridge import KernelRidge
+
 __all__ = [
     "LEARNERS",
     "Abilities",
     "Entry",
+    "KernelRidge",
     "Kind",
     "Learner",
     "Phase",
@@ -26,6 +30,15 @@ __all__ = [
     "as_learner",
     "make",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``KernelRidge`` when it is first used: nobody else pays for importing scikit-learn."""
+    if name != "KernelRidge":
+        raise AttributeError(f"module 'consilience.learners' has no attribute {name!r}")
+    from consilience.learners.kernel_ridge import KernelRidge
+
+    return KernelRidge
 
 
 def as_learner(
