@@ -119,6 +119,11 @@ LEARNERS: dict[str, Entry] = {
         kind="regression",
         before=_SCALER,
     ),
+    "kernel-ridge": Entry(
+        "kernel ridge regression in closed form; inputs should be on one scale at all parties",
+        "consilience.learners.kernel_ridge:KernelRidge",
+        kind="regression",
+    ),
     "knn-regressor": Entry(
         "mean of the nearest neighbours",
         "sklearn.neighbors:KNeighborsRegressor",
