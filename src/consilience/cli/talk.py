@@ -24,9 +24,11 @@ class Fate:
 
     Attributes:
         run: the run folder that it works on, which need not exist yet.
+        again: the command that goes on where it was stopped, where that is not ``resume``.
     """
 
     run: Path | None = None
+    again: str | None = None
 
 
 @contextmanager
@@ -39,8 +41,9 @@ def answering(debug: bool) -> Iterator[Fate]:
     try:
         yield fate
     except KeyboardInterrupt:
-        going = fate.run is not None and fate.run.exists()
-        say(f"stopped; continue with: consilience resume {fate.run}" if going else "stopped")
+        if fate.run is not None and fate.run.exists():
+            fate.again = f"consilience resume {fate.run}"
+        say("stopped" + (f"; continue with: {fate.again}" if fate.again else ""))
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit):
         raise

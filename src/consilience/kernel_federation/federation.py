@@ -32,7 +32,6 @@ class KernelFederation:
         public: X_p, shape ``(N_p, d)``, no row twice.
         regularization: λ > 0.
         alpha: weight of a client's own rows in (0, 1); 1/m by default, as in the paper.
-        deregularization: λ₀ ≥ 0: 0 for Algorithm 1; the paper takes λ for Algorithms 2 and 3.
         jitter: ε over the mean of K_pp's diagonal, added to K_pp where it is inverted.
         landmarks: number of public rows, evenly spaced, that carry a Nyström approximation of the kernel;
             ``None`` for the kernel itself.
@@ -41,8 +40,7 @@ class KernelFederation:
 
     Raises:
         InvalidInput: shapes that do not go together, NaN, different numbers of targets, public rows that
-            are equal, a kernel that is not positive semi-definite, a K_pp that cannot be inverted, λ ≤ 0, α
-            outside (0, 1).
+            are equal, a kernel that is not positive semi-definite, λ ≤ 0, α outside (0, 1).
 
     Source:
         Park, Hong & Hwang 2023, "Towards Understanding Ensemble Distillation in Federated Learning".
@@ -51,12 +49,10 @@ class KernelFederation:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((60, 1)); y = np.minimum(X, 1 - X)[:, 0] + rng.normal(0, 0.2, 60)
         >>> clients = [(X[:10], y[:10]), (X[10:20], y[10:20])]
-        >>> federation = KernelFederation(
-        ...     "brownian", clients, X[20:], regularization=0.01, deregularization=0.01
-        ... )
+        >>> federation = KernelFederation("brownian", clients, X[20:], regularization=0.01)
         >>> truth = np.minimum(X, 1 - X)[:, 0]
-        >>> alone, taught = federation.alone().mse(X, truth), federation.after(20).mse(X, truth)
-        >>> bool(taught.mean() < alone.mean())
+        >>> taught = federation.after(20, deregularization=0.01)
+        >>> bool(taught.mse(X, truth).mean() < federation.alone().mse(X, truth).mean())
         True
     """
 
@@ -68,21 +64,15 @@ class KernelFederation:
         *,
         regularization: float,
         alpha: float | None = None,
-        deregularization: float = 0.0,
         jitter: float = JITTER,
         landmarks: int | None = None,
         memory: float = 5e8,
     ) -> None:
         gathered = Gathered(kernel, clients, public, landmarks=landmarks, memory=memory)
-        self._set(gathered, regularization, alpha, deregularization, jitter)
+        self._set(gathered, regularization, alpha, jitter)
 
     def _set(
-        self,
-        gathered: Gathered,
-        regularization: float,
-        alpha: float | None,
-        deregularization: float,
-        jitter: float,
+        self, gathered: Gathered, regularization: float, alpha: float | None, jitter: float
     ) -> None:
         alpha = 1 / len(gathered) if alpha is None else alpha
         if not 0 < alpha < 1:
@@ -91,36 +81,27 @@ class KernelFederation:
                 where="kernel federation",
                 mend="It lies in (0, 1); a single client needs it said, such as alpha=0.5.",
             )
-        if not regularization > 0 or not deregularization >= 0 or not jitter >= 0:
+        if not regularization > 0 or not jitter >= 0:
             raise InvalidInput(
-                f"regularization is {regularization}, deregularization {deregularization}, jitter "
-                f"{jitter}",
+                f"regularization is {regularization}, jitter {jitter}",
                 where="kernel federation",
-                mend="The first is above 0, such as 1e-3; the others 0 or above.",
+                mend="The first is above 0, such as 1e-3, the second 0 or above.",
             )
-        self.gathered, self.alpha = gathered, alpha
-        self.regularization, self.deregularization = regularization, deregularization
-        self._jitter = jitter
-        self._values = gathered.basis.eigenvalues
-        self._raised = _raised(self._values, len(gathered.public), deregularization, jitter)
+        self.gathered, self.regularization, self.alpha = gathered, regularization, alpha
+        self._jitter, self._values = jitter, gathered.basis.eigenvalues
         self._spread = regularization * len(gathered.public) / (1 - alpha)  # c
         self._systems = gathered.blocks(self._system, len(self._values))
         self._round: tuple[Array, Array] | None = None
 
     def varied(
-        self,
-        *,
-        regularization: float | None = None,
-        alpha: float | None = None,
-        deregularization: float | None = None,
+        self, *, regularization: float | None = None, alpha: float | None = None
     ) -> KernelFederation:
-        """The same clients with another λ, α or λ₀; what does not depend on them is not computed again."""
+        """The same clients with another λ or α; what does not depend on them is not computed again."""
         other = KernelFederation.__new__(KernelFederation)
         other._set(
             self.gathered,
             self.regularization if regularization is None else regularization,
             self.alpha if alpha is None else alpha,
-            self.deregularization if deregularization is None else deregularization,
             self._jitter,
         )
         return other
@@ -175,20 +156,28 @@ class KernelFederation:
     def iterate(
         self,
         *,
+        deregularization: float = 0.0,
         consensus: ConsensusUpdate | None = None,
-        participants: Iterable[Sequence[int]] | None = None,
+        participants: Iterable[Sequence[int] | Array] | None = None,
     ) -> Iterator[Iteration]:
         """The rounds, one after another; without end, or as long as ``participants`` names some.
 
         Args:
+            deregularization: λ₀ ≥ 0: 0 for Algorithm 1; the paper takes λ for Algorithms 2 and 3.
             consensus: how the consensus moves; ``damped()`` is line 8 of Algorithm 3. It sees coordinates
                 in the eigenbasis, where lengths and angles are those of the predictions.
             participants: positions of each round's clients; all of them by default.
+
+        Raises:
+            InvalidInput: λ₀ is negative, or K_pp cannot be inverted.
         """
         step = replace() if consensus is None else consensus
-        return self._together(step) if participants is None else self._in_turn(step, participants)
+        raised = self._raised(deregularization)
+        if participants is None:
+            return self._together(step, raised)
+        return self._in_turn(step, raised, participants)
 
-    def _together(self, step: ConsensusUpdate) -> Iterator[Iteration]:
+    def _together(self, step: ConsensusUpdate, raised: Array) -> Iterator[Iteration]:
         proposal = self.alone().coordinates().mean(axis=0)
         previous: Array | None = None
         memory = step.init()
@@ -196,10 +185,10 @@ class KernelFederation:
             previous, memory = step.update(proposal, previous, memory)
             yield Iteration(number, previous, self.gathered, partial(self._taught, previous))
             A, b = self._mean_map()
-            proposal = A @ (self._raised * previous) + b
+            proposal = A @ (raised * previous) + b
 
     def _in_turn(
-        self, step: ConsensusUpdate, participants: Iterable[Sequence[int]]
+        self, step: ConsensusUpdate, raised: Array, participants: Iterable[Sequence[int] | Array]
     ) -> Iterator[Iteration]:
         """Clients predict with the model they have, which is as old as their last turn."""
         alone = self.alone()
@@ -221,22 +210,32 @@ class KernelFederation:
             previous, memory = step.update(said[j].mean(axis=0), previous, memory)
             taught[j], asked[j] = previous, True
             yield Iteration(number, previous, self.gathered, models)
-            taught[j] = sent = self._raised * previous
+            taught[j] = sent = raised * previous
             s = z[j] - T[j] @ sent
             said[j] = shrink * sent + self._spread * (T[j].transpose(0, 2, 1) @ s)
 
-    def after(self, rounds: int, *, consensus: ConsensusUpdate | None = None) -> Models:
+    def after(
+        self,
+        rounds: int,
+        *,
+        deregularization: float = 0.0,
+        consensus: ConsensusUpdate | None = None,
+    ) -> Models:
         """The clients after so many rounds with all of them, the last one not de-regularised."""
         if rounds < 1:
             raise InvalidInput(f"rounds is {rounds}", where="kernel federation", mend="At least 1.")
-        return next(islice(self.iterate(consensus=consensus), rounds - 1, None)).models()
+        steps = self.iterate(deregularization=deregularization, consensus=consensus)
+        return next(islice(steps, rounds - 1, None)).models()
 
     # --- infinitely many rounds -----------------------------------------------------------------
 
-    def limit(self, probabilities: Array | None = None) -> Iteration:
+    def limit(
+        self, *, deregularization: float = 0.0, probabilities: Array | None = None
+    ) -> Iteration:
         """The consensus and the regressors after infinitely many rounds, by one solve.
 
         Args:
+            deregularization: λ₀, as for :meth:`iterate`.
             probabilities: how often each client takes part, shape ``(m,)``; only their ratios count. The
                 limit of Algorithm 3 weights clients by them (Theorem C.16); equal by default.
 
@@ -244,17 +243,39 @@ class KernelFederation:
             The fixed point, as a round with number -1.
         """
         A, b = self._mean_map(probabilities)
-        # v = A d v + b in the symmetric form that has eigenvalues below 1.
-        root = np.sqrt(self._raised)
+        # v = A d v + b in its symmetric form, whose eigenvalues lie below 1.
+        root = np.sqrt(self._raised(deregularization))
         system = np.eye(len(A)) - root * A * root.T
         values = scipy.linalg.solve(system, b * root, assume_a="pos") / root
         return Iteration(-1, values, self.gathered, partial(self._taught, values))
 
-    def contraction(self) -> float:
-        """The factor in [0, 1) by which rounds with all clients come nearer to the limit in the end."""
+    def contraction(self, *, deregularization: float = 0.0) -> float:
+        """The factor in [0, 1) by which plain rounds with all clients come nearer to the limit in the end."""
         A, _ = self._mean_map()
-        root = np.sqrt(self._raised)
+        root = np.sqrt(self._raised(deregularization))
         return float(scipy.linalg.eigvalsh(root * A * root.T)[-1])
+
+    def _raised(self, deregularization: float) -> Array:
+        """``1 + N_p λ₀ / (μ + ε)``: what de-regularisation multiplies coordinates with, shape ``(r, 1)``."""
+        values, n_public = self._values, len(self.gathered.public)
+        if not deregularization >= 0:
+            raise InvalidInput(
+                f"deregularization is {deregularization}",
+                where="kernel federation",
+                mend="It is 0 for none, or above; the paper takes the regularisation itself.",
+            )
+        if deregularization == 0:
+            return np.ones((len(values), 1))
+        lifted = values + self._jitter * values.sum() / n_public  # their sum is the trace of K_pp
+        if lifted.min() <= len(values) * float(np.finfo(float).eps) * values.max():
+            raise InvalidInput(
+                f"K_pp cannot be inverted: its eigenvalues go from {values.min():.3g} to "
+                f"{values.max():.3g}",
+                where="de-regularisation",
+                mend="Give jitter=1e-10 or more, drop public rows that nearly coincide, or take a "
+                "rougher kernel, such as 'laplacian'.",
+            )
+        return np.asarray((1 + n_public * deregularization / lifted)[:, None])
 
     def _mean_map(self, probabilities: Array | None = None) -> tuple[Array, Array]:
         """A and b of a round with all clients."""
@@ -304,20 +325,3 @@ class Iteration:
 def _lifted(matrices: Array, ridge: Array) -> Array:
     """``matrices[j] + ridge[j] I``."""
     return np.asarray(matrices + ridge[:, None, None] * np.eye(matrices.shape[1]))
-
-
-def _raised(values: Array, n_public: int, deregularization: float, jitter: float) -> Array:
-    """``1 + N_p λ₀ / (μ + ε)``: what de-regularisation multiplies coordinates with, shape ``(r, 1)``."""
-    lifted = values + jitter * values.sum() / n_public  # the trace is that of K_pp
-    least = len(values) * float(np.finfo(float).eps) * values.max()
-    if deregularization > 0 and lifted.min() <= least:
-        raise InvalidInput(
-            f"K_pp cannot be inverted: its eigenvalues go from {values.min():.3g} to "
-            f"{values.max():.3g}",
-            where="de-regularisation",
-            mend="Give jitter=1e-10 or more, drop public rows that nearly coincide, or take a "
-            "rougher kernel, such as 'laplacian'.",
-        )
-    with np.errstate(divide="ignore"):
-        raised = 1 + n_public * deregularization / lifted if deregularization else lifted**0
-    return np.asarray(raised[:, None])

@@ -1,0 +1,169 @@
+"""``consilience papers``: exhibits of a paper computed, printed and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.cli.talk import say, write_text
+from consilience.errors import InvalidInput, RunFailed, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from consilience.papers import Exhibit, Paper, Study
+    from consilience.papers.study import Report
+
+
+def asked_for(paper: str, exhibits: Sequence[str]) -> tuple[Paper, list[str]]:
+    """The paper and the names of its exhibits, all of them if none is named.
+
+    Raises:
+        InvalidInput: there is no such paper or exhibit.
+    """
+    from consilience.papers import PAPERS
+
+    if paper not in PAPERS:
+        raise InvalidInput(f"unknown paper {paper!r}", mend=nearest(paper, PAPERS))
+    found = PAPERS[paper]
+    for name in exhibits:
+        if name not in found.exhibits:
+            raise InvalidInput(
+                f"unknown table or figure {name!r}", where=paper, mend=nearest(name, found.exhibits)
+            )
+    return found, list(dict.fromkeys(exhibits)) or list(found.exhibits)
+
+
+def known() -> Table:
+    """What papers there are, and what of them."""
+    from rich.table import Table
+
+    from consilience.papers import PAPERS
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, paper in PAPERS.items():
+        table.add_row(name, f"{paper.citation}\n{', '.join(paper.exhibits)}")
+    return table
+
+
+def computed(
+    paper: Paper, names: Sequence[str], study: Study, console: Console | None
+) -> dict[str, Any]:
+    """Compute exhibits one after another; print each, and write it into the study's folder.
+
+    Args:
+        paper: whose.
+        names: of the exhibits.
+        study: computes and keeps them.
+        console: where to print; ``None`` for nowhere.
+
+    Returns:
+        The data behind them, by name.
+    """
+    data = {}
+    for name in names:
+        exhibit = paper.exhibits[name](study)
+        data[name] = exhibit.as_data()
+        written = _write(exhibit, study.folder)
+        if console is not None:
+            _print(exhibit, written, console)
+    return data
+
+
+def _print(exhibit: Exhibit, written: Sequence[Path], console: Console) -> None:
+    console.print(_table(exhibit))
+    for claim in exhibit.claims:
+        mark = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
+        console.print(f"{mark}: {claim.text}  ({claim.evidence})", highlight=False)
+    for note in exhibit.notes:
+        console.print(note, style="dim", highlight=False, markup=False)
+    line = f"Written: {', '.join(map(str, written))}\n"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def facts(study: Study) -> dict[str, Any]:
+    """What one has to know to compute the same again."""
+    from consilience.experiments.run import machine, versions
+
+    return {
+        "date": date.today().isoformat(),
+        "versions": versions(),
+        "machine": machine(),
+        "processes": study.processes,
+        "quick": study.quick,
+        "folder": str(study.folder),
+    }
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Report]:
+    """A bar over the repetitions on a terminal; elsewhere a line when a cell is begun."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda label, done, total: None
+    elif console.is_terminal:
+        columns = (
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeRemainingColumn(),
+        )
+        with bars.Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("")
+
+            def update(label: str, done: int, total: int) -> None:
+                if bar.tasks[0].description != label:
+                    bar.reset(task, description=label, total=total)
+                bar.update(task, completed=done)
+
+            yield update
+    else:
+        begun: set[str] = set()
+
+        def line(label: str, done: int, total: int) -> None:
+            if label not in begun:
+                begun.add(label)
+                say(f"{label}: {done} of {total} repetitions are there")
+
+        yield line
+
+
+def _table(exhibit: Exhibit) -> Table:
+    from rich.table import Table
+
+    from consilience.papers.exhibit import shown
+
+    table = Table(title=exhibit.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for position, column in enumerate(exhibit.columns):
+        table.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
+    for row in exhibit.rows:
+        table.add_row(*(shown(value) for value in row.values()))
+    return table
+
+
+def _write(exhibit: Exhibit, folder: Path) -> list[Path]:
+    files = [folder / f"{exhibit.name}.md"]
+    write_text(files[0], exhibit.as_markdown())
+    if exhibit.draw is not None:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 5.5), layout="constrained")
+        exhibit.draw(figure)
+        figure.suptitle(exhibit.title, fontsize=10)
+        for suffix in (".png", ".svg"):
+            path = folder / f"{exhibit.name}{suffix}"
+            try:
+                with matplotlib.rc_context({"svg.hashsalt": exhibit.name}):
+                    figure.savefig(path, dpi=150)
+            except OSError as error:
+                raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+            files.append(path)
+    return files

@@ -1,0 +1,37 @@
+"""Papers: their tables and figures, computed anew and shown beside what was published.
+
+>>> sorted(PAPERS)
+['park2023']
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from consilience.papers.exhibit import Claim, Exhibit
+from consilience.papers.park2023 import EXHIBITS as _PARK2023
+from consilience.papers.study import Study
+
+__all__ = ["PAPERS", "Claim", "Exhibit", "Paper", "Study"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper that is reproduced.
+
+    Attributes:
+        citation: authors, title, where.
+        exhibits: its tables and figures, and what goes beyond them, by name.
+    """
+
+    citation: str
+    exhibits: Mapping[str, Callable[[Study], Exhibit]]
+
+
+PAPERS: Mapping[str, Paper] = {
+    "park2023": Paper(
+        "Park, Hong & Hwang, Towards Understanding Ensemble Distillation in Federated Learning, "
+        "ICML 2023",
+        _PARK2023,
+    )
+}
+"""The papers by name."""

@@ -1,0 +1,223 @@
+"""One repetition of each experiment: fresh data, exact computation, plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.aggregation import anderson, damped
+from consilience.kernel_federation import KernelFederation
+from consilience.kernels import Kernel, gram
+from consilience.papers.park2023.problems import PROBLEMS, Sample
+from consilience.randomness import stream
+
+Array = NDArray[Any]
+Numbers = dict[str, Any]
+
+GRID = tuple(float(f"{value:.3g}") for value in np.logspace(-5, -0.5, 10))
+"""The values of λ that are tried: ten from 1e-5 to 0.3, evenly in the logarithm."""
+
+
+def drawn(problem: str, clients: int, rows: int, public: int, repetition: int) -> Sample:
+    """The data of a repetition; the same for whatever is computed with it."""
+    rng = stream(repetition, f"park2023/{problem}", 0, f"{clients}x{rows}+{public}")
+    return PROBLEMS[problem].sample(rng, clients, rows, public)
+
+
+def central(kernel: Kernel, X: Array, y: Array, grid: Sequence[float], X_test: Array) -> Array:
+    """Kernel ridge regression on all rows for every λ of a grid: values at ``X_test``, ``(L, n)``."""
+    values, vectors = np.linalg.eigh(gram(kernel, X))
+    across, along = gram(kernel, X_test, X) @ vectors, vectors.T @ y
+    shares = [along / (np.maximum(values, 0) + len(X) * regularization) for regularization in grid]
+    return np.asarray(np.stack(shares) @ across.T)
+
+
+def standalone(*, problem: str, rows: int, grid: Sequence[float], repetition: int) -> Numbers:
+    """Table 1: one client alone; its squared error for every λ."""
+    sample = drawn(problem, 1, rows, 0, repetition)
+    predicted = central(PROBLEMS[problem].kernel, *sample.pooled, grid, sample.X)
+    return {"standalone": np.square(predicted - sample.truth).mean(axis=1)}
+
+
+def compare(
+    *,
+    problem: str,
+    clients: int,
+    rows: int,
+    public: int,
+    rounds: int,
+    grid: Sequence[float],
+    repetition: int,
+) -> Numbers:
+    """Figures 2, 3 and 5: every method's squared error, averaged over clients, for every λ."""
+    sample = drawn(problem, clients, rows, public, repetition)
+    kernel = PROBLEMS[problem].kernel
+    federation = KernelFederation(kernel, sample.clients, sample.public, regularization=grid[0])
+    points = federation.points(sample.X)
+    errors: dict[str, list[float]] = {}
+    for regularization in grid:
+        one = federation.varied(regularization=regularization)
+        models = {
+            "standalone": one.alone(),
+            "one-shot": one.after(1),
+            "iterated": one.after(rounds),
+            "de-regularised": one.after(rounds, deregularization=regularization),
+        }
+        for method, found in models.items():
+            errors.setdefault(method, []).append(float(found.mse(points, sample.truth).mean()))
+    together = central(kernel, *sample.pooled, grid, sample.X)
+    return {**errors, "central": np.square(together - sample.truth).mean(axis=1)}
+
+
+def deregularised(
+    *,
+    problem: str,
+    clients: int,
+    rows: int,
+    public: int,
+    rounds: int,
+    grid: Sequence[float],
+    repetition: int,
+) -> Numbers:
+    """Table 2: iterated distillation with de-regularisation alone, for every λ."""
+    sample = drawn(problem, clients, rows, public, repetition)
+    kernel = PROBLEMS[problem].kernel
+    federation = KernelFederation(kernel, sample.clients, sample.public, regularization=grid[0])
+    points = federation.points(sample.X)
+    errors = []
+    for regularization in grid:
+        one = federation.varied(regularization=regularization)
+        models = one.after(rounds, deregularization=regularization)
+        errors.append(models.mse(points, sample.truth).mean())
+    return {"de-regularised": errors}
+
+
+def regressors(
+    *, rounds: Sequence[int], regularization: float, points: int, repetition: int
+) -> Numbers:
+    """Figure 1: the first client's regressor on Data set 1 after so many rounds, with and without."""
+    sample = drawn("1", 20, 20, 380, repetition)
+    federation = KernelFederation(
+        PROBLEMS["1"].kernel, sample.clients, sample.public, regularization=regularization
+    )
+    at = federation.points(np.linspace(0, 1, points)[:, None])
+    return {
+        f"{name} {count}": federation.after(count, deregularization=strength).predict(at)[0, :, 0]
+        for name, strength in (("without", 0.0), ("with", regularization))
+        for count in rounds
+    }
+
+
+def uniformly(rng: np.random.Generator, of: int, count: int) -> Iterator[Array]:
+    """``count`` different clients of ``of``, drawn uniformly, without end."""
+    while True:
+        yield rng.choice(of, count, replace=False)
+
+
+def approach(
+    *,
+    count: int,
+    exponent: float,
+    regularization: float,
+    rounds: int,
+    every: int,
+    repetition: int,
+) -> Numbers:
+    """Figure 6: squared distance of Algorithm 3's consensus to the limit of Algorithm 2.
+
+    Data set 3, m = 50, N = 10, ``count`` = C clients a round and steps ``t ** -exponent``.
+    """
+    sample = drawn("3", 50, 10, 490, repetition)
+    federation = KernelFederation(
+        PROBLEMS["3"].kernel, sample.clients, sample.public, regularization=regularization
+    )
+    limit = federation.limit(deregularization=regularization).coordinates
+    rng = stream(repetition, "park2023/participants", 0, f"{count}")
+    steps = federation.iterate(
+        deregularization=regularization,
+        consensus=damped(exponent=exponent),
+        participants=uniformly(rng, 50, count),
+    )
+    seen = (step for step in islice(steps, rounds) if step.number % every == 0)
+    distances = [float(np.square(step.coordinates - limit).sum()) for step in seen]
+    return {"distance": distances, "limit": float(np.square(limit).sum())}
+
+
+def selected(
+    *, problem: str, regularization: float, rounds: Sequence[int], repetition: int
+) -> Numbers:
+    """Figure 7: Algorithm 3 with C = 10, q = 0.501 after so many rounds, and Algorithm 2 after 200."""
+    sample = drawn(problem, 50, 10, 490, repetition)
+    federation = KernelFederation(
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+    )
+    points = federation.points(sample.X)
+    rng = stream(repetition, "park2023/participants", 0, "10")
+    steps = federation.iterate(
+        deregularization=regularization,
+        consensus=damped(exponent=0.501),
+        participants=uniformly(rng, 50, 10),
+    )
+    wanted = set(rounds)
+    errors = [
+        float(step.models().mse(points, sample.truth).mean())
+        for step in islice(steps, max(rounds))
+        if step.number in wanted
+    ]
+    whole = federation.after(200, deregularization=regularization)
+    return {"selected": errors, "all": float(whole.mse(points, sample.truth).mean())}
+
+
+def acceleration(
+    *,
+    problem: str,
+    clients: int,
+    public: int,
+    regularization: float,
+    window: int,
+    tolerances: Sequence[float],
+    most: int,
+    repetition: int,
+) -> Numbers:
+    """Rounds until the consensus is within a share of its limit, plain and with Anderson acceleration."""
+    sample = drawn(problem, clients, 10, public, repetition)
+    federation = KernelFederation(
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+    )
+    limit = federation.limit(deregularization=regularization).coordinates
+    found: Numbers = {}
+    for name, step in (("plain", None), ("anderson", anderson(window))):
+        rounds = federation.iterate(deregularization=regularization, consensus=step)
+        found[name] = _within(rounds, limit, tolerances, most)
+    return found
+
+
+def _within(rounds: Any, limit: Array, tolerances: Sequence[float], most: int) -> list[float]:
+    """The first round at each tolerance; NaN where ``most`` rounds are not enough."""
+    firsts = [np.nan] * len(tolerances)
+    length = np.linalg.norm(limit)
+    for step in islice(rounds, most):
+        distance = np.linalg.norm(step.coordinates - limit) / length
+        for i, tolerance in enumerate(tolerances):
+            if np.isnan(firsts[i]) and distance <= tolerance:
+                firsts[i] = step.number
+        if not np.isnan(firsts).any():
+            break
+    return firsts
+
+
+def rate(*, problem: str, smoothness: float, clients: int, public: int, repetition: int) -> Numbers:
+    """Theorems 5.1 and 5.5: squared errors with the theory's λ = (mN)^(−1/(2r+2)) and N = 10."""
+    sample = drawn(problem, clients, 10, public, repetition)
+    regularization = (clients * 10) ** (-1 / (2 * smoothness + 2))
+    federation = KernelFederation(
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+    )
+    points = federation.points(sample.X)
+    limit = federation.limit(deregularization=regularization)
+    models = {"one-shot": federation.after(1), "limit": limit.models()}
+    return {name: found.mse(points, sample.truth).mean() for name, found in models.items()}
