@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.knowledge import LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
 
 
 def replies(
@@ -15,7 +15,7 @@ def replies(
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
     for i, (name, values) in enumerate(zip("abcdefghij", outputs, strict=False)):
-        values = np.array(values, dtype=np.float32)
+        values = np.array(values, dtype=PRECISION[kind])
         classes = tuple(f"class {k}" for k in range(values.shape[1]))
         given: list[Any] = [
             Predictions(party=name, round=1, kind=kind, classes=classes, public="", values=values)

@@ -18,6 +18,14 @@ Array = NDArray[Any]
 OutputKind = Literal["probabilities", "logits", "values"]
 TaskKind = Literal["classification", "regression"]
 
+PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
+    "probabilities": np.float32,
+    "logits": np.float32,
+    "values": np.float64,
+}
+"""What numbers of a kind are exchanged as. Values keep all their digits, since a step of the protocol such
+as de-regularisation may multiply their rounding errors a millionfold."""
+
 
 class Public:
     """The unlabelled inputs that every party and the coordinator hold.
@@ -177,7 +185,7 @@ class Predictions:
         kind: ``"probabilities"``, ``"logits"`` or ``"values"`` (regression).
         classes: the column order.
         public: digest of the public data the rows belong to.
-        values: shape ``(n_public, n_outputs)``, float32.
+        values: shape ``(n_public, n_outputs)``, of the kind's :data:`PRECISION`.
     """
 
     party: str
@@ -195,7 +203,8 @@ class Predictions:
         _same("kind", self.kind, getattr(task, "outputs", self.kind), where=party)
         _same("public data", self.public, agreement.public, where=party)
         _same("class order", self.classes, agreement.classes, where=party)
-        _shaped(self.values, (agreement.rows, agreement.outputs), where=party)
+        shape, precision = (agreement.rows, agreement.outputs), PRECISION[self.kind]
+        _shaped(self.values, shape, precision, where=party)
         if self.kind == "probabilities" and _on_simplex(self.values):
             return
         _finite(self.values, where=party)
@@ -227,7 +236,7 @@ class LogDensities:
         _same("round", self.round, task.round, where=party)
         assert agreement is not None
         _same("public data", self.public, agreement.public, where=party)
-        _shaped(self.values, (agreement.rows,), where=party)
+        _shaped(self.values, (agreement.rows,), np.float32, where=party)
         _finite(self.values, where=party)
 
 
@@ -333,9 +342,12 @@ def _same(what: str, got: object, expected: object, *, where: str) -> None:
         raise KnowledgeRefused(f"{what} is {got!r}, expected {expected!r}", where=where)
 
 
-def _shaped(values: Array, shape: tuple[int, ...], *, where: str) -> None:
-    if values.dtype != np.float32:
-        raise KnowledgeRefused(f"values are {values.dtype}, expected float32", where=where)
+def _shaped(
+    values: Array, shape: tuple[int, ...], precision: type[np.floating[Any]], *, where: str
+) -> None:
+    if values.dtype != precision:
+        expected = np.dtype(precision)
+        raise KnowledgeRefused(f"values are {values.dtype}, expected {expected}", where=where)
     if values.shape != shape:
         raise KnowledgeRefused(f"values have shape {values.shape}, expected {shape}", where=where)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.knowledge import (
+    PRECISION,
     Agreement,
     Array,
     Description,
@@ -120,7 +121,7 @@ class PredictPublic:
     outputs: OutputKind = "probabilities"
 
     def run(self, party: Party) -> Predictions:
-        """The party's predictions as float32."""
+        """The party's predictions, in the precision of their kind."""
         assert party.agreement is not None
         return Predictions(
             party=party.name,
@@ -128,7 +129,7 @@ class PredictPublic:
             kind=self.outputs,
             classes=party.agreement.classes,
             public=party.agreement.public,
-            values=party.outputs(self.outputs).astype(np.float32),
+            values=party.outputs(self.outputs).astype(PRECISION[self.outputs]),
         )
 
 
@@ -169,7 +170,7 @@ class Distill:
     """Train towards the teacher on the public rows.
 
     Attributes:
-        targets: shape ``(n_public, n_outputs)``, float32.
+        targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         alpha: the weight of the private rows, for learners that refit on both.
     """
 

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import LogDensities, OutputKind, Predictions, Replies, RowCount
+from consilience.knowledge import (
+    PRECISION,
+    LogDensities,
+    OutputKind,
+    Predictions,
+    Replies,
+    RowCount,
+)
 
 Array = NDArray[Any]
 
@@ -37,7 +44,7 @@ class Teacher:
     """The teacher of a round.
 
     Attributes:
-        values: shape ``(n_public, n_outputs)``, float32: soft labels or values.
+        values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
             weighted mean.
         parties: the m names.
@@ -87,7 +94,7 @@ class Aggregator:
                 raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
         stacked = stack(replies, needs=self.needs)
         values, weights = self.rule(stacked)
-        return Teacher(np.asarray(values, dtype=np.float32), weights, stacked.parties)
+        return Teacher(np.asarray(values, dtype=PRECISION[self.outputs]), weights, stacked.parties)
 
 
 def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
@@ -128,3 +135,26 @@ def mean_by_rows(stack: Stack) -> tuple[Array, Array]:
     assert stack.rows is not None
     weights = np.repeat((stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1)
     return weighted_mean_of(stack.outputs, weights), weights
+
+
+_ROUNDING = 1e-6
+
+
+def onto_simplex(values: Array, otherwise: Array | None = None) -> Array:
+    """Rows put back among the distributions: clipped at 0 and rescaled to sum to 1.
+
+    A row that is a distribution to the accuracy of float32 stays as it is, bit for bit.
+
+    Args:
+        values: shape ``(n, n_classes)``.
+        otherwise: of the same shape, for rows of which nothing is above 0; uniform by default.
+    """
+    off = (values.min(axis=1) < 0) | (np.abs(values.sum(axis=1, dtype=np.float64) - 1) > _ROUNDING)
+    if not off.any():
+        return values
+    clipped = np.maximum(values[off], 0)
+    total = clipped.sum(axis=1, dtype=np.float64, keepdims=True)
+    vanished = 1 / values.shape[1] if otherwise is None else otherwise[off]
+    put_back = values.copy()
+    put_back[off] = np.where(total > 0, clipped / np.where(total > 0, total, 1), vanished)
+    return put_back

@@ -18,6 +18,7 @@ from consilience.aggregation.base import (
     Array,
     Stack,
     mean_by_rows,
+    onto_simplex,
     plain_mean,
     weighted_mean_of,
 )
@@ -119,7 +120,7 @@ def coordinate_median() -> Aggregator:
     """
 
     def rule(stack: Stack) -> tuple[Array, None]:
-        return _onto_simplex(np.median(stack.outputs, axis=0), stack.outputs.mean(axis=0)), None
+        return onto_simplex(np.median(stack.outputs, axis=0), stack.outputs.mean(axis=0)), None
 
     return Aggregator("median", rule)
 
@@ -138,7 +139,7 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
     def rule(stack: Stack) -> tuple[Array, None]:
         cut = math.floor(share * len(stack.parties) + 1e-9)  # 0.29 of 100 is 29
         kept = np.sort(stack.outputs, axis=0)[cut : len(stack.parties) - cut]
-        return _onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None
+        return onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None
 
     return Aggregator("trimmed-mean", rule)
 
@@ -176,11 +177,6 @@ def _density_weighted(name: str, temperature: float) -> Aggregator:
         return weighted_mean_of(stack.outputs, weights), weights
 
     return Aggregator(name, rule, needs=(LogDensities,))
-
-
-def _onto_simplex(values: Array, otherwise: Array) -> Array:
-    total = values.sum(axis=1, keepdims=True)
-    return np.where(total > 0, values / np.where(total > 0, total, 1), otherwise)
 
 
 def _positive(value: float, name: str, where: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.checks.cohort import NAMES, Array, expect, same_bits
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
 
 ROWS, OUTPUTS = 12, 3
 
@@ -30,10 +30,11 @@ def check_aggregator(aggregator: Aggregator, *, parties: Sequence[str] = NAMES) 
 
 
 def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """Rows are finite float32, distributions for classification; weights are shares of the parties."""
+    """Rows are finite and of the right precision, distributions for classification; weights are shares."""
     teacher = aggregator(_replies(aggregator, parties))
     values, weights = teacher.values, teacher.weights
-    expect(values.dtype == np.float32, f"the teacher is {values.dtype}, expected float32")
+    precision = np.dtype(PRECISION[aggregator.outputs])
+    expect(values.dtype == precision, f"the teacher is {values.dtype}, expected {precision}")
     expect(values.shape == (ROWS, OUTPUTS), f"the teacher has shape {values.shape}")
     expect(np.isfinite(values).all(), "the teacher holds NaN or infinite values")
     if aggregator.kind == "classification":
@@ -148,7 +149,7 @@ def _replies(
             values = rng.dirichlet(np.ones(OUTPUTS), ROWS)
         else:
             values = rng.normal(size=(ROWS, OUTPUTS))
-        values = values.astype(np.float32)
+        values = values.astype(PRECISION[kind])
         values.flags.writeable = False
         density = rng.normal(size=ROWS).astype(np.float32)
         density.flags.writeable = False
