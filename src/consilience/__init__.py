@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from consilience.aggregation import (
+        Deregularization,
+        anderson,
         avg,
         coordinate_median,
         count_weighted,
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
     from consilience.learners import as_learner
     from consilience.network import LocalNetwork, ProcessNetwork
     from consilience.party import Model, Party
-    from consilience.protocols import ensemble_distillation, local_only
+    from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ConsilienceError",
+    "Deregularization",
     "Federation",
     "History",
     "InvalidInput",
@@ -41,6 +44,7 @@ __all__ = [
     "Model",
     "Party",
     "ProcessNetwork",
+    "anderson",
     "as_learner",
     "avg",
     "coordinate_median",
@@ -48,6 +52,7 @@ __all__ = [
     "damped",
     "ensemble_distillation",
     "entropy_weighted",
+    "iterative_distillation",
     "local_only",
     "majority_vote",
     "mean",
@@ -63,6 +68,8 @@ __all__ = [
 
 _HOMES = {
     "consilience.aggregation": (
+        "Deregularization",
+        "anderson",
         "avg",
         "coordinate_median",
         "count_weighted",
@@ -98,6 +105,7 @@ _HOMES = {
     ),
     "consilience.protocols": (
         "ensemble_distillation",
+        "iterative_distillation",
         "local_only",
     ),
 }

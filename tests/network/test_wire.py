@@ -45,7 +45,8 @@ SOME = {
     "agreement": AGREEMENT,
     "previous": 1,
     "folder": "f",
-    "consensus": {"t": 1, "consensus": ROWS, "deep": {"x": (1, None, 2.5)}},
+    "consensus": ROWS,
+    "memory": {"t": 1, "rows": ROWS, "deep": {"x": (1, None, 2.5)}},
 }
 SPECIAL = {
     ("Predictions", "kind"): "logits",
@@ -111,7 +112,7 @@ def test_the_size_is_that_of_the_bytes(name):
         | st.builds(
             RoundState,
             round=st.integers(0, 1000),
-            consensus=st.dictionaries(
+            memory=st.dictionaries(
                 st.text(max_size=2),
                 st.booleans()
                 | st.integers(-1, 1)
@@ -149,8 +150,8 @@ def test_several_messages_keep_their_order():
     )
 )
 def test_arrays_come_back_bit_for_bit(values):
-    (back,) = decode(encode([RoundState(round=1, consensus={"values": values})]))
-    assert equal(back.consensus["values"], values)
+    (back,) = decode(encode([RoundState(round=1, memory={"values": values})]))
+    assert equal(back.memory["values"], values)
 
 
 @pytest.mark.parametrize(
@@ -159,15 +160,15 @@ def test_arrays_come_back_bit_for_bit(values):
     ids=["transposed", "strided", "fortran"],
 )
 def test_layout_does_not_matter(values):
-    (back,) = decode(encode([RoundState(round=1, consensus={"values": values})]))
-    np.testing.assert_array_equal(back.consensus["values"], values)
+    (back,) = decode(encode([RoundState(round=1, memory={"values": values})]))
+    np.testing.assert_array_equal(back.memory["values"], values)
 
 
 def test_byte_order_does_not_matter():
     """Big-endian numbers arrive as the same numbers in this machine's order."""
     values = np.array([1.5, -2.0], dtype=">f8")
-    (back,) = decode(encode([RoundState(round=1, consensus={"values": values})]))
-    np.testing.assert_array_equal(back.consensus["values"], values)
+    (back,) = decode(encode([RoundState(round=1, memory={"values": values})]))
+    np.testing.assert_array_equal(back.memory["values"], values)
 
 
 @given(
@@ -179,19 +180,19 @@ def test_byte_order_does_not_matter():
 )
 def test_plain_values_come_back(value):
     try:
-        given_ = RoundState(round=1, consensus={"value": (value,)})
+        given_ = RoundState(round=1, memory={"value": (value,)})
         data = encode([given_])
     except UnicodeEncodeError:
         assert isinstance(value, str)
         return
     (back,) = decode(data)
-    assert repr(back.consensus["value"]) == repr((value,))
+    assert repr(back.memory["value"]) == repr((value,))
 
 
 def test_numpy_scalars_travel_as_numbers():
     values = {"a": np.float64(0.5), "b": np.int64(3), "c": np.bool_(True), "d": np.str_("x")}
-    (back,) = decode(encode([RoundState(round=1, consensus=values)]))
-    assert {k: (type(v), v) for k, v in back.consensus.items()} == {
+    (back,) = decode(encode([RoundState(round=1, memory=values)]))
+    assert {k: (type(v), v) for k, v in back.memory.items()} == {
         "a": (float, 0.5),
         "b": (int, 3),
         "c": (bool, True),
@@ -202,7 +203,7 @@ def test_numpy_scalars_travel_as_numbers():
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array(["text"]), np.array([None]), 1j])
 def test_nothing_else_can_be_sent(value):
     with pytest.raises(TypeError, match="cannot cross the wire"):
-        encode([RoundState(round=1, consensus={"value": value})])
+        encode([RoundState(round=1, memory={"value": value})])
 
 
 def test_the_same_messages_give_the_same_bytes():

@@ -11,7 +11,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation, suwa, uwa
-from consilience.aggregation import count_weighted, damped, mean, replace
+from consilience.aggregation import count_weighted, damped, mean
 from consilience.checks import check_protocol, regressors
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public
@@ -194,7 +194,7 @@ def test_unknown_options_are_refused_at_once():
 def test_after_the_last_round_there_is_nothing_left():
     made = federation()
     made.form()
-    state = RoundState(round=2, consensus=replace().init())
+    state = RoundState(round=2)
     protocol = ensemble_distillation(aggregate=avg(), rounds=2)
     assert list(made.rounds(protocol, state=state)) == []
 

@@ -1,8 +1,8 @@
-"""Aggregators and consensus steps: pure functions from predictions to a teacher."""
+"""Aggregators, consensus steps and de-regularisation: pure functions from predictions to a teacher."""
 
 from collections.abc import Callable
 
-from consilience.aggregation.base import Aggregator, Stack, Teacher
+from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
 from consilience.aggregation.classification import (
     avg,
     coordinate_median,
@@ -16,7 +16,8 @@ from consilience.aggregation.classification import (
     trimmed_mean,
     uwa,
 )
-from consilience.aggregation.consensus import ConsensusUpdate, damped, replace
+from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
+from consilience.aggregation.deregularization import Deregularization
 from consilience.aggregation.regression import mean, median, weighted_mean
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "CONSENSUS",
     "Aggregator",
     "ConsensusUpdate",
+    "Deregularization",
     "Stack",
     "Teacher",
+    "anderson",
     "avg",
     "coordinate_median",
     "count_weighted",
@@ -35,6 +38,7 @@ __all__ = [
     "mean",
     "mean_logits",
     "median",
+    "onto_simplex",
     "oracle",
     "replace",
     "sharpened_mean",
@@ -61,5 +65,9 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
 }
 """The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
 
-CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {"replace": replace, "damped": damped}
+CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {
+    "replace": replace,
+    "damped": damped,
+    "anderson": anderson,
+}
 """The consensus steps that a configuration can name."""

@@ -1,6 +1,6 @@
 """How the consensus moves from round to round: a small pure step, ``init`` and ``update``.
 
-It composes with any aggregator: the rule proposes a teacher, the step decides how far to go there.
+It composes with any aggregator: the rule proposes a teacher, the step decides where to go from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput
 
 Array = NDArray[Any]
-ConsensusState = Mapping[str, Any]
+Memory = Mapping[str, Any]
 """Plain numbers and arrays, so that a round's state can be written down and resumed."""
 
 
@@ -25,18 +25,20 @@ class ConsensusUpdate:
 
     Attributes:
         name: as reports show it.
-        init: the state before the first proposal.
-        update: ``(proposal, state) -> (consensus, state)``; arrays of shape ``(n_public, n_outputs)``.
+        init: the memory before the first proposal.
+        update: ``(proposal, previous, memory) -> (consensus, memory)``. Arrays have shape
+            ``(n_public, n_outputs)``; ``previous`` is the consensus of the round before as it really was,
+            after whatever the protocol made of the step, and ``None`` in the first round.
     """
 
     name: str
-    init: Callable[[], ConsensusState]
-    update: Callable[[Array, ConsensusState], tuple[Array, ConsensusState]]
+    init: Callable[[], Memory]
+    update: Callable[[Array, Array | None, Memory], tuple[Array, Memory]]
 
 
 def replace() -> ConsensusUpdate:
     """The consensus is the newest proposal."""
-    return ConsensusUpdate("replace", dict, lambda proposal, state: (proposal, state))
+    return ConsensusUpdate("replace", dict, lambda proposal, previous, memory: (proposal, memory))
 
 
 def damped(step: float | None = None, *, exponent: float = 0.501) -> ConsensusUpdate:
@@ -54,13 +56,96 @@ def damped(step: float | None = None, *, exponent: float = 0.501) -> ConsensusUp
     if not 0 <= exponent <= 1:
         raise InvalidInput(f"exponent is {exponent}", where="damped", mend="It lies in [0, 1].")
 
-    def update(proposal: Array, state: ConsensusState) -> tuple[Array, ConsensusState]:
-        t = int(state["t"]) + 1
-        if t == 1:
-            consensus = proposal
-        else:
-            g = t**-exponent if step is None else step
-            consensus = ((1 - g) * state["consensus"] + g * proposal).astype(np.float32)
-        return consensus, {"t": t, "consensus": consensus}
+    def update(proposal: Array, previous: Array | None, memory: Memory) -> tuple[Array, Memory]:
+        t = int(memory["t"]) + 1
+        if previous is None:
+            return proposal, {"t": t}
+        g = t**-exponent if step is None else step
+        return (1 - g) * previous + g * proposal, {"t": t}
 
     return ConsensusUpdate("damped", lambda: {"t": 0}, update)
+
+
+def anderson(
+    window: int = 12, regularization: float = 1e-10, growth: float = 1.5
+) -> ConsensusUpdate:
+    """Anderson acceleration: go where the last rounds say that the proposals would come to rest.
+
+    A round maps a consensus v to a proposal G(v), and the iteration looks for v = G(v). With
+    ``g_t = G(v_{t-1})``, the residual ``f_t = g_t - v_{t-1}`` and the differences Δ of consecutive rounds,
+    at most ``window`` of each,
+
+        γ = argmin ‖f_t − ΔF γ‖² + ρ Σ_i ‖Δf_i‖² γ_i²,      v_t = g_t − ΔG γ:
+
+    the affine combination of past proposals whose residuals cancel best. In the first round v_1 = g_1.
+
+    Where G is affine, as for kernel ridge regression and all other linear smoothers, a window no shorter
+    than the dimension finds the fixed point exactly in that many rounds and two, and a short one is close
+    after tens of rounds where the plain iteration needs hundreds. Clients notice nothing.
+
+    Safeguard: the combination promises a residual of length ``‖f_t − ΔF γ‖``. Where the next one is more
+    than ``growth`` times as long, G is not what the history says: the history is forgotten and the
+    plain step ``v_t = g_t`` taken. For models that are not linear G is affine near its fixed point only;
+    for those that also draw random numbers as they train, and where other parties take part in every
+    round, residuals hold noise that no combination can cancel. The safeguard then cuts in so often that
+    the steps are nearly plain ones: little is lost, and little is gained. Against that noise take
+    :func:`damped`.
+
+    Args:
+        window: how many differences are kept, at least 1; what is remembered is twice as many arrays.
+        regularization: ρ ≥ 0, relative to each difference's own squared length. Larger values make
+            shorter, safer steps; 0 leaves only what rounding allows.
+        growth: the longest residual, in units of the promised one, that is believed; at least 1.
+
+    Raises:
+        InvalidInput: an argument out of its range.
+
+    Source:
+        Anderson 1965; Walker & Ni 2011, "Anderson acceleration for fixed-point iterations" (there with a
+        QR factorisation in place of ρ).
+    """
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise InvalidInput(f"window is {window}", where="anderson", mend="Give 1 or more.")
+    if not 0 <= regularization < 1:
+        raise InvalidInput(
+            f"regularization is {regularization}", where="anderson", mend="It lies in [0, 1)."
+        )
+    if not growth >= 1:
+        raise InvalidInput(f"growth is {growth}", where="anderson", mend="Give 1 or more.")
+
+    def update(proposal: Array, previous: Array | None, memory: Memory) -> tuple[Array, Memory]:
+        if previous is None:
+            return proposal, memory
+        flat = np.ravel(proposal).astype(np.float64)
+        residual = flat - np.ravel(previous)
+        length = float(np.linalg.norm(residual))
+        if length > growth * memory.get("promised", length):
+            memory = {}
+        proposals = _appended(memory.get("proposals"), flat, window + 1)
+        residuals = _appended(memory.get("residuals"), residual, window + 1)
+        shares = _cancelling(np.diff(residuals, axis=0), residual, regularization)
+        promised = float(np.linalg.norm(residual - shares @ np.diff(residuals, axis=0)))
+        consensus = (flat - shares @ np.diff(proposals, axis=0)).reshape(proposal.shape)
+        return consensus, {"proposals": proposals, "residuals": residuals, "promised": promised}
+
+    return ConsensusUpdate("anderson", dict, update)
+
+
+def _appended(rows: Array | None, row: Array, most: int) -> Array:
+    """The last ``most`` rows, with one more at the end."""
+    return row[None] if rows is None else np.concatenate([rows, row[None]])[-most:]
+
+
+def _cancelling(differences: Array, residual: Array, regularization: float) -> Array:
+    """γ of :func:`anderson`, shape ``(len(differences),)``.
+
+    Solved on columns of length 1, beside the penalty's own rows: differences shrink by orders of magnitude
+    as the iteration converges, and normal equations would square the spread.
+    """
+    lengths = np.linalg.norm(differences, axis=1)
+    lengths[lengths == 0] = 1  # twice the same residual says nothing, and gets no share
+    penalty = np.sqrt(regularization) * np.eye(len(differences))
+    system = np.concatenate([(differences / lengths[:, None]).T, penalty])
+    wanted = np.concatenate([residual, np.zeros(len(differences))])
+    solution, *_ = np.linalg.lstsq(system, wanted)
+    return np.asarray(solution / lengths)

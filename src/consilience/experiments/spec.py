@@ -33,7 +33,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from consilience.aggregation import AGGREGATORS, CONSENSUS, Aggregator
+from consilience.aggregation import (
+    AGGREGATORS,
+    CONSENSUS,
+    Aggregator,
+    ConsensusUpdate,
+    Deregularization,
+)
 from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput, nearest
 from consilience.learners import make
@@ -107,11 +113,30 @@ class ProtocolSpec(_Open):
 
     Attributes:
         consensus: a consensus step by name, with options if given as a table.
+        deregularize: the arguments of :class:`~consilience.aggregation.Deregularization`, for protocols
+            that take one.
     """
 
     name: str = "ensemble_distillation"
     rounds: int = Field(default=10, ge=1)
     consensus: str | dict[str, Any] = "replace"
+    deregularize: dict[str, Any] | None = None
+
+    def consensus_step(self) -> ConsensusUpdate:
+        """The consensus step that is named."""
+        chosen = {"name": self.consensus} if isinstance(self.consensus, str) else self.consensus
+        name = str(chosen.get("name"))
+        options = {key: value for key, value in chosen.items() if key != "name"}
+        _known(name, CONSENSUS, "consensus")
+        check_options(CONSENSUS[name], options, where=f"consensus {name}")
+        return CONSENSUS[name](**options)
+
+    def further_options(self) -> dict[str, Any]:
+        """What is passed on beside rounds and consensus."""
+        if self.deregularize is None:
+            return self.options
+        check_options(Deregularization, self.deregularize, where="deregularize")
+        return {**self.options, "deregularize": Deregularization(**self.deregularize)}
 
 
 class MethodSpec(_Open):
@@ -256,21 +281,24 @@ class Spec(_Section):
         if method.aggregate == "oracle":
             _no_options(method)
             aggregate = aggregate or AGGREGATORS["avg"]()
-        spec = ProtocolSpec(**{**self.protocol.model_dump(), **method.protocol})
+        spec = self._protocol_of(method)
         _known(spec.name, PROTOCOLS, "protocol")
         factory = PROTOCOLS[spec.name]
-        options = {"rounds": spec.rounds, **spec.options}
+        options = {"rounds": spec.rounds, **spec.further_options()}
         given = ("network", "public", "state", "aggregate", "consensus")
         check_options(factory, options, where=f"protocol {spec.name}", given=given)
-        chosen = spec.consensus if isinstance(spec.consensus, dict) else {"name": spec.consensus}
-        step, arguments = chosen.get("name"), {k: v for k, v in chosen.items() if k != "name"}
-        _known(str(step), CONSENSUS, "consensus")
-        check_options(CONSENSUS[str(step)], arguments, where=f"consensus {step}")
         return factory(
             aggregate=aggregate or self.aggregator(method),
-            consensus=CONSENSUS[str(step)](**arguments),
+            consensus=spec.consensus_step(),
             **options,
         )
+
+    def _protocol_of(self, method: MethodSpec) -> ProtocolSpec:
+        """``[protocol]``, with what the method sets otherwise."""
+        try:
+            return ProtocolSpec(**{**self.protocol.model_dump(), **method.protocol})
+        except ValidationError as error:
+            raise _first_of(error, f"method {method.label}, protocol") from error
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}

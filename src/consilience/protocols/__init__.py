@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from consilience.protocols.base import Protocol, Round, RoundState, protocol
 from consilience.protocols.ensemble_distillation import ensemble_distillation
+from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
 
 __all__ = [
@@ -12,12 +13,14 @@ __all__ = [
     "Round",
     "RoundState",
     "ensemble_distillation",
+    "iterative_distillation",
     "local_only",
     "protocol",
 ]
 
 PROTOCOLS: dict[str, Callable[..., Protocol]] = {
     "ensemble_distillation": ensemble_distillation,
+    "iterative_distillation": iterative_distillation,
     "local_only": local_only,
 }
 """The protocols that a configuration can name."""

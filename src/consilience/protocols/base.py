@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
-from consilience.aggregation import Aggregator, Teacher
+from numpy.typing import NDArray
+
+from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public, Replies
 from consilience.messages import message
 from consilience.options import check_options as options_are_known
-from consilience.randomness import stream
+from consilience.protocols.participation import inclusion, party_count
 from consilience.tasks import PROVIDES, Network, PredictPublic, Task
+
+Array = NDArray[Any]
 
 
 @message
@@ -22,11 +26,14 @@ class RoundState:
 
     Attributes:
         round: the round that is complete.
-        consensus: state of the consensus step.
+        consensus: what the parties agreed on in it, shape ``(n_public, n_outputs)``; ``None`` before the
+            first exchange, and where a protocol has none.
+        memory: what the consensus step remembers beside.
     """
 
     round: int
-    consensus: Mapping[str, Any] = field(default_factory=dict)
+    consensus: Array | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,52 +101,51 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
     )
 
 
-def participants(network: Network, participation: int | float, *, round: int) -> tuple[str, ...]:
-    """The parties of a round: ``participation`` of them, a number (int) or a share (float), uniformly."""
-    parties = network.parties
-    count = (
-        participation
-        if isinstance(participation, int)
-        else round_half_up(participation, len(parties))
-    )
-    if count >= len(parties):
-        return parties
-    rng = stream(network.agreed.seed, "coordinator", round, "participation")
-    return tuple(sorted(rng.choice(parties, size=count, replace=False).tolist()))
-
-
-def round_half_up(share: float, of: int) -> int:
-    """The whole number nearest to ``share * of``, at least 1."""
-    return max(1, int(share * of + 0.5))
-
-
 def check_options(
     network: Network,
     *,
     rounds: int,
     participation: int | float = 1.0,
+    probabilities: Mapping[str, float] | None = None,
     aggregate: Aggregator | None = None,
+    consensus: ConsensusUpdate | None = None,
+    alpha: float | None = None,
 ) -> None:
     """Raise ``InvalidInput`` on options that cannot work, before anything is trained."""
     if rounds < 1:
         raise InvalidInput(f"rounds is {rounds}", where="protocol", mend="Give at least 1.")
-    most = len(network.parties) if isinstance(participation, int) else 1.0
+    parties = network.parties
+    most = len(parties) if isinstance(participation, int) else 1.0
     if isinstance(participation, bool) or not 0 < participation <= most:
         raise InvalidInput(
             f"participation is {participation}",
             where="protocol",
-            mend=f"Give a number of parties from 1 to {len(network.parties)}, or a share in (0, 1].",
+            mend=f"Give a number of parties from 1 to {len(parties)}, or a share in (0, 1].",
         )
-    if aggregate is not None and not isinstance(aggregate, Aggregator):
+    if probabilities is not None:
+        inclusion(probabilities, parties, party_count(participation, len(parties)))
+    if alpha is not None and not 0 < alpha < 1:
         raise InvalidInput(
-            f"aggregate is {aggregate!r}, not an aggregator",
+            f"alpha is {alpha:g}",
             where="protocol",
-            mend="Call its factory: aggregate=avg(), or wrap a rule of your own in Aggregator.",
+            mend="It lies in (0, 1); its default, 1/m, is for two parties or more.",
         )
+    check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
+    check_made("consensus", consensus, ConsensusUpdate, "a consensus step", "damped()")
     if aggregate is not None and aggregate.kind != network.agreed.kind:
         raise InvalidInput(
             f"aggregator {aggregate.name!r} is for {aggregate.kind}, the parties do "
             f"{network.agreed.kind}",
             where="protocol",
             mend="Regression takes mean, weighted-mean or value-median; classification the others.",
+        )
+
+
+def check_made(option: str, value: object, kind: type[Any], what: str, example: str) -> None:
+    """Raise ``InvalidInput`` unless an option is ``None`` or of its kind, and not what would make it."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidInput(
+            f"{option} is {value!r}, not {what}",
+            where="protocol",
+            mend=f"Call what makes one: {option}={example}; or make a {kind.__name__} of your own.",
         )

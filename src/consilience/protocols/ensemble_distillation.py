@@ -18,11 +18,13 @@ p_A ``teacher``, m the number of parties in the federation, γ_t the step of ``c
 Deviations
     - Round 0 is yielded after line 2 of the first round: the parties alone, before any exchange.
     - Line 4 goes through a consensus step; the default replaces the teacher, as the papers' line does.
-      ``damped()`` gives line 4 of Park's Algorithm 3.
+      ``damped()`` gives line 8 of Park's Algorithm 3. A step may extrapolate, as ``anderson()`` does:
+      rows of probabilities are put back on the simplex.
     - A learner that starts anew on every fit is refitted in line 5 on private and public rows with
       Park's weights α and 1 − α, α = 1/m unless given; it then skips line 2, which would only
       forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
       regularisation means what it means to its library.
+    - Parties may be drawn with probabilities of their own.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
@@ -39,19 +41,19 @@ Deviations
 
 from __future__ import annotations
 
-from consilience.aggregation import Aggregator, ConsensusUpdate, replace
-from consilience.aggregation.base import Teacher
-from consilience.errors import InvalidInput
+from collections.abc import Mapping
+
+from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, onto_simplex, replace
 from consilience.knowledge import Public
 from consilience.protocols.base import (
     Round,
     Rounds,
     RoundState,
     check_options,
-    participants,
     protocol,
     questions,
 )
+from consilience.protocols.participation import participants
 from consilience.tasks import Distill, FitPrivate, Network
 
 
@@ -65,6 +67,7 @@ def ensemble_distillation(
     aggregate: Aggregator,
     consensus: ConsensusUpdate | None = None,
     participation: int | float = 1.0,
+    probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
 ) -> Rounds:
     """Parties teach one another through an aggregate of their predictions on public data.
@@ -74,6 +77,7 @@ def ensemble_distillation(
         aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``.
         consensus: how the teacher moves from round to round; ``replace()`` by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
+        probabilities: how likely each party takes part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
 
     Raises:
@@ -83,23 +87,31 @@ def ensemble_distillation(
     Source:
         Kovalchuk et al. 2026, Algorithm 1.
     """
-    check_options(network, rounds=rounds, participation=participation, aggregate=aggregate)
-    if alpha is not None and not 0 < alpha < 1:
-        raise InvalidInput(f"alpha is {alpha}", where="protocol", mend="It lies in (0, 1).")
+    check_options(
+        network,
+        rounds=rounds,
+        participation=participation,
+        probabilities=probabilities,
+        aggregate=aggregate,
+        consensus=consensus,
+        alpha=alpha,
+    )
     step = replace() if consensus is None else consensus
+    share = 1 / len(network.parties) if alpha is None else alpha
 
     if state is None:
         network.ask(FitPrivate(round=1))  # line 2, t = 1
-        state = RoundState(round=0, consensus=step.init())
+        state = RoundState(round=0, memory=step.init())
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
-        chosen = participants(network, participation, round=t)
+        chosen = participants(network, participation, round=t, probabilities=probabilities)
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
         replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
         proposal = aggregate(replies)  # line 4
-        values, memory = step.update(proposal.values, state.consensus)
-        teacher = Teacher(values, proposal.weights, proposal.parties)
-        share = 1 / len(network.parties) if alpha is None else alpha
+        values, memory = step.update(proposal.values, state.consensus, state.memory)
+        if aggregate.kind == "classification":
+            values = onto_simplex(values)
+        values = values.astype(proposal.values.dtype)
         network.ask(Distill(round=t, targets=values, alpha=share), to=replies.parties)  # line 5
-        state = RoundState(round=t, consensus=memory)
-        yield Round(t, state, teacher, replies)
+        state = RoundState(round=t, consensus=values, memory=memory)
+        yield Round(t, state, Teacher(values, proposal.weights, proposal.parties), replies)

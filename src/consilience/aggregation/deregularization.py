@@ -1,0 +1,133 @@
+"""De-regularisation: undoing in advance what a kernel ridge regression will smooth away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from consilience.errors import InvalidInput
+
+Array = NDArray[Any]
+Kernel = Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class Deregularization:
+    """What the server makes of a consensus before it sends it, so that distilling does not shrink it.
+
+    A client that fits the targets v on the N_p public rows with penalty λ answers ``K_pp (K_pp +
+    N_p λ I)⁻¹ v``. It is therefore sent
+
+        w = (K_pp + ε I + N_p λ0 I) (K_pp + ε I)⁻¹ v = v + N_p λ0 (K_pp + ε I)⁻¹ v,
+
+    with λ0 = λ in the paper. The jitter stands for what is missing to K_pp's invertibility in floating
+    point: ε is ``jitter`` times the mean of K_pp's diagonal, and K_pp + ε I takes the place of K_pp
+    throughout, so that λ0 = 0 changes nothing. A component of v along an eigenvector of K_pp with
+    eigenvalue μ is multiplied by ``1 + N_p λ0 / (μ + ε)``, its rounding errors too: values travel in
+    double precision.
+
+    Only the server needs it; it looks at the public inputs and at no data of anybody.
+
+    Args:
+        kernel: the clients' kernel, a name of :data:`consilience.kernels.KERNELS` or a function.
+        regularization: λ0 ≥ 0; 0 changes nothing.
+        jitter: ε relative to the mean of K_pp's diagonal, in [0, 1).
+        gamma: of the kernel, as in scikit-learn.
+        degree: of the kernel, as in scikit-learn.
+        coef0: of the kernel, as in scikit-learn.
+
+    Raises:
+        InvalidInput: an argument out of its range, or no kernel of that name.
+
+    Source:
+        Park et al. 2023, eq. 7; Nguyen et al. 2021 (kernel inducing points).
+
+    >>> lift = Deregularization("linear", 0.5, jitter=0).of(np.eye(2))
+    >>> lift(np.array([[1.0], [3.0]])).tolist()
+    [[2.0], [6.0]]
+    """
+
+    kernel: str | Kernel
+    regularization: float
+    jitter: float = 1e-10
+    _: KW_ONLY
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._function()
+        if not 0 <= self.regularization < np.inf:
+            raise InvalidInput(
+                f"regularization is {self.regularization}",
+                where="deregularize",
+                mend="Give the clients' own λ, a number above 0; 0 switches it off.",
+            )
+        if not 0 <= self.jitter < 1:
+            raise InvalidInput(
+                f"jitter is {self.jitter}", where="deregularize", mend="It lies in [0, 1)."
+            )
+
+    def of(self, X: Array) -> Callable[[Array], Array]:
+        """The function v ↦ w for these public rows; the work is done here, once.
+
+        Args:
+            X: public inputs, shape ``(n_public, d)``, numbers.
+
+        Returns:
+            A function of values of shape ``(n_public, n_outputs)``, to the same shape.
+
+        Raises:
+            InvalidInput: inputs that are no rows of numbers, equal rows, a kernel that is not positive
+                semi-definite, a kernel matrix that cannot be inverted.
+        """
+        from consilience.kernels import check_definite, gram
+
+        if self.regularization == 0:
+            return lambda values: values
+        X = _rows_of_numbers(X)
+        kernel = self._function()
+        check_definite(kernel, X)
+        K = gram(kernel, X)
+        K[np.diag_indices_from(K)] += self.jitter * np.trace(K) / len(K)
+        try:
+            factor = cho_factor(K, overwrite_a=True, check_finite=False)
+        except LinAlgError as error:
+            raise InvalidInput(
+                "the kernel matrix of the public rows cannot be inverted",
+                where="deregularize",
+                mend=f"Raise jitter (it is {self.jitter:g}), take fewer public rows, or another kernel.",
+            ) from error
+        return lambda values: values + len(X) * self.regularization * cho_solve(factor, values)
+
+    def _function(self) -> Kernel:
+        # Here, because it brings scikit-learn: a second that those who need no kernel are spared.
+        from consilience.kernels import kernel_of
+
+        return kernel_of(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+
+
+def _rows_of_numbers(X: Array) -> Array:
+    if X.ndim != 2 or X.dtype.kind not in "fiub":
+        raise InvalidInput(
+            f"public inputs are {X.dtype} of shape {X.shape}, and a kernel takes rows of numbers",
+            where="deregularize",
+            mend="Make each a vector: X.reshape(len(X), -1), or flat = true under [data].",
+        )
+    _, first, inverse = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(X)))
+    if len(again):
+        earlier = first[inverse.ravel()[again[0]]]
+        others = f", and {len(again) - 1} more repeat earlier ones" if len(again) > 1 else ""
+        raise InvalidInput(
+            f"public rows {earlier} and {again[0]} are the same{others}: "
+            "their kernel matrix cannot be inverted",
+            where="deregularize",
+            mend="Keep each row once: np.unique(X, axis=0).",
+        )
+    return X.astype(np.float64)
