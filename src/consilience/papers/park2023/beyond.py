@@ -23,6 +23,8 @@ def anderson(study: Study) -> Exhibit:
     settings = [("3", 50, 490, 1e-3), ("3", 50, 200, 1e-3), ("3", 20, 190, 1e-3)]
     settings += [("mnist", 50, 490, 1e-3), ("1", 50, 490, 3e-3), ("2", 50, 490, 3e-2)]
     rows: list[dict[str, Any]] = []
+    middle: tuple[list[float], list[float]] = ([], [])
+    most: tuple[list[float], list[float]] = ([], [])
     for problem, m, public, regularization in settings[: 1 if study.quick else None]:
         found = study.repeat(
             trials.acceleration,
@@ -43,20 +45,19 @@ def anderson(study: Study) -> Exhibit:
                 row[f"{name}, {tolerance:.1%}"] = (
                     f"{np.median(rounds):.0f} ({rounds.min():.0f}–{rounds.max():.0f})"
                 )
-            row[f"most accelerated, {tolerance:.1%}"] = float(found["anderson"][:, i].max())
+            middle[i].append(float(np.median(found["anderson"][:, i])))
+            most[i].append(float(found["anderson"][:, i].max()))
         rows.append(row)
-    most = [
-        max(row[f"most accelerated, {tolerance:.1%}"] for row in rows) for tolerance in TOLERANCES
-    ]
     return Exhibit(
         "anderson",
         "Anderson acceleration of the consensus: rounds to within 1 % and 0.1 % of the limit",
-        [{k: v for k, v in row.items() if not k.startswith("most")} for row in rows],
+        rows,
         [
             Claim(
-                "12 rounds are enough for 1 %, 20 for 0.1 %, in every setting",
-                most[0] <= 12 and most[1] <= 20,
-                f"at most {most[0]:.0f} and {most[1]:.0f}",
+                "12 rounds are enough for 1 %, 20 for 0.1 %, in the median of every setting",
+                max(middle[0]) <= 12 and max(middle[1]) <= 20,
+                f"at most {max(middle[0]):.0f} and {max(middle[1]):.0f}; in the worst repetition "
+                f"{max(most[0]):.0f} and {max(most[1]):.0f}",
             )
         ],
         [
