@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from consilience import Party
 from consilience.aggregation import AGGREGATORS
-from consilience.errors import RunFailed
+from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.federation import agree
 from consilience.knowledge import Failure, Public
 from consilience.tasks import (
@@ -53,6 +55,21 @@ def test_several_tasks_in_one_exchange():
     assert said.values.dtype == np.float32
     np.testing.assert_allclose(said.values, [[2 / 3, 1 / 3]] * 2, rtol=1e-6)
     assert (said.classes, said.kind, count.rows) == (("x", "y"), "probabilities", 3)
+
+
+def test_values_are_told_in_double_precision():
+    """A third keeps all its digits, and a party that rounds it is refused."""
+    party = Party("a", Share("regression"), POINTS, [0, 0, 1], calibration=0)
+    party.public = Public(POINTS[:2])
+    agreement = agree([Describe().run(party)], party.public)
+    task = PredictPublic(round=1, outputs="values")
+    *_, said = answer(party, [Join(agreement=agreement), FitPrivate(round=1), task])
+    assert said.values.dtype == np.float64
+    np.testing.assert_array_equal(said.values, [[1 / 3], [1 / 3]])
+    said.validate(party="a", task=task, agreement=agreement)
+    rounded = replace(said, values=said.values.astype(np.float32))
+    with pytest.raises(KnowledgeRefused, match="values are float32, expected float64"):
+        rounded.validate(party="a", task=task, agreement=agreement)
 
 
 def test_logits_and_densities():

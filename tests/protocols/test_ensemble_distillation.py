@@ -11,7 +11,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation, suwa, uwa
-from consilience.aggregation import count_weighted, damped, mean
+from consilience.aggregation import ConsensusUpdate, anderson, count_weighted, damped, mean
 from consilience.checks import check_protocol, regressors
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public
@@ -131,6 +131,26 @@ def test_the_consensus_is_damped():
     near(learners(made.network)[0].mean, [1 / 2, 1 / 2])
 
 
+def test_a_step_that_leaves_the_simplex_is_put_back():
+    """One that goes on from (1/3, 2/3) by (-1, 1/3) is at (-2/3, 1): (0, 1) is sent, remembered and next."""
+    given = []
+
+    def update(proposal, previous, memory):
+        given.append(previous)
+        return proposal + np.array([-1, 1 / 3]), memory
+
+    made = federation()
+    step = ConsensusUpdate("astray", dict, update)
+    for round in made.rounds(ensemble_distillation(aggregate=avg(), rounds=2, consensus=step)):
+        if round.number:
+            assert round.teacher.values.dtype == np.float32
+            np.testing.assert_array_equal(round.teacher.values, [[0, 1], [0, 1]])
+            np.testing.assert_array_equal(round.state.consensus, [[0, 1], [0, 1]])
+    assert given[0] is None
+    np.testing.assert_array_equal(given[1], [[0, 1], [0, 1]])
+    near(learners(made.network)[0].mean, [1 / 2 * 2 / 3, 1 / 2 / 3 + 1 / 2])
+
+
 def test_regression():
     """Means 1 and 4 of three values each; the teacher is 2.5, refits 1.75 and 3.25."""
     parties = [
@@ -171,6 +191,8 @@ def test_participation(participation, expected):
         ({"participation": 3}, "participation is 3"),
         ({"participation": 1.5}, "participation is 1.5"),
         ({"participation": -0.5}, "participation is -0.5"),
+        ({"probabilities": {"a": 1}}, "there is none for b"),
+        ({"consensus": damped}, "not a consensus step"),
         ({"alpha": 0.0}, "alpha is 0"),
         ({"alpha": 1.0}, "alpha is 1"),
         ({"aggregate": mean()}, "'mean' is for regression"),
@@ -206,8 +228,15 @@ def test_after_the_last_round_there_is_nothing_left():
         ensemble_distillation(
             aggregate=suwa(), rounds=3, consensus=damped(), participation=3, alpha=0.5
         ),
+        ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)),
+        ensemble_distillation(
+            aggregate=avg(),
+            rounds=3,
+            participation=2,
+            probabilities={"ash": 2, "birch": 1, "cedar": 1, "damson": 0.5},
+        ),
     ],
-    ids=["plain", "damped, partial"],
+    ids=["plain", "damped, partial", "accelerated", "by probability"],
 )
 def test_the_contract(protocol):
     check_protocol(protocol)
