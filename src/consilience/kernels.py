@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import (
     KERNEL_PARAMS,
     PAIRWISE_KERNEL_FUNCTIONS,
-    euclidean_distances,
     pairwise_kernels,
 )
 
@@ -68,7 +68,7 @@ def wendland(X: Array, Z: Array) -> Array:
             where="kernel wendland",
             mend="Take another kernel, such as 'rbf'.",
         )
-    r = euclidean_distances(X, Z)
+    r = cdist(X, Z)
     inside = np.maximum(1 - r, 0)
     inside *= inside
     inside *= inside

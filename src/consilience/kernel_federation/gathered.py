@@ -120,7 +120,9 @@ class Gathered:
         X = _inputs(X, "rows to predict")
 
         def between(block: slice) -> Array:
-            return np.stack([gram(self.kernel, X, own) for own in self.X[block]])
+            own = self.X[block]
+            values = gram(self.kernel, X, own.reshape(-1, own.shape[2]))
+            return values.reshape(len(X), *own.shape[:2]).transpose(1, 0, 2)
 
         return Points(len(X), self.basis.coordinates(X), self.blocks(between, len(X)))
 
