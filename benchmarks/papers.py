@@ -1,0 +1,61 @@
+"""Compute a paper's tables and figures in full and write them to docs/results.
+
+    python benchmarks/papers.py park2023                  # all of it; hours on two cores
+    python benchmarks/papers.py park2023 table1 fig2      # some of it; the others stay as they were
+
+Repetitions are kept under runs/results/, so that what was stopped goes on by the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import date
+from pathlib import Path
+
+from consilience.experiments.run import machine, versions
+from consilience.papers import PAPERS, Study
+
+ROOT = Path(__file__).parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("paper", choices=PAPERS)
+    parser.add_argument("exhibits", nargs="*", help="all by default")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    paper = PAPERS[given.paper]
+    study = Study(ROOT / "runs" / "results" / given.paper, processes=given.processes, report=said)
+    page = ROOT / "docs" / "results" / f"{given.paper}.md"
+    sections = written(page)
+    for name in given.exhibits or paper.exhibits:
+        exhibit = paper.exhibits[name](study)
+        command = f"`consilience papers {given.paper} {name}` · {date.today().isoformat()}"
+        head, _, rest = exhibit.as_markdown().partition("\n\n")
+        sections[name] = f"{head}\n\n{command}\n\n{rest}".rstrip()
+        print(sections[name], flush=True)
+        packages = ", ".join(f"{package} {version}" for package, version in versions().items())
+        about = f"{machine()}, one numerical thread a process. {packages}."
+        seeds = "Repetition r is seeded by r: 0, 1, 2, …"
+        top = f"# {given.paper}\n\n{paper.citation}.\n\n{about}\n\n{seeds}"
+        parts = [top, *(sections[name] for name in paper.exhibits if name in sections)]
+        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def written(page: Path) -> dict[str, str]:
+    """The sections that a page has, by the exhibit that its command names."""
+    if not page.exists():
+        return {}
+    parts = page.read_text(encoding="utf-8").split("\n## ")[1:]
+    named = ((re.search(r"`consilience papers \S+ (\S+)`", part), part) for part in parts)
+    return {found[1]: "## " + part.rstrip() for found, part in named if found}
+
+
+def said(label: str, done: int, total: int) -> None:
+    if done in (0, total):
+        print(f"{label}: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
