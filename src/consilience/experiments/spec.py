@@ -365,7 +365,7 @@ def _first_of(error: ValidationError, where: str) -> InvalidInput:
         )
     said = (
         "it should be a table"
-        if first["type"] == "model_type"
+        if first["type"] in ("model_type", "dict_type")
         else first["msg"][:1].lower() + first["msg"][1:]
     )
     what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
