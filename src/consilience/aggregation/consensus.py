@@ -123,8 +123,9 @@ def anderson(
             memory = {}
         proposals = _appended(memory.get("proposals"), flat, window + 1)
         residuals = _appended(memory.get("residuals"), residual, window + 1)
-        shares = _cancelling(np.diff(residuals, axis=0), residual, regularization)
-        promised = float(np.linalg.norm(residual - shares @ np.diff(residuals, axis=0)))
+        differences = np.diff(residuals, axis=0)
+        shares = _cancelling(differences, residual, regularization)
+        promised = float(np.linalg.norm(residual - shares @ differences))
         consensus = (flat - shares @ np.diff(proposals, axis=0)).reshape(proposal.shape)
         return consensus, {"proposals": proposals, "residuals": residuals, "promised": promised}
 
