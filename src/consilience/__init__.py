@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     )
     from consilience.errors import ConsilienceError, InvalidInput
     from consilience.federation import Federation, History
-    from consilience.learners import as_learner
+    from consilience.kernel_federation import KernelFederation
+    from consilience.learners import KernelRidge, as_learner
     from consilience.network import LocalNetwork, ProcessNetwork
     from consilience.party import Model, Party
     from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
@@ -40,6 +41,8 @@ __all__ = [
     "Federation",
     "History",
     "InvalidInput",
+    "KernelFederation",
+    "KernelRidge",
     "LocalNetwork",
     "Model",
     "Party",
@@ -94,7 +97,11 @@ _HOMES = {
         "Federation",
         "History",
     ),
-    "consilience.learners": ("as_learner",),
+    "consilience.kernel_federation": ("KernelFederation",),
+    "consilience.learners": (
+        "KernelRidge",
+        "as_learner",
+    ),
     "consilience.network": (
         "LocalNetwork",
         "ProcessNetwork",
