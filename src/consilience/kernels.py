@@ -182,6 +182,21 @@ def _known_definite(kernel: Kernel) -> bool:
     return name in _DEFINITE or (name in _POLYNOMIAL and parameters.get("coef0", 1) >= 0)
 
 
+def check_distinct(X: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` if two rows are the same: no kernel's matrix of them can be inverted."""
+    _, first, inverse = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    earlier = first[inverse.ravel()]
+    again = np.flatnonzero(earlier != np.arange(len(X)))
+    if len(again):
+        others = f", and {len(again) - 1} more repeat earlier ones" if len(again) > 1 else ""
+        raise InvalidInput(
+            f"public rows {earlier[again[0]]} and {again[0]} are the same{others}: "
+            "their kernel matrix cannot be inverted",
+            where=where,
+            mend="Keep each row once: np.unique(X, axis=0).",
+        )
+
+
 def name_of(kernel: Kernel) -> str:
     """A kernel's name for messages."""
     if isinstance(kernel, partial):

@@ -86,11 +86,12 @@ class Deregularization:
             InvalidInput: inputs that are no rows of numbers, equal rows, a kernel that is not positive
                 semi-definite, a kernel matrix that cannot be inverted.
         """
-        from consilience.kernels import check_definite, gram
+        from consilience.kernels import check_definite, check_distinct, gram
 
         if self.regularization == 0:
             return lambda values: values
         X = _rows_of_numbers(X)
+        check_distinct(X, where="deregularize")
         kernel = self._function()
         check_definite(kernel, X)
         K = gram(kernel, X)
@@ -118,16 +119,5 @@ def _rows_of_numbers(X: Array) -> Array:
             f"public inputs are {X.dtype} of shape {X.shape}, and a kernel takes rows of numbers",
             where="deregularize",
             mend="Make each a vector: X.reshape(len(X), -1), or flat = true under [data].",
-        )
-    _, first, inverse = np.unique(X, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.ravel()] != np.arange(len(X)))
-    if len(again):
-        earlier = first[inverse.ravel()[again[0]]]
-        others = f", and {len(again) - 1} more repeat earlier ones" if len(again) > 1 else ""
-        raise InvalidInput(
-            f"public rows {earlier} and {again[0]} are the same{others}: "
-            "their kernel matrix cannot be inverted",
-            where="deregularize",
-            mend="Keep each row once: np.unique(X, axis=0).",
         )
     return X.astype(np.float64)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.kernel_federation.basis import Basis, Exact, Nystrom
-from consilience.kernels import Kernel, check_definite, gram, kernel_of
+from consilience.kernels import Kernel, check_definite, check_distinct, gram, kernel_of
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Gathered:
         memory: float,
     ) -> None:
         self.public = _inputs(public, "public rows")
-        _check_different(self.public)
+        check_distinct(self.public, where="kernel federation")
         data = [_client(X, y, j, self.public.shape[1]) for j, (X, y) in enumerate(clients)]
         if not data:
             raise InvalidInput("there are no clients", where="kernel federation")
@@ -170,15 +170,3 @@ def _client(X: Array, y: Array, j: int, columns: int) -> tuple[Array, Array]:
             "targets hold NaN or infinite values", where=where, mend="Drop or impute these rows."
         )
     return X, y.reshape(len(y), -1)
-
-
-def _check_different(public: Array) -> None:
-    _, first, inverse = np.unique(public, axis=0, return_index=True, return_inverse=True)
-    if len(first) < len(public):
-        again = int(np.flatnonzero(first[inverse.ravel()] != np.arange(len(public)))[0])
-        raise InvalidInput(
-            f"public rows {first[inverse.ravel()][again]} and {again} are the same, so that K_pp is "
-            "singular",
-            where="kernel federation",
-            mend="Drop the copies: np.unique(X, axis=0).",
-        )
