@@ -90,7 +90,7 @@ class KernelFederation:
         self.gathered, self.regularization, self.alpha = gathered, regularization, alpha
         self._jitter, self._values = jitter, gathered.basis.eigenvalues
         self._spread = regularization * len(gathered.public) / (1 - alpha)  # c
-        self._systems = gathered.blocks(self._system, len(self._values))
+        self._kept = gathered.blocks(len(self._values))
         self._round: tuple[Array, Array] | None = None
 
     def varied(
@@ -118,7 +118,7 @@ class KernelFederation:
     def alone(self) -> Models:
         """The clients after training on their own rows only (Algorithm 1, line 3)."""
         own: Array = np.zeros(self.gathered.y.shape)
-        for block, (K, _) in self.gathered.couplings:
+        for block, (K, _) in self.gathered.couplings():
             ridge = self.regularization * self.gathered.sizes[block]
             own[block] = np.linalg.solve(_lifted(K, ridge), self.gathered.y[block])
         return Models(self.gathered, own, np.zeros((1, len(self._values), own.shape[2])))
@@ -136,16 +136,19 @@ class KernelFederation:
         own: Array = np.zeros(self.gathered.y.shape)
         shared: Array = np.zeros((len(self), len(self._values), own.shape[2]))
         each = np.broadcast_to(targets, shared.shape)
-        for block, (L, T, z) in self._systems:
+        for block, (L, T, z) in self._systems():
             s = z - T @ each[block]
             own[block] = np.linalg.solve(L.transpose(0, 2, 1), s)
             shared[block] = each[block] / (self._values + self._spread)[:, None]
             shared[block] -= T.transpose(0, 2, 1) @ s
         return Models(self.gathered, own, shared)
 
+    def _systems(self) -> Iterator[tuple[slice, tuple[Array, Array, Array]]]:
+        return self._kept.each(self._system)
+
     def _system(self, block: slice) -> tuple[Array, Array, Array]:
         """L, T and z of some clients, shapes ``(b, n, n)``, ``(b, n, r)`` and ``(b, n, k)``."""
-        K, P = self.gathered.couplings[block]
+        K, P = self.gathered.coupling(block)
         scaled = P / (self._values + self._spread)
         ridge = self.regularization * self.gathered.sizes[block] / self.alpha
         L = np.linalg.cholesky(_lifted(K - scaled @ P.transpose(0, 2, 1), ridge))
@@ -193,8 +196,8 @@ class KernelFederation:
         """Clients predict with the model they have, which is as old as their last turn."""
         alone = self.alone()
         said = alone.coordinates()
-        T = np.concatenate([T for _, (_, T, _) in self._systems])
-        z = np.concatenate([z for _, (_, _, z) in self._systems])
+        T = np.concatenate([T for _, (_, T, _) in self._systems()])
+        z = np.concatenate([z for _, (_, _, z) in self._systems()])
         shrink = (self._values / (self._values + self._spread))[:, None]
         taught, asked = np.zeros(said.shape), np.zeros(len(self), dtype=bool)
         previous: Array | None = None
@@ -291,7 +294,7 @@ class KernelFederation:
         shares = np.sqrt(self._spread * shares / shares.sum())[:, None, None]
         A = np.diag(self._values / (self._values + self._spread))
         b = np.zeros((len(A), self.gathered.y.shape[2]))
-        for block, (_, T, z) in self._systems:
+        for block, (_, T, z) in self._systems():
             rows = (T * shares[block]).reshape(-1, len(A))
             A -= rows.T @ rows
             b += rows.T @ (z * shares[block]).reshape(len(rows), -1)

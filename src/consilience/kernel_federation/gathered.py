@@ -23,25 +23,29 @@ _NUMBERS_AT_ONCE = 4_000_000
 class Blocks(Generic[T]):
     """What is computed for a block of clients at a time; kept if it fits, else computed anew each time.
 
+    It does not hold on to what computes: a large object in a circle with it would outlive its use.
+
     Args:
-        compute: from a slice of the clients.
         slices: the blocks.
         keep: whether all of them fit into memory.
     """
 
-    def __init__(self, compute: Callable[[slice], T], slices: Sequence[slice], keep: bool) -> None:
-        self._compute, self._slices = compute, slices
-        self._kept: dict[int, T] | None = {} if keep else None
+    def __init__(self, slices: Sequence[slice], keep: bool) -> None:
+        self._slices, self._keep = slices, keep
+        self._kept: dict[int, T] = {}
 
-    def __iter__(self) -> Iterator[tuple[slice, T]]:
-        return ((block, self[block]) for block in self._slices)
+    def each(self, compute: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
+        """Every block with what ``compute`` makes of it, the same function every time."""
+        return ((block, self.one(block, compute)) for block in self._slices)
 
-    def __getitem__(self, block: slice) -> T:
-        if self._kept is None:
-            return self._compute(block)
-        if block.start not in self._kept:
-            self._kept[block.start] = self._compute(block)
-        return self._kept[block.start]
+    def one(self, block: slice, compute: Callable[[slice], T]) -> T:
+        """What ``compute`` makes of one block."""
+        if block.start in self._kept:
+            return self._kept[block.start]
+        computed = compute(block)
+        if self._keep:
+            self._kept[block.start] = computed
+        return computed
 
 
 class Gathered:
@@ -57,7 +61,6 @@ class Gathered:
         sizes: N_j, shape ``(m,)``.
         public: X_p, shape ``(N_p, d)``.
         basis: of K_pp.
-        couplings: by block, ``K_XX`` and ``P = K_Xp Q``, shapes ``(b, n, n)`` and ``(b, n, r)``.
     """
 
     def __init__(
@@ -94,17 +97,25 @@ class Gathered:
         self.y = np.stack([np.pad(y, ((0, n - len(y)), (0, 0))) for _, y in data])
         self._real = np.arange(n) < self.sizes[:, None]
         self._memory = memory
-        self.couplings = self.blocks(self._coupling, len(self.basis.eigenvalues))
+        self._couplings: Blocks[tuple[Array, Array]] = self.blocks(len(self.basis.eigenvalues))
 
     def __len__(self) -> int:
         return len(self.X)
 
-    def blocks(self, compute: Callable[[slice], T], columns: int) -> Blocks[T]:
-        """Blocks of something that takes ``columns`` numbers for every row of a client."""
+    def blocks(self, columns: int) -> Blocks[Any]:
+        """Blocks for something that takes ``columns`` numbers for every row of a client."""
         m, n = self.X.shape[:2]
         step = max(1, _NUMBERS_AT_ONCE // (n * columns))
         slices = [slice(start, min(start + step, m)) for start in range(0, m, step)]
-        return Blocks(compute, slices, keep=8.0 * m * n * columns <= self._memory)
+        return Blocks(slices, keep=8.0 * m * n * columns <= self._memory)
+
+    def couplings(self) -> Iterator[tuple[slice, tuple[Array, Array]]]:
+        """By block, ``K_XX`` and ``P = K_Xp Q``, shapes ``(b, n, n)`` and ``(b, n, r)``."""
+        return self._couplings.each(self._coupling)
+
+    def coupling(self, block: slice) -> tuple[Array, Array]:
+        """The same for one block."""
+        return self._couplings.one(block, self._coupling)
 
     def _coupling(self, block: slice) -> tuple[Array, Array]:
         X, real = self.X[block], self._real[block]
@@ -118,13 +129,17 @@ class Gathered:
     def points(self, X: Array) -> Points:
         """Rows to predict at, shape ``(n, d)``, with their kernel values."""
         X = _inputs(X, "rows to predict")
+        return Points(X, self.basis.coordinates(X), self.blocks(len(X)))
 
-        def between(block: slice) -> Array:
+    def between(self, points: Points) -> Iterator[tuple[slice, Array]]:
+        """By block, ``k(X, X_j)`` for rows X to predict at, shape ``(b, n_rows, n)``."""
+
+        def kernel_values(block: slice) -> Array:
             own = self.X[block]
-            values = gram(self.kernel, X, own.reshape(-1, own.shape[2]))
-            return values.reshape(len(X), *own.shape[:2]).transpose(1, 0, 2)
+            values = gram(self.kernel, points.X, own.reshape(-1, own.shape[2]))
+            return values.reshape(len(points.X), *own.shape[:2]).transpose(1, 0, 2)
 
-        return Points(len(X), self.basis.coordinates(X), self.blocks(between, len(X)))
+        return points.between.each(kernel_values)
 
 
 @dataclass(frozen=True)
@@ -132,12 +147,12 @@ class Points:
     """Rows to predict at.
 
     Attributes:
-        count: n.
+        X: shape ``(n, d)``.
         coordinates: ``k(X, X_p) Q``, shape ``(n, r)``.
-        between: by block, ``k(X, X_j)``, shape ``(b, n, N)``.
+        between: the kernel between them and the clients' rows, once it has been computed.
     """
 
-    count: int
+    X: Array
     coordinates: Array
     between: Blocks[Array]
 

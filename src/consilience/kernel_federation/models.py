@@ -38,7 +38,7 @@ class Models:
         return np.concatenate(
             [
                 between @ self.own[block] + (shared if len(shared) == 1 else shared[block])
-                for block, between in points.between
+                for block, between in self.gathered.between(points)
             ]
         )
 
@@ -49,7 +49,7 @@ class Models:
             [
                 coupling.transpose(0, 2, 1) @ self.own[block]
                 + (shared if len(shared) == 1 else shared[block])
-                for block, (_, coupling) in self.gathered.couplings
+                for block, (_, coupling) in self.gathered.couplings()
             ]
         )
 
