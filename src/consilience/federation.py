@@ -27,7 +27,7 @@ class Federation:
 
     Args:
         parties: at least one :class:`~consilience.party.Party`.
-        public: unlabelled inputs, shape ``(n_public, ...)``.
+        public: unlabelled inputs, shape ``(n_public, ...)``; ``None`` for protocols that exchange models.
         seed: everything random is keyed by it; the same seed gives the same bits on every network.
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.
@@ -57,13 +57,16 @@ class Federation:
     def __init__(
         self,
         parties: Iterable[Party],
-        public: Any,
+        public: Any = None,
         *,
         seed: int = 0,
         strict: bool = True,
         threads: int = 1,
     ) -> None:
-        shared = public if isinstance(public, Public) else Public(_given(public))
+        if public is None:
+            shared = Public.none()
+        else:
+            shared = public if isinstance(public, Public) else Public(np.asarray(public))
         self._set(LocalNetwork(parties, shared), shared, seed, strict, threads)
 
     @classmethod
@@ -239,6 +242,15 @@ def agree(
             classes, or (strict) a class that one party alone knows.
     """
     descriptions = list(descriptions)
+    rows = {description.row for description in descriptions}
+    if len(rows) > 1 and not len(public):  # public rows are held against everybody's own
+        first = next(d for d in descriptions if d.row != descriptions[0].row)
+        raise InvalidInput(
+            f"an input of {first.party!r} is {first.row}, one of {descriptions[0].party!r} "
+            f"{descriptions[0].row}",
+            where="federation",
+            mend="Parties that use one another's models need the same columns in the same order.",
+        )
     kinds = {description.kind for description in descriptions}
     if len(kinds) > 1:
         regressors = [d.party for d in descriptions if d.kind == "regression"]
@@ -322,12 +334,3 @@ def tracked(
             bar.update(task, completed=round.number)
             yield round
 
-
-def _given(public: Any) -> Array:
-    if public is None:
-        raise InvalidInput(
-            "there is no public data",
-            where="federation",
-            mend="Give unlabelled rows that every party may see: Federation(parties, public=X).",
-        )
-    return np.asarray(public)

@@ -28,7 +28,7 @@ as de-regularisation may multiply their rounding errors a millionfold."""
 
 
 class Public:
-    """The unlabelled inputs that every party and the coordinator hold.
+    """The unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
 
     Args:
         X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
@@ -47,6 +47,13 @@ class Public:
             )
         check_inputs(X, where="public data")
         self.X = read_only(X)
+
+    @classmethod
+    def none(cls) -> Public:
+        """No public data, for protocols that exchange models."""
+        absent = cls.__new__(cls)
+        absent.X = read_only(np.zeros(0))
+        return absent
 
     def __len__(self) -> int:
         return len(self.X)
@@ -132,6 +139,7 @@ class Description:
         soft_targets: how its learner takes soft targets, one sentence.
         fewest_classes: how many classes its learner needs to be trained.
         tested: whether it holds test data to be evaluated on.
+        row: what one of its inputs looks like: ``"text"``, or its shape, such as ``"(28, 28)"``.
     """
 
     party: str
@@ -141,6 +149,7 @@ class Description:
     soft_targets: str
     fewest_classes: int
     tested: bool
+    row: str
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, and makes sense."""

@@ -133,11 +133,12 @@ class Party:
                 where=self._where,
                 mend="Every party must hold the same public rows in the same order.",
             )
-        check_alike(self.X, self.public.X, where=self._where)
+        if len(self.public):
+            check_alike(self.X, self.public.X, where=self._where)
         self.agreement = agreement
         self.learner: Learner = copy.deepcopy(self._prototype)
         self.learner.bind(agreement.outputs)
-        self.learner.check(self.public.X[:2])
+        self.learner.check(self.public.X[:2] if len(self.public) else self.X[:2])
         self._public_outputs: dict[str, Array] = {}
 
         held_out = self._calibration_rows(self._rng(0, "calibration"))

@@ -78,6 +78,7 @@ class Describe:
             soft_targets=party.how_soft_targets,
             fewest_classes=party.fewest_classes,
             tested=party.test is not None,
+            row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
         )
 
 

@@ -112,6 +112,13 @@ def check_options(
     alpha: float | None = None,
 ) -> None:
     """Raise ``InvalidInput`` on options that cannot work, before anything is trained."""
+    if aggregate is not None and network.agreed.rows == 0:
+        raise InvalidInput(
+            "there is no public data",
+            where="protocol",
+            mend="Give unlabelled rows that every party may see: Federation(parties, public=X); or take a "
+            "protocol that exchanges models, such as averaged_distillation.",
+        )
     if rounds < 1:
         raise InvalidInput(f"rounds is {rounds}", where="protocol", mend="Give at least 1.")
     parties = network.parties
