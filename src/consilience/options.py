@@ -16,6 +16,7 @@ def check_options(
     *,
     where: str,
     given: Iterable[str] = (),
+    also: Iterable[str] = (),
 ) -> None:
     """Raise ``InvalidInput`` unless ``function(**options)`` can be called: names and types.
 
@@ -24,6 +25,7 @@ def check_options(
         options: what the user wrote.
         where: for the error, such as ``"aggregator suwa"``.
         given: parameters that the caller fills in itself, hidden from the user.
+        also: what else the user could have meant, for the error.
     """
     parameters = {
         name: parameter
@@ -36,7 +38,9 @@ def check_options(
                 raise InvalidInput(
                     f"unknown option {name!r}",
                     where=where,
-                    mend=nearest(name, parameters) if parameters else "It takes no options.",
+                    mend=nearest(name, [*parameters, *also])
+                    if parameters or also
+                    else "It takes no options.",
                 )
     for name, parameter in parameters.items():
         named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)

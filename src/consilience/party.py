@@ -21,6 +21,9 @@ from consilience.randomness import stream
 
 Array = NDArray[Any]
 
+_EXAMPLES = 100
+"""Public rows that a learner may look at to say whether it can use their like."""
+
 
 class Party:
     """One participant: private rows, a model of any kind, and optionally its own test rows.
@@ -138,7 +141,7 @@ class Party:
         self.agreement = agreement
         self.learner: Learner = copy.deepcopy(self._prototype)
         self.learner.bind(agreement.outputs)
-        self.learner.check(self.public.X[:2] if len(self.public) else self.X[:2])
+        self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
 
         held_out = self._calibration_rows(self._rng(0, "calibration"))

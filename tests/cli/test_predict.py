@@ -14,6 +14,7 @@ from consilience.experiments import gather
 from consilience.experiments.run import stored_spec
 from consilience.learners import make
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """
 name = "scaled"
 methods = ["local", "mean"]
@@ -78,3 +79,25 @@ def test_a_damaged_scaling(call: Call, run: Path) -> None:
     Path("new.csv").write_text("age,sex,bmi,bp,s1,s2,s3,s4,s5,s6\n" + ",".join("1" * 10) + "\n")
     result = call("predict", run, "--party", "party-1", "new.csv")
     assert result.exit_code == 1 and "description is damaged" in result.stderr
+
+
+def test_the_example_of_values_in_a_table(call: Call) -> None:
+    """``examples/own-regression.toml`` runs as it is; older patients have a higher pressure."""
+    result = call("run", EXAMPLES / "own-regression.toml", "--out", "run", "--quiet", "--quick")
+    assert result.exit_code == 0, result.output
+    Path("new.csv").write_text("cholesterol,name,age\n180,Ann,30\n180,Bob,75\n")
+    for party in ("east", "north", "west"):
+        answer = call("predict", "run", "--party", party, "new.csv").stdout.splitlines()
+        young, old = map(float, answer[1:])
+        assert answer[0] == "prediction" and 90 < young < old < 160
+
+
+def test_the_example_of_kernel_ridge_regression(call: Call) -> None:
+    """``examples/diabetes.toml``: better together than alone, and nearly as good as the rows pooled."""
+    words = ("--set", "protocol.rounds=3", "--seeds", "1", "--json", "results.json", "--quiet")
+    result = call("run", EXAMPLES / "diabetes.toml", "--out", "run", *words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(Path("results.json").read_text())["results"]
+    error = {row["method"]: row["mean"] for row in found if row["metric"] == "mse"}
+    assert error["central"] < error["de-regularised"] < error["iterated"] < error["local"]
+    assert error["accelerated"] < error["one-shot"] < error["local"]

@@ -23,7 +23,7 @@ from consilience import (
     median,
 )
 from consilience.checks import check_protocol, classifiers, regressors
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.kernels import wendland
 from consilience.learners.kernel_ridge import KernelRidge
 
@@ -252,3 +252,23 @@ def test_it_is_for_regression():
     ):
         with pytest.raises(InvalidInput, match=why):
             next(Federation(parties, public).rounds(iterative_distillation(rounds=1, **options)))
+
+
+def test_a_consensus_that_blows_up_ends_the_run():
+    """λ0 ten times the parties' own: every round makes small components larger than it found them."""
+    model = KernelRidge(1e-3, kernel="laplacian")
+    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0) for j in range(3)]
+    wrong = Deregularization("laplacian", 1e-2)
+    with pytest.raises(RunFailed, match="the consensus diverges: its largest value is"):
+        list(
+            Federation(parties, PUBLIC).rounds(
+                iterative_distillation(rounds=500, deregularize=wrong)
+            )
+        )
+
+
+def test_a_kernel_that_cannot_take_the_rows_is_refused_before_any_training():
+    rows = np.random.default_rng(0).random((10, 5))
+    parties = [Party(n, KernelRidge(kernel="wendland"), rows, rows[:, 0]) for n in ("a", "b")]
+    with pytest.raises(InvalidInput, match="inputs have 5 columns"):
+        Federation(parties, rows[:4]).form()

@@ -242,7 +242,10 @@ class Spec(_Section):
             )
         _known(self.data.name, DATASETS, "dataset")
         check_options(
-            DATASETS[self.data.name].loader, self.data.options, where=f"dataset {self.data.name}"
+            DATASETS[self.data.name].loader,
+            self.data.options,
+            where=f"dataset {self.data.name}",
+            also=DataSpec.model_fields,
         )
         _known(self.partition.name, PARTITIONS, "partition")
         check_options(

@@ -97,6 +97,12 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             )
         self._kernel()
 
+    def check_inputs(self, X: Any) -> None:
+        """Raise ``InvalidInput`` if the kernel cannot take rows such as these, shape ``(n, d)``."""
+        X = np.asarray(X, dtype=np.float64)
+        gram(self._kernel(), X)
+        check_definite(self._kernel(), X)
+
     def fit(
         self,
         X: Any,

@@ -95,6 +95,8 @@ class SklearnLearner(Learner):
                 where=self.name,
                 mend="Use X[:, None] for a single feature.",
             )
+        if not text and hasattr(self.model, "check_inputs"):
+            self.model.check_inputs(self._shaped(example))
 
     def fit(
         self,

@@ -75,11 +75,11 @@ def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
     return bytes(blob)
 
 
-def read(path: Path, *, given: object) -> dict[str, Any]:
+def read(path: Path, *, given: object, also: tuple[str, ...] = ()) -> dict[str, Any]:
     """Read what :func:`dump` wrote.
 
     Only classes (no functions) of scikit-learn, SciPy, NumPy, XGBoost, LightGBM and ours are
-    built, and those of ``given``, which the caller has already.
+    built, those of ``given``, which the caller has already, and of the packages that ``also`` names.
 
     Raises:
         RunFailed: there is no such file, or it is damaged or foreign.
@@ -88,7 +88,7 @@ def read(path: Path, *, given: object) -> dict[str, Any]:
 
     try:
         blob = path.read_bytes()
-        refused = _refused(blob, given)
+        refused = _refused(blob, given, also)
         if not refused:
             names = skops.io.get_untrusted_types(data=blob)
             state = skops.io.loads(blob, trusted=names)
@@ -109,14 +109,15 @@ def _write(path: Path, blob: bytes) -> None:
     path.write_bytes(blob)
 
 
-def _refused(blob: bytes, given: object) -> list[str]:
+def _refused(blob: bytes, given: object, also: tuple[str, ...] = ()) -> list[str]:
     import skops.io
 
+    trusted = (*_TRUSTED, *(f"{package}." for package in also))
     known = _names_in(given) | {"collections.OrderedDict"}  # LightGBM keeps its scores in one
     return [
         name
         for name in skops.io.get_untrusted_types(data=blob)
-        if name not in known and not (name.startswith(_TRUSTED) and _is_class(name))
+        if name not in known and not (name.startswith(trusted) and _is_class(name))
     ]
 
 

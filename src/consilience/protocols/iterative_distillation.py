@@ -35,12 +35,16 @@ Deviations
     - In line 7 a client predicts with the model of its own last line 14, as the algorithm says, which with
       few clients a round is many rounds old. The proof of Theorem C.16 has every chosen client start from
       the newest ỹ; as γ_t → 0 the two have the same limit.
+    - A consensus a thousand times as large as in round 1 ends the run: de-regularisation blows up what it
+      does not fit, parties with other models than kernel ridge regression, another kernel or a smaller λ.
     - A party that failed or was refused in line 7 is left out of lines 8 and 13.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from consilience.aggregation import (
     Aggregator,
@@ -50,7 +54,7 @@ from consilience.aggregation import (
     mean,
     replace,
 )
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.knowledge import Public
 from consilience.protocols.base import (
     Round,
@@ -63,6 +67,9 @@ from consilience.protocols.base import (
 )
 from consilience.protocols.participation import participants
 from consilience.tasks import Distill, FitPrivate, Network
+
+_DIVERGED = 1e3
+"""Times the first consensus."""
 
 
 @protocol
@@ -98,6 +105,7 @@ def iterative_distillation(
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.
         QuorumLost: too few parties answered.
+        RunFailed: the consensus diverges.
 
     Source:
         Park et al. 2023, Algorithms 1, 2 and 3.
@@ -136,8 +144,17 @@ def iterative_distillation(
         train = (FitPrivate(round=t),) if t > 1 else ()
         replies = network.ask(*train, *questions(rule, round=t), to=chosen)  # line 7
         proposal = rule(replies)
+        start = float(state.memory.get("start", np.abs(proposal.values).max()))
         values, memory = step.update(proposal.values, state.consensus, state.memory)  # line 8
-        state = RoundState(round=t, consensus=values, memory=memory)  # line 9
+        if not np.abs(values).max() <= _DIVERGED * start:
+            raise RunFailed(
+                f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, in round 1 it "
+                f"was {start:.3g}",
+                where=f"iterative_distillation, round {t}",
+                mend="De-regularise only where every party has kernel ridge regression, with the kernel and "
+                "the regularisation that deregularize names.",
+            )
+        state = RoundState(round=t, consensus=values, memory={**memory, "start": start})  # line 9
         targets = values if t == rounds else lifted(values)  # lines 10 to 12
         network.ask(Distill(round=t, targets=targets, alpha=share), to=replies.parties)  # 13, 14
         yield Round(t, state, Teacher(targets, proposal.weights, proposal.parties), replies)

@@ -1,0 +1,149 @@
+"""Trained models as bytes that another party can predict with: how models travel.
+
+A model travels as a description and its saved form. Models of scikit-learn's kind travel in skops form, which
+names every class in it; networks travel as numbers beside the name and the parameters of the function that
+builds them. Nothing is unpickled, no code is sent, and the receiver builds only what it trusts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.learners.base import Learner
+from consilience.learners.estimators import make_of
+from consilience.learners.presets import find
+from consilience.learners.sklearn import SklearnLearner
+from consilience.learners.store import blob_of, read
+
+Bytes = NDArray[np.uint8]
+
+TRUSTED = ("consilience", "lightgbm", "sklearn", "xgboost")
+"""Packages whose models a party accepts unless told otherwise."""
+
+NETWORKS = "consilience.learners.torch_networks"
+"""The module whose functions may build a network; others a party trusts by their full name."""
+
+HOLDS_ROWS = frozenset(
+    {
+        "GaussianProcessRegressor", "GaussianProcessClassifier", "KernelRidge",
+        "KNeighborsClassifier", "KNeighborsRegressor", "LabelPropagation", "LabelSpreading",
+        "NuSVC", "NuSVR", "RadiusNeighborsClassifier", "RadiusNeighborsRegressor", "SVC", "SVR",
+    }
+)  # fmt: skip
+"""Models whose saved form contains rows that they were trained on."""
+
+
+def pack(learner: Learner) -> tuple[str, Bytes]:
+    """A trained learner's description, as JSON, and its bytes, shape ``(n_bytes,)``.
+
+    Raises:
+        InvalidInput: it has not been trained, or cannot be saved safely; a network that was given as a
+            module, which no other party could build.
+    """
+    about: dict[str, Any] = {"kind": learner.abilities.kind, "outputs": learner.n_outputs}
+    if isinstance(learner, SklearnLearner):
+        about["model"] = _name(make_of(learner.model)[-1])
+        prototype = blob_of({"model": learner.model}, given=learner.model, where=learner.name)
+        about["prototype"] = len(prototype)
+    else:
+        about |= _construction(learner)
+        prototype = b""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        learner.save(path)
+        saved = path.read_bytes()
+    return json.dumps(about, sort_keys=True), np.frombuffer(prototype + saved, dtype=np.uint8)
+
+
+def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Learner:
+    """The learner that :func:`pack` described, ready to predict.
+
+    Args:
+        about: the description.
+        data: its bytes, shape ``(n_bytes,)``.
+        trusted: packages whose models are accepted.
+
+    Raises:
+        KnowledgeRefused: a model that is not trusted, or bytes that are damaged or hold something else.
+    """
+    try:
+        described = json.loads(about)
+        model = str(described["model"])
+        package = model.partition(":")[0].partition(".")[0]
+        if package not in trusted:
+            raise KnowledgeRefused(f"a model of {package!r}, which is not trusted here", where=model)
+        learner, saved = _built(described, np.asarray(data, dtype=np.uint8).tobytes(), trusted)
+        learner.bind(int(described["outputs"]))
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            path.write_bytes(saved)
+            learner.load(path)
+    except KnowledgeRefused:
+        raise
+    except ConsilienceError as error:
+        raise KnowledgeRefused(f"a model that cannot be used: {error.what}", where="model") from error
+    except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise KnowledgeRefused(f"a model that cannot be read: {error}", where="model") from error
+    return learner
+
+
+def _built(
+    described: Mapping[str, Any], data: bytes, trusted: Sequence[str]
+) -> tuple[Learner, bytes]:
+    """The untrained learner, and the bytes of what it was trained to."""
+    if "prototype" in described:
+        length = int(described["prototype"])
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "prototype"
+            path.write_bytes(data[:length])
+            model = read(path, given=None, also=tuple(trusted))["model"]
+        if _name(make_of(model)[-1]) != described["model"]:
+            raise KnowledgeRefused("a model that is not what it is called", where=described["model"])
+        return SklearnLearner(model, kind=described["kind"]), data[length:]
+    from consilience.learners import TorchRecipe, as_learner
+
+    module = str(described["model"]).partition(":")[0]
+    if module != NETWORKS and module not in trusted:
+        raise KnowledgeRefused("its networks are not trusted here", where=module)
+    factory = partial(find(described["model"]), **_tuples(described["parameters"]))
+    recipe = TorchRecipe.of(described["recipe"])
+    return as_learner(factory, kind=described["kind"], recipe=recipe), data
+
+
+def _construction(learner: Any) -> dict[str, Any]:
+    """The function that builds a network, with its parameters."""
+    given = getattr(learner, "_given", None)
+    function = given.func if isinstance(given, partial) else given
+    parameters = dict(given.keywords) if isinstance(given, partial) else {}
+    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    try:
+        known = find(name) is function and not (isinstance(given, partial) and given.args)
+        json.dumps(parameters)
+    except (ImportError, ConsilienceError, TypeError, ValueError):
+        known = False
+    if not known:
+        raise InvalidInput(
+            "no other party could build this network",
+            where=learner.name,
+            mend="Give it by a preset such as 'mlp', or as a function at the top level of a module that "
+            "every party has, with plain keyword parameters.",
+        )
+    return {"model": name, "parameters": parameters, "recipe": asdict(learner.recipe)}
+
+
+def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__name__}"
