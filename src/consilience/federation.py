@@ -333,4 +333,3 @@ def tracked(
         for round in rounds:
             bar.update(task, completed=round.number)
             yield round
-

@@ -250,6 +250,33 @@ class LogDensities:
 
 
 @message
+class SharedModel:
+    """A party's trained model, for others to predict with.
+
+    What a model says of the rows it was trained on is its own matter; some hold them word for word, which a
+    party sends only if told to.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        about: what the model is, as JSON (:mod:`consilience.learners.transfer`).
+        data: its bytes, shape ``(n_bytes,)``, uint8.
+    """
+
+    party: str
+    round: int
+    about: str
+    data: Array
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless it is what was asked for; what is in it the receiver checks."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, task.round, where=party)
+        if self.data.dtype != np.uint8 or self.data.ndim != 1 or not len(self.data):
+            raise KnowledgeRefused("its model is not a row of bytes", where=party)
+
+
+@message
 class RowCount:
     """How many private rows a party trains on."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import shutil
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.density import ClassGaussians
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, as_learner
+from consilience.learners.transfer import HOLDS_ROWS, TRUSTED, pack, unpack
 from consilience.randomness import stream
 
 Array = NDArray[Any]
@@ -39,6 +41,9 @@ class Party:
         aliases: this party's label to the name the federation uses, where they differ.
         kind: ``"classification"`` or ``"regression"``; needed only where neither the model nor the labels
             say so.
+        trusts: packages whose models it accepts from others, where models are exchanged.
+        sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
+            machine, may be sent to others.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -55,6 +60,8 @@ class Party:
         calibration: float = 0.2,
         aliases: Mapping[Any, str] | None = None,
         kind: Kind | None = None,
+        trusts: Sequence[str] = TRUSTED,
+        sends_rows: bool = False,
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
@@ -66,6 +73,7 @@ class Party:
         self.kind = self._prototype.abilities.kind
         self._calibration = calibration
         self._aliases = aliases or {}
+        self._trusts, self._sends_rows = tuple(trusts), sends_rows
         self.X, self.y = self._checked(X, y, "private data")
         if self.kind == "classification":
             check_aliases(self._aliases, y, where=f"{self._where}, private data")
@@ -139,8 +147,7 @@ class Party:
         if len(self.public):
             check_alike(self.X, self.public.X, where=self._where)
         self.agreement = agreement
-        self.learner: Learner = copy.deepcopy(self._prototype)
-        self.learner.bind(agreement.outputs)
+        self.learner: Learner = self._untrained()
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
 
@@ -149,6 +156,12 @@ class Party:
         self._held_out = (read_only(self.X[held_out]), self._targets(self.y[held_out]))
         if self.test is not None:
             self._targets(self.test[1])
+
+    def _untrained(self) -> Learner:
+        assert self.agreement is not None
+        learner = copy.deepcopy(self._prototype)
+        learner.bind(self.agreement.outputs)
+        return learner
 
     def _targets(self, y: Array) -> Array:
         """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
@@ -251,6 +264,64 @@ class Party:
     def _validation(self) -> tuple[Array, Array] | None:
         """The calibration rows, if there are any."""
         return self._held_out if len(self._held_out[0]) else None
+
+    # --- where models are exchanged ---------------------------------------------------------------
+
+    def share(self) -> tuple[str, Array]:
+        """The model as others can use it: its description and its bytes.
+
+        Raises:
+            InvalidInput: it holds private rows and may not, or cannot be sent.
+        """
+        about, data = pack(self.learner)
+        model = json.loads(about)["model"].rpartition(":")[2]
+        if model in HOLDS_ROWS and not self._sends_rows:
+            raise InvalidInput(
+                f"a trained {model} holds rows of its private data, and would be sent to others",
+                where=self._where,
+                mend="Take another model, or allow it with Party(…, sends_rows=True).",
+            )
+        return about, data
+
+    def opinion(self, about: str, data: Array) -> Array:
+        """What another's model says of the rows trained on here, shape ``(n, n_outputs)``.
+
+        Raises:
+            KnowledgeRefused: the model is not trusted, damaged, or answers something else.
+        """
+        X, targets = self._train
+        values = unpack(about, data, trusted=self._trusts).predict(X)
+        if values.shape != targets.shape or not np.isfinite(values).all():
+            raise KnowledgeRefused(f"a model that answers {values.shape}, expected {targets.shape}")
+        return values
+
+    def own_opinion(self) -> Array:
+        """What the model says of the rows it was trained on, shape ``(n, n_outputs)``."""
+        return self.learner.predict(self._train[0])
+
+    @property
+    def targets_shape(self) -> tuple[int, ...]:
+        """Of what is trained towards: rows and outputs."""
+        return self._train[1].shape
+
+    def train_towards(self, round: int, opinions: Array, labels: float) -> None:
+        """Train a new model on private inputs, towards others' opinions of them and the labels.
+
+        Args:
+            round: the round, for the random stream.
+            opinions: what the labels are mixed with, shape ``(n, n_outputs)``.
+            labels: the weight of the private labels in [0, 1]; targets are ``labels y + opinions``.
+        """
+        X, y = self._train
+        self.learner = self._untrained()
+        self.learner.fit(
+            X,
+            labels * y + opinions,
+            rng=self._rng(round, "fit"),
+            validation=self._held_out if len(self._held_out[0]) else None,
+            phase="first",
+        )
+        self._public_outputs.clear()
 
     def outputs(self, kind: str) -> Array:
         """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``."""

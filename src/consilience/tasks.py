@@ -60,6 +60,9 @@ class Network(Protocol):
             QuorumLost: too few answered.
         """
 
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+        """Have every party that is named run a task of its own; otherwise like :meth:`ask`."""
+
 
 @message
 class Describe:

@@ -12,7 +12,7 @@ import platform
 import shutil
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -145,6 +145,9 @@ class _Rehearsal:
     agreed: Agreement
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        raise _Asked
+
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         raise _Asked
 
 

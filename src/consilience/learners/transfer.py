@@ -81,7 +81,9 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
         model = str(described["model"])
         package = model.partition(":")[0].partition(".")[0]
         if package not in trusted:
-            raise KnowledgeRefused(f"a model of {package!r}, which is not trusted here", where=model)
+            raise KnowledgeRefused(
+                f"a model of {package!r}, which is not trusted here", where=model
+            )
         learner, saved = _built(described, np.asarray(data, dtype=np.uint8).tobytes(), trusted)
         learner.bind(int(described["outputs"]))
         with TemporaryDirectory() as folder:
@@ -91,7 +93,9 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
     except KnowledgeRefused:
         raise
     except ConsilienceError as error:
-        raise KnowledgeRefused(f"a model that cannot be used: {error.what}", where="model") from error
+        raise KnowledgeRefused(
+            f"a model that cannot be used: {error.what}", where="model"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise KnowledgeRefused(f"a model that cannot be read: {error}", where="model") from error
     return learner
@@ -108,7 +112,9 @@ def _built(
             path.write_bytes(data[:length])
             model = read(path, given=None, also=tuple(trusted))["model"]
         if _name(make_of(model)[-1]) != described["model"]:
-            raise KnowledgeRefused("a model that is not what it is called", where=described["model"])
+            raise KnowledgeRefused(
+                "a model that is not what it is called", where=described["model"]
+            )
         return SklearnLearner(model, kind=described["kind"]), data[length:]
     from consilience.learners import TorchRecipe, as_learner
 

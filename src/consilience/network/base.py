@@ -112,7 +112,17 @@ class Network(ABC):
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Have parties run tasks in one exchange; see :class:`consilience.tasks.Network`."""
-        replies = self._ask(tasks, to)
+        return self._enough(self._ask(tasks, to), tasks)
+
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+        """Have every party run a task of its own, one exchange after another; see :meth:`ask`."""
+        parts = [self._ask((task,), [party]) for party, task in sorted(tasks.items())]
+        answers = {party: given for part in parts for party, given in part.answers.items()}
+        missing = {party: failure for part in parts for party, failure in part.missing.items()}
+        return self._enough(Replies(answers, missing), tuple(tasks.values())[:1])
+
+    def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
+        """The replies, if they are as many as the quorum asks for."""
         if len(replies) < self._needed(len(replies) + len(replies.missing)):
             raise QuorumLost(
                 f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "

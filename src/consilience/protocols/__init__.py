@@ -6,15 +6,23 @@ from consilience.protocols.base import Protocol, Round, RoundState, protocol
 from consilience.protocols.ensemble_distillation import ensemble_distillation
 from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
+from consilience.protocols.model_exchange import (
+    alternating_distillation,
+    averaged_distillation,
+    parallel_distillation,
+)
 
 __all__ = [
     "PROTOCOLS",
     "Protocol",
     "Round",
     "RoundState",
+    "alternating_distillation",
+    "averaged_distillation",
     "ensemble_distillation",
     "iterative_distillation",
     "local_only",
+    "parallel_distillation",
     "protocol",
 ]
 
