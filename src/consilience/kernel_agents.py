@@ -2,8 +2,8 @@
 
 Afonin & Karimireddy 2022. Agent a has N_a rows X^a with targets y^a and a kernel k_a; N = Σ N_a, and all
 kernel matrices are divided by N. It fits targets ŷ by ``g(x) = (1/N) k_a(x, X^a) (c I + L_aa)⁻¹ ŷ`` with
-``L_ab = k_a(X^a, X^b) / N``, so that what it says of agent b's rows is a fixed matrix times ŷ. These matrices are
-computed once; a round of any of the protocols is then a few products of a matrix and a vector.
+``L_ab = k_a(X^a, X^b) / N``, so that what it says of agent b's rows is a fixed matrix times ŷ. These
+matrices are computed once; a round of any of the protocols is then a few products of a matrix and a vector.
 
     AKD        ŷ^{a+1} ← L_ab^⊤ (c I + L_aa)⁻¹ ŷ^a, round the ring
     AvgKD      ŷ^i ← (y^i + Σ_{j≠i} g^j(X^i)) / M
@@ -11,8 +11,8 @@ computed once; a round of any of the protocols is then a few products of a matri
     EKD        Σ_t (−1)^t Σ_i g^i_t, the Neumann series of block Jacobi on (c I + L) β = y
     conjugate  the same system by conjugate gradients with the same blocks as preconditioner
 
-Conjugate gradients need one kernel for all agents, since L must be symmetric. A round exchanges what a round of
-EKD does, every agent's function, and two numbers an agent: r·z and p·q.
+Conjugate gradients need one kernel for all agents, since L must be symmetric. A round exchanges what a
+round of EKD does, every agent's function, and two numbers an agent: r·z and p·q.
 
 With c = 0 the fits are those of least norm (pseudo-inverses); the EKD series then need not converge.
 """
@@ -74,8 +74,8 @@ class KernelAgents:
         regularization: c ≥ 0, on the scale of kernel matrices divided by N.
 
     Raises:
-        InvalidInput: fewer than two agents, shapes that do not go together, values that are not finite, c < 0,
-            a kernel that is not positive semi-definite.
+        InvalidInput: fewer than two agents, shapes that do not go together, values that are not finite,
+            c < 0, a kernel that is not positive semi-definite.
 
     Source:
         Afonin & Karimireddy 2022, sections 3 to 5.
@@ -185,12 +185,11 @@ class KernelAgents:
         targets, everybody = self.y, range(len(self))
         while True:
             yield targets
-            opinions = [
-                sum(self._said[a][b] @ targets[a] for a in everybody if a != b or not labels)
-                for b in everybody
-            ]
-            own = self.y if labels else [0.0] * len(self)
-            targets = tuple((y + o) / len(self) for y, o in zip(own, opinions, strict=True))
+            sums = []
+            for b, y in enumerate(self.y):
+                others = [self._said[a][b] @ targets[a] for a in everybody if a != b]
+                sums.append(sum(others, y if labels else self._said[b][b] @ targets[b]))
+            targets = tuple(total / len(self) for total in sums)
 
     # --- models of all rows -----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ label their own inputs with the others' models:
     AKD    y¹ -> agent 1 trains g_0 on (X¹, y¹);                                         (section 4)
            round t: the model goes to the next agent a of the ring 1 → 2 → … → M → 1, which
            relabels ŷ ← g_{t−1}(X^a) and trains g_t on (X^a, ŷ)
-    AvgKD  every agent i trains g^i_0 on (X^i, y^i);                               (section 5.1, App. G)
+    AvgKD  every agent i trains g^i_0 on (X^i, y^i);                             (section 5.1, App. G)
            round t: ŷ^i ← (y^i + Σ_{j≠i} g^j_{t−1}(X^i)) / M; trains g^i_t on (X^i, ŷ^i)
     PKD    as AvgKD with ŷ^i ← (1/M) Σ_j g^j_{t−1}(X^i): its own prediction for its labels   (App. E)
     EKD    AKD from every agent at once, g^i_t the model of chain i in round t;            (section 5.2)
@@ -20,11 +20,11 @@ Deviations
     - A coordinator passes the models on: every agent sends a model once a round, and is sent those that it
       needs (one in AKD, M − 1 in AvgKD, M − 1 in PKD beside its own). Without one every agent would send M − 1.
     - The ring is in the order of the agents' names.
-    - Every fit starts from an untrained model, as the analysis has it: what an agent knows comes to it in the
-      labels alone. The paper does not say whether its networks go on from where they were.
+    - Every fit starts from an untrained model, as the analysis has it: what an agent knows comes to it in
+      the labels alone. The paper does not say whether its networks go on from where they were.
     - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main experiments,
       is a regression with one-hot rows as targets.
-    - In AvgKD and PKD an agent whose model is missing is left out of the mean, whose weights are shared among
+    - In AvgKD and PKD an agent whose model is missing is left out of the mean, whose weights are shared by
       the others. The ring of AKD needs every agent.
 """
 
