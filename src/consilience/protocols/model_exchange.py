@@ -18,12 +18,12 @@ Legend: M number of agents, X^i, y^i private rows of agent i, ŷ their new label
 
 Deviations
     - A coordinator passes the models on: every agent sends a model once a round, and is sent those that it
-      needs (one in AKD, M − 1 in AvgKD, M − 1 in PKD beside its own). Without one every agent would send M − 1.
+      needs (one in AKD, M − 1 in AvgKD and PKD). Without one every agent would send M − 1.
     - The ring is in the order of the agents' names.
     - Every fit starts from an untrained model, as the analysis has it: what an agent knows comes to it in
       the labels alone. The paper does not say whether its networks go on from where they were.
-    - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main experiments,
-      is a regression with one-hot rows as targets.
+    - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main
+      experiments, is a regression with one-hot rows as targets.
     - In AvgKD and PKD an agent whose model is missing is left out of the mean, whose weights are shared by
       the others. The ring of AKD needs every agent.
 """
