@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp-sklearn": {"hidden_layer_sizes": (20,)},
     "mlp": {"hidden": (32, 16), "recipe": {"learning_rate": 0.01}},
     "cnn": {"recipe": {"learning_rate": 0.01}},
+    "lenet5": {"recipe": {"learning_rate": 0.003, "first_epochs": 40}},
 }
 
 
