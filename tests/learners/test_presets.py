@@ -108,6 +108,7 @@ def test_import_paths() -> None:
         ("mlp", {"hiden": [5]}, "Did you mean 'hidden'"),
         ("mlp", {"hidden": [0]}, "whole numbers above 0"),
         ("mlp", {"hidden": 64}, "whole numbers above 0"),
+        ("lenet5", {"activation": "tan"}, "Did you mean 'tanh'"),
         ("mlp", {"recipe": {"epoch": 5}}, "Did you mean 'epochs'"),
         ("ridge", {"kind": "classification"}, "is a regressor"),
         ("random-forest", {"max_depth": "deep"}, "max_depth"),

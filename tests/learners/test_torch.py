@@ -325,7 +325,8 @@ def test_lenet5_centres_small_images() -> None:
     np.testing.assert_array_equal(learner.predict(small), other.predict(padded))
 
 
-def test_lenet5_learns_values() -> None:
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_lenet5_learns_values(activation: str) -> None:
     """Where a bright square lies, left to right: a constant guess has the variance of the places."""
     places = rng().integers(0, 24, size=120)
     images = np.zeros((120, 28, 28))
@@ -333,8 +334,10 @@ def test_lenet5_learns_values() -> None:
         image[12:16, place : place + 4] = 1
     values = (places[:, None] - 11.5) / 7
     recipe = {"learning_rate": 2e-3, "first_epochs": 25}
-    learner = make("lenet5", kind="regression", recipe=recipe)
+    learner = make("lenet5", activation=activation, kind="regression", recipe=recipe)
     learner.fit(images[:80], values[:80], rng=rng(), phase="first")
+    layer = {"relu": nn.ReLU, "tanh": nn.Tanh}[activation]
+    assert sum(isinstance(part, layer) for part in learner.module) == 4
     error = np.square(learner.predict(images[80:]) - values[80:]).mean()
     assert error < 0.1 * values[80:].var()
 
