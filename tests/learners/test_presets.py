@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp-sklearn": {"hidden_layer_sizes": (20,)},
     "mlp": {"hidden": (32, 16), "recipe": {"learning_rate": 0.01}},
     "cnn": {"recipe": {"learning_rate": 0.01}},
+    "lenet5": {"recipe": {"learning_rate": 0.003, "first_epochs": 40}},
 }
 
 
@@ -107,6 +108,7 @@ def test_import_paths() -> None:
         ("mlp", {"hiden": [5]}, "Did you mean 'hidden'"),
         ("mlp", {"hidden": [0]}, "whole numbers above 0"),
         ("mlp", {"hidden": 64}, "whole numbers above 0"),
+        ("lenet5", {"activation": "tan"}, "Did you mean 'tanh'"),
         ("mlp", {"recipe": {"epoch": 5}}, "Did you mean 'epochs'"),
         ("ridge", {"kind": "classification"}, "is a regressor"),
         ("random-forest", {"max_depth": "deep"}, "max_depth"),

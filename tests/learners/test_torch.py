@@ -246,7 +246,7 @@ def test_whole_numbers_reach_an_embedding_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (1, 8, 8), (8, 8, 3), (3, 8, 8)])
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lenet5"])
 def test_networks_fit_their_inputs(name: str, shape: tuple[int, ...], tmp_path: Any) -> None:
     images = rng().normal(size=(5, *shape)).astype(np.float32)
     learner = make(name)
@@ -276,12 +276,70 @@ def test_check_names_the_mismatch(module: Any, example: np.ndarray, said: str) -
         learner.check(example)
 
 
-def test_cnn_refuses_what_is_no_image() -> None:
-    for shape, said in (((63,), "no images"), ((2, 2), "too small"), ((5, 5, 5), "no images")):
-        learner = make("cnn")
-        learner.bind(3)
-        with pytest.raises(InvalidInput, match=said):
-            learner.check(np.zeros((2, *shape)))
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("cnn", (63,), "no images"),
+        ("cnn", (2, 2), "too small"),
+        ("cnn", (5, 5, 5), "no images"),
+        ("lenet5", (63,), "no images"),
+        ("lenet5", (33, 20), "larger than 32×32"),
+    ],
+)
+def test_networks_refuse_what_is_no_image_for_them(
+    name: str, shape: tuple[int, ...], said: str
+) -> None:
+    learner = make(name)
+    learner.bind(3)
+    with pytest.raises(InvalidInput, match=f"{name}.*{said}"):
+        learner.check(np.zeros((2, *shape)))
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (784,), (32, 32)])
+def test_lenet5_has_the_layers_of_the_paper(shape: tuple[int, ...]) -> None:
+    """Parameters: 6·(5·5 + 1) + 16·(6·5·5 + 1) = 156 + 2416 in the convolutions, whose maps are
+    28², 14² when pooled, 10², 5²; then 120·(16·5·5 + 1) = 48,120, 84·121 = 10,164 and 85."""
+    learner = make("lenet5", kind="regression", recipe={"first_epochs": 0})
+    learner.fit(np.zeros((2, *shape)), np.zeros((2, 1)), rng=rng(), phase="first")
+    sizes = [part.numel() for part in learner.module.parameters()]
+    pairs = [sum(pair) for pair in zip(sizes[::2], sizes[1::2], strict=True)]
+    assert pairs == [156, 2416, 48_120, 10_164, 85]
+    maps: list[tuple[int, ...]] = []
+    for part in learner.module:
+        if isinstance(part, nn.Conv2d | nn.AvgPool2d):
+            part.register_forward_hook(lambda _, __, out: maps.append(tuple(out.shape[1:])))
+    learner.predict(np.zeros((1, *shape)))
+    assert maps == [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5)]
+
+
+def test_lenet5_centres_small_images() -> None:
+    """A 28×28 image is the 32×32 image with two rows and columns of zeros on every side."""
+    learner = make("lenet5", recipe={"first_epochs": 1})
+    small = rng().random((4, 28, 28))
+    learner.bind(3)
+    learner.fit(small, T[:4], rng=rng(), phase="first")
+    padded = np.pad(small, ((0, 0), (2, 2), (2, 2)))
+    other = make("lenet5", recipe={"first_epochs": 1})
+    other.bind(3)
+    other.fit(padded, T[:4], rng=rng(), phase="first")
+    np.testing.assert_array_equal(learner.predict(small), other.predict(padded))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_lenet5_learns_values(activation: str) -> None:
+    """Where a bright square lies, left to right: a constant guess has the variance of the places."""
+    places = rng().integers(0, 24, size=120)
+    images = np.zeros((120, 28, 28))
+    for image, place in zip(images, places, strict=True):
+        image[12:16, place : place + 4] = 1
+    values = (places[:, None] - 11.5) / 7
+    recipe = {"learning_rate": 2e-3, "first_epochs": 25}
+    learner = make("lenet5", activation=activation, kind="regression", recipe=recipe)
+    learner.fit(images[:80], values[:80], rng=rng(), phase="first")
+    layer = {"relu": nn.ReLU, "tanh": nn.Tanh}[activation]
+    assert sum(isinstance(part, layer) for part in learner.module) == 4
+    error = np.square(learner.predict(images[80:]) - values[80:]).mean()
+    assert error < 0.1 * values[80:].var()
 
 
 def test_bad_use() -> None:

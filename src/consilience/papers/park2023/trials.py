@@ -148,28 +148,52 @@ def approach(
 
 
 def selected(
-    *, problem: str, regularization: float, rounds: Sequence[int], repetition: int
+    *, problem: str, grid: Sequence[float], rounds: Sequence[int], repetition: int
 ) -> Numbers:
-    """Figure 7: Algorithm 3 with C = 10, q = 0.501 after so many rounds, and Algorithm 2 after 200."""
+    """Figure 7: Algorithm 3 with C = 10, q = 0.501 after so many rounds, and Algorithm 2 after 200.
+
+    For every λ of a grid: errors of shape ``(rounds, L)`` and ``(L,)``.
+    """
     sample = drawn(problem, 50, 10, 490, repetition)
     federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=grid[0]
     )
     points = federation.points(sample.X)
-    rng = stream(repetition, "park2023/participants", 0, "10")
-    steps = federation.iterate(
-        deregularization=regularization,
-        consensus=damped(exponent=0.501),
-        participants=uniformly(rng, 50, 10),
-    )
-    wanted = set(rounds)
-    errors = [
-        float(step.models().mse(points, sample.truth).mean())
-        for step in islice(steps, max(rounds))
-        if step.number in wanted
-    ]
-    whole = federation.after(200, deregularization=regularization)
-    return {"selected": errors, "all": float(whole.mse(points, sample.truth).mean())}
+    some, everybody = [], []
+    for regularization in grid:
+        one = federation.varied(regularization=regularization)
+        steps = one.iterate(
+            deregularization=regularization,
+            consensus=damped(exponent=0.501),
+            participants=uniformly(stream(repetition, "park2023/participants", 0, "10"), 50, 10),
+        )
+        some.append(
+            [
+                step.models().mse(points, sample.truth).mean()
+                for step in islice(steps, max(rounds))
+                if step.number in rounds
+            ]
+        )
+        whole = one.after(200, deregularization=regularization)
+        everybody.append(whole.mse(points, sample.truth).mean())
+    return {"some": np.transpose(some), "all": everybody}
+
+
+def networks(*, problem: str, clients: int, repetition: int) -> Numbers:
+    """Figure 4: FedMD's squared error after every round, and that of the same network on all rows."""
+    from consilience.papers.park2023.fedmd import NETWORKS, central_error, fedmd_errors
+
+    sample = drawn(problem, clients, 10, (clients - 1) * 10, repetition)
+    network = NETWORKS[problem]
+    shape = (28, 28) if problem == "mnist" else (3,)
+    parts = [(X.reshape(-1, *shape), y) for X, y in sample.clients]
+    X, y = sample.pooled
+    test = sample.X.reshape(-1, *shape), sample.truth
+    public = sample.public.reshape(-1, *shape)
+    return {
+        "fedmd": fedmd_errors(parts, public, test, network=network, seed=repetition),
+        "central": central_error(X.reshape(-1, *shape), y, test, network=network, seed=repetition),
+    }
 
 
 def acceleration(
