@@ -74,7 +74,6 @@ def test_one_class_is_a_mistake_unless_it_is_meant():
 @pytest.mark.parametrize(
     ("make", "public", "why"),
     [
-        (lambda: parties(XY, XY), None, "there is no public data"),
         (lambda: parties(XY, XY), POINTS[:0], "there is no public data"),
         (lambda: parties(XY, XY), POINTS * np.nan, "public data: 12 of 12 rows hold NaN"),
         (lambda: parties(XY, XY), np.hstack([POINTS, POINTS]), "a public row"),

@@ -174,6 +174,7 @@ DESCRIPTION: dict[str, Any] = {
     "soft_targets": "",
     "fewest_classes": 1,
     "tested": False,
+    "row": "(2,)",
 }
 
 

@@ -15,7 +15,14 @@ from safetensors.numpy import save
 
 from consilience import network, protocols  # noqa: F401 (every message is registered)
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import Agreement, Failure, Metrics, Predictions, Receipt
+from consilience.knowledge import (
+    Agreement,
+    Failure,
+    Metrics,
+    Predictions,
+    Receipt,
+    SharedModel,
+)
 from consilience.messages import REGISTRY, fields
 from consilience.network.wire import decode, encode, size
 from consilience.protocols import RoundState
@@ -25,6 +32,7 @@ AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62
 )
 ROWS = np.array([[0.25, 0.75]] * 3, dtype=np.float32)
+MODEL = SharedModel(party="a", round=1, about="{}", data=np.arange(3, dtype=np.uint8))
 SOME = {
     "party": "a",
     "round": 2,
@@ -37,6 +45,13 @@ SOME = {
     "soft_targets": "yes",
     "fewest_classes": 1,
     "tested": True,
+    "row": "(2,)",
+    "about": "{}",
+    "data": np.arange(5, dtype=np.uint8),
+    "models": (MODEL, MODEL),
+    "share": 0.5,
+    "own": 0.0,
+    "labels": 0.5,
     "notes": ("one", ""),
     "reason": "why",
     "mend": "how",
