@@ -149,6 +149,8 @@ def test_public_data_of_the_same_kind():
     check_alike(X * [1, 0], X, where="a")
     check_alike((X * 100).astype(int), X * 100, where="a")
     check_alike(np.array(["a"]), np.array(["b", "c"]), where="a")
+    # The spread of a constant is rounding: 1e-17 in ten rows, another in 490.
+    check_alike(np.full((10, 1), 0.1), np.full((490, 1), 0.1), where="a")
 
 
 def test_evaluation_by_hand():

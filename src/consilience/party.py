@@ -494,7 +494,9 @@ def check_alike(private: Array, public: Array, *, where: str) -> None:
         return
     ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
     spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
-    varying = (spread > 0).all(axis=0)
+    # A constant column has a spread of rounding size, not always 0.
+    level = np.stack([np.abs(ours).max(axis=0), np.abs(theirs).max(axis=0)])
+    varying = (spread > 1e-9 * level).all(axis=0)
     spread = spread[:, varying]
     apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
     off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))

@@ -161,7 +161,7 @@ def figure4(study: Study) -> Exhibit:
             )
             nets = study.repeat(
                 trials.networks,
-                study.times(5, 2),
+                study.times(3, 2),
                 label=f"fig4, {PROBLEMS[key].title}, m = {m}, networks",
                 problem=key,
                 clients=m,
@@ -229,7 +229,7 @@ def figure5(study: Study) -> Exhibit:
             for share in (0.2, 0.5, 1.0, 1.5):
                 found = study.repeat(
                     trials.compare,
-                    study.times(100, 4),
+                    study.times(30, 4),
                     label=f"fig5, {PROBLEMS[key].title}, m = {m}, p = {share:g}",
                     problem=key,
                     clients=m,
@@ -372,7 +372,7 @@ def figure7(study: Study) -> Exhibit:
         grid = [middle / 2, middle, middle * 2]
         found = study.repeat(
             trials.selected,
-            study.times(30, 2),
+            study.times(20, 2),
             label=f"fig7, {PROBLEMS[key].title}",
             problem=key,
             grid=grid,
