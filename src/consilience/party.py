@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from consilience.density import ClassGaussians
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
@@ -89,6 +90,8 @@ class Party:
                 f"a private row has shape {self.X.shape[1:]}, a test row {self.test[0].shape[1:]}",
                 where=self._where,
             )
+        self.memory: dict[str, Array] = {}
+        """What a protocol has the party remember from round to round; part of its state."""
         self.public: Public | None = None
         self.home: Path | None = None
         self.agreement: Agreement | None = None
@@ -148,6 +151,7 @@ class Party:
             check_alike(self.X, self.public.X, where=self._where)
         self.agreement = agreement
         self.learner: Learner = self._untrained()
+        self.memory = {}
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
 
@@ -295,14 +299,32 @@ class Party:
             raise KnowledgeRefused(f"a model that answers {values.shape}, expected {targets.shape}")
         return values
 
+    def kernel_regression(self) -> tuple[Array, float, str]:
+        """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words.
+
+        Raises:
+            InvalidInput: the model is none, or a pipeline around one.
+        """
+        trained: Any = getattr(self.learner, "trained", None)
+        if not hasattr(trained, "regularization_") or not hasattr(trained, "dual_coef_"):
+            raise InvalidInput(
+                "its model is no kernel ridge regression",
+                where=self._where,
+                mend="Give it KernelRidge(…), without transformers in front.",
+            )
+        names = ("kernel", "gamma", "degree", "coef0")
+        kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
+        coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(self.labels.shape)
+        return coefficients, float(trained.regularization_) * len(self.labels), kernel
+
     def own_opinion(self) -> Array:
         """What the model says of the rows it was trained on, shape ``(n, n_outputs)``."""
         return self.learner.predict(self._train[0])
 
     @property
-    def targets_shape(self) -> tuple[int, ...]:
-        """Of what is trained towards: rows and outputs."""
-        return self._train[1].shape
+    def labels(self) -> Array:
+        """The private labels that are trained on, as rows of outputs, shape ``(n, n_outputs)``."""
+        return self._train[1]
 
     def train_towards(self, round: int, opinions: Array, labels: float) -> None:
         """Train a new model on private inputs, towards others' opinions of them and the labels.
@@ -394,7 +416,7 @@ class Party:
     def save(self, label: str) -> None:
         """Write the state as ``home/label``, whole or not at all.
 
-        A party's state is its model: random streams are keyed, optimisers start afresh.
+        A party's state is its model and its memory: random streams are keyed, optimisers start afresh.
         """
         folder = self._state_folder(label)
         partial = folder.with_name(f".{label}.writing")
@@ -405,6 +427,8 @@ class Party:
                 self.learner.save(partial / f"model{self.learner.suffix}")
             else:  # its training failed; said in a file, so that a lost model is not taken for it
                 (partial / "model.none").touch()
+            if self.memory:
+                save_file(self.memory, partial / "memory.safetensors")
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
         except OSError as error:
@@ -419,6 +443,8 @@ class Party:
         folder = self._state_folder(label)
         if not (folder / "model.none").exists():
             self.learner.load(folder / f"model{self.learner.suffix}")
+        remembered = folder / "memory.safetensors"
+        self.memory = load_file(remembered) if remembered.exists() else {}
         self._public_outputs.clear()
 
     def keep(self, labels: Container[str]) -> None:

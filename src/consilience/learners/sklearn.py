@@ -205,6 +205,11 @@ class SklearnLearner(Learner):
     def fitted(self) -> bool:
         return bool(self._models)
 
+    @property
+    def trained(self) -> Any:
+        """The trained estimator or pipeline (the first, where there is one an output); ``None`` before."""
+        return self._models[0] if self._models else None
+
     def check_saving(self) -> None:
         for kind in make_of(self.model):
             if kind.__module__ in ("__main__", "__mp_main__"):

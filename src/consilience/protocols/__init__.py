@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from consilience.protocols.base import Protocol, Round, RoundState, protocol
+from consilience.protocols.conjugate_distillation import conjugate_distillation
 from consilience.protocols.ensemble_distillation import ensemble_distillation
 from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
@@ -19,6 +20,7 @@ __all__ = [
     "RoundState",
     "alternating_distillation",
     "averaged_distillation",
+    "conjugate_distillation",
     "ensemble_distillation",
     "iterative_distillation",
     "local_only",

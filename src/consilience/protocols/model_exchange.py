@@ -62,7 +62,7 @@ class TrainTowards:
 
     def run(self, party: Party) -> SharedModel:
         """The newly trained model."""
-        opinions = np.zeros(party.targets_shape)
+        opinions = np.zeros(party.labels.shape)
         for model in self.models:
             try:
                 opinions += self.share * party.opinion(model.about, model.data)
