@@ -2,9 +2,10 @@
 
 from consilience.experiments.arm import Progress
 from consilience.experiments.cohort import Cohort, gather
+from consilience.experiments.configuration import parse_spec, read_spec
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import resume, start, stored_spec
-from consilience.experiments.spec import Spec, parse_spec, read_spec
+from consilience.experiments.spec import Spec
 
 __all__ = [
     "Cohort",

@@ -23,8 +23,9 @@ from typing import Any
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments.arm import Arm, Report
 from consilience.experiments.cohort import gather
+from consilience.experiments.configuration import parse_spec
 from consilience.experiments.ledger import Ledger
-from consilience.experiments.spec import Spec, parse_spec
+from consilience.experiments.spec import Spec
 from consilience.federation import Federation
 from consilience.knowledge import Agreement, Replies
 from consilience.network import LocalNetwork

@@ -24,9 +24,7 @@ rounds = 10
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -301,57 +299,14 @@ class Spec(_Section):
         try:
             return ProtocolSpec(**{**self.protocol.model_dump(), **method.protocol})
         except ValidationError as error:
-            raise _first_of(error, f"method {method.label}, protocol") from error
+            raise first_of(error, f"method {method.label}, protocol") from error
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}
 """What ``--quick`` sets: the whole path, in a fraction of the time; its figures mean nothing."""
 
 
-def read_spec(
-    path: Path, settings: Sequence[str] = (), *, overrides: Mapping[str, Any] = {}
-) -> Spec:
-    """Read a configuration file.
-
-    Args:
-        path: a TOML file.
-        settings: ``key=value`` pairs that replace what the file says; dots reach into sections and
-            lists (``models.0.name``), values are TOML (bare words are strings).
-        overrides: the same, already parsed; they win.
-
-    Raises:
-        InvalidInput: no such file, not TOML, unknown keys or values, each with the nearest valid name.
-    """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput("there is no such file", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=str(path)) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
-    given = [_setting(text) for text in settings]
-    for key, value in [*given, *overrides.items()]:
-        _put(document, key, value)
-    return parse_spec(document, where=str(path), relative_to=path.parent)
-
-
-def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:
-    """Validate a parsed configuration; file names in it are relative to ``relative_to``."""
-    document = json.loads(json.dumps(document, default=str))
-    if relative_to is not None and isinstance(document.get("data"), dict):
-        for key in ("path", "test_path", "public_file"):
-            if isinstance(document["data"].get(key), str):
-                document["data"][key] = str((relative_to / document["data"][key]).resolve())
-    try:
-        spec = Spec.model_validate(document)
-    except ValidationError as error:
-        raise _first_of(error, where) from error
-    spec.check()
-    return spec
-
-
-def _first_of(error: ValidationError, where: str) -> InvalidInput:
+def first_of(error: ValidationError, where: str) -> InvalidInput:
     """The first complaint in our own words, unknown keys with their nearest valid name."""
     first = error.errors()[0]
     # Pydantic names the type it tried last, which is no place in the file.
@@ -387,42 +342,3 @@ def _no_options(method: MethodSpec) -> None:
         raise InvalidInput(
             f"unknown option {next(iter(method.options))!r}", where=f"method {method.aggregate}"
         )
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise InvalidInput(f"{text!r} is not key=value", where="--set")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
-
-
-def _put(document: dict[str, Any], key: str, value: Any) -> None:
-    *sections, last = key.split(".")
-    place: Any = document
-    for section in sections:
-        place = (
-            place.setdefault(section, {})
-            if isinstance(place, dict)
-            else _entry(place, section, key)
-        )
-    if isinstance(place, dict):
-        place[last] = value
-    else:
-        _entry(place, last, key)
-        place[int(last)] = value
-
-
-def _entry(place: Any, position: str, key: str) -> Any:
-    """One entry of a list, as in ``models.0.name``."""
-    if not isinstance(place, list):
-        raise InvalidInput(
-            f"what stands before {position!r} in {key!r} is not a section", where="--set"
-        )
-    if not position.isdecimal() or int(position) >= len(place):
-        raise InvalidInput(
-            f"{position!r} in {key!r} is not from 0 to {len(place) - 1}", where="--set"
-        )
-    return place[int(position)]
