@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -116,30 +116,69 @@ class TorchLearner(Learner):
         )
         self.n_outputs = targets.shape[1]
         seeds = rng.integers(2**63 - 1, size=2)
-        if self.module is None:
-            self.module = self._build(X[:2], seed=int(seeds[0]))
-            self._input = (X.shape[1:], X.dtype.str)
+        module = self._made(X[:2], seed=int(seeds[0])) if self.module is None else self.module
         recipe = self.recipe
         epochs = {
             "first": recipe.first_epochs,
             "private": recipe.epochs,
             "distill": recipe.distill_epochs,
         }[phase]
-        inputs = self._tensor(X, self.module)
+        inputs = self._tensor(X, module)
         outputs = self._values(targets)
         rows = None if weights is None else self._values(weights)
         held_out = None
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
-            held_out = self._tensor(validation[0], self.module), self._values(validation[1])
+            held_out = self._tensor(validation[0], module), self._values(validation[1])
         with self._stream(int(seeds[1])), self._blamed():
-            self._train(self.module, inputs, outputs, rows, epochs, rng, held_out)
+            self._train(module, inputs, outputs, rows, epochs, rng, held_out)
         self._fitted = True
-        if not all(bool(torch.isfinite(part).all()) for part in self.module.parameters()):
+        if not all(bool(torch.isfinite(part).all()) for part in module.parameters()):
             raise RunFailed(
                 "training diverged: parameters are NaN or infinite",
                 where=self.name,
                 mend="Lower learning_rate, set gradient_clip, or scale the inputs.",
             )
+
+    def start(self, X: Array, *, rng: np.random.Generator) -> None:
+        """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
+        self._made(np.asarray(X)[:2], seed=int(rng.integers(2**63 - 1)))
+        self._fitted = True
+
+    def parameters(self) -> dict[str, Array]:
+        """Copies of the parameters and of buffers that hold fractions, such as running means, by name."""
+        found = {}
+        for name, part in self._parts().items():
+            wide = part if part.dtype == torch.float64 else part.float()
+            found[name] = np.array(wide.cpu().numpy())
+        return found
+
+    def set_parameters(self, values: Mapping[str, Array]) -> None:
+        """Put numbers in place of what :meth:`parameters` gives.
+
+        Raises:
+            InvalidInput: names or shapes are others.
+        """
+        own = self._parts()
+        here = {name: tuple(part.shape) for name, part in own.items()}
+        given = {name: np.shape(part) for name, part in values.items()}
+        if differ := sorted(dict(here.items() ^ given.items())):
+            name = differ[0]
+            raise InvalidInput(
+                f"parameter {name!r} has shape {given.get(name)}, here {here.get(name)}",
+                where=self.name,
+            )
+        with torch.no_grad():
+            for name, part in own.items():
+                part.copy_(torch.from_numpy(np.array(values[name])))
+
+    def _parts(self) -> dict[str, Tensor]:
+        """What :meth:`parameters` copies, itself."""
+        if self.module is None:
+            raise InvalidInput("the model has not been trained yet", where=self.name)
+        state = self.module.state_dict().items()
+        return {
+            n: part for n, part in state if isinstance(part, Tensor) and part.is_floating_point()
+        }
 
     def _train(
         self,
@@ -250,6 +289,11 @@ class TorchLearner(Learner):
                 f"the model file does not hold a {self.name} of ours: {what}", where=str(path)
             ) from error
         self.module, self._input, self._fitted = module.eval(), (shape, about["dtype"]), True
+
+    def _made(self, example: Array, *, seed: int) -> nn.Module:
+        self.module = self._build(example, seed=seed)
+        self._input = (example.shape[1:], example.dtype.str)
+        return self.module
 
     def _build(self, example: Array, *, seed: int) -> nn.Module:
         """A module of its own, its parameters drawn from ``seed``, that fits ``example``."""

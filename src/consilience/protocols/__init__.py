@@ -5,6 +5,7 @@ from collections.abc import Callable
 from consilience.protocols.base import Protocol, Round, RoundState, protocol
 from consilience.protocols.conjugate_distillation import conjugate_distillation
 from consilience.protocols.ensemble_distillation import ensemble_distillation
+from consilience.protocols.federated_averaging import federated_averaging
 from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
 from consilience.protocols.model_exchange import (
@@ -22,6 +23,7 @@ __all__ = [
     "averaged_distillation",
     "conjugate_distillation",
     "ensemble_distillation",
+    "federated_averaging",
     "iterative_distillation",
     "local_only",
     "parallel_distillation",
@@ -29,8 +31,11 @@ __all__ = [
 ]
 
 PROTOCOLS: dict[str, Callable[..., Protocol]] = {
+    "alternating_distillation": alternating_distillation,
+    "averaged_distillation": averaged_distillation,
     "ensemble_distillation": ensemble_distillation,
     "iterative_distillation": iterative_distillation,
     "local_only": local_only,
+    "parallel_distillation": parallel_distillation,
 }
 """The protocols that a configuration can name."""
