@@ -49,9 +49,9 @@ def _protocols() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    from consilience.experiments.spec import BASELINES
+    from consilience.experiments.methods import BASELINES, EXCHANGES
 
-    return BASELINES | _aggregators()
+    return BASELINES | _aggregators() | _first_lines(EXCHANGES)
 
 
 KINDS: Mapping[str, Callable[[], dict[str, str]]] = {

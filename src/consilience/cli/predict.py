@@ -17,7 +17,7 @@ from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.cohort import Scaling
-from consilience.experiments.spec import BASELINES
+from consilience.experiments.methods import BASELINES
 from consilience.learners import make
 from consilience.party import Model
 

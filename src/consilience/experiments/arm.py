@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from consilience.aggregation import Teacher, oracle
 from consilience.experiments.cohort import Cohort
 from consilience.experiments.ledger import Ledger
-from consilience.experiments.spec import MethodSpec, Spec
+from consilience.experiments.methods import MethodSpec
+from consilience.experiments.spec import Spec
 from consilience.federation import Federation
 from consilience.knowledge import Public
 from consilience.network import LocalNetwork, Network, ProcessNetwork
@@ -210,10 +211,11 @@ class Arm:
             partial = target.with_name("writing" + target.name)
             model.learner.save(partial)
             os.replace(partial, target)
+            brought = self.cohort.models[self.cohort.names.index(name)]
             about = {
                 "classes": model.classes,
                 "outputs": model.learner.n_outputs,
-                "model": self.cohort.models[self.cohort.names.index(name)].model_dump(),
+                "model": {"name": brought.name, **brought.options},
                 "columns": self.cohort.dataset.columns,
                 "row_shape": self.cohort.dataset.X.shape[1:],
                 "scaling": None

@@ -63,12 +63,13 @@ class Cohort:
 
     Attributes:
         dataset: where the rows come from.
-        public: the rows that everybody sees.
+        public: the rows that everybody sees, if there are any.
         public_labels: their true labels, which only experiments have; ``None`` for rows without.
         names: of the parties, sorted.
         rows: per party, which rows of the dataset are its own.
         models: per party, the model it brings.
         calibration: share of the private rows kept from training.
+        trusts: packages whose models every party accepts from others.
         scaling: what was done to all inputs above; ``None`` where they are as they came.
     """
 
@@ -79,6 +80,7 @@ class Cohort:
     rows: tuple[Array, ...]
     models: tuple[ModelSpec, ...]
     calibration: float
+    trusts: tuple[str, ...]
     scaling: Scaling | None
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
@@ -92,6 +94,8 @@ class Cohort:
                 self.labels(self.dataset.y[everything if pooled else own]),
                 test=self._test_of(name),
                 calibration=self.calibration,
+                trusts=self.trusts,
+                sends_rows=model.sends_rows,
             )
             for name, own, model in zip(self.names, self.rows, self.models, strict=True)
         ]
@@ -183,6 +187,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
         rows=tuple(stay[rows] for rows in dealt),
         models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
         calibration=spec.calibration,
+        trusts=spec.trusts,
         scaling=scaling,
     )
 
@@ -193,11 +198,7 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
         X, _ = read_rows(spec.data.public_file, dataset.columns)
         return np.arange(len(dataset.X)), Public(X), None
     if not spec.data.public:
-        raise InvalidInput(
-            "there is no public data",
-            where="data",
-            mend="Set data.public to a number of rows or a share of them, or data.public_file.",
-        )
+        return np.arange(len(dataset.X)), Public.none(), None
     stay, aside = take_public(
         dataset.y, spec.data.public, stream(seed, "experiment", 0, "public"), group=dataset.group
     )

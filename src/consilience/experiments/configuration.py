@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from consilience.errors import InvalidInput
-from consilience.experiments.spec import Spec, first_of
+from consilience.experiments.section import first_of
+from consilience.experiments.spec import Spec
 
 
 def read_spec(
@@ -52,7 +53,7 @@ def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | N
     try:
         spec = Spec.model_validate(document)
     except ValidationError as error:
-        raise first_of(error, where) from error
+        raise first_of(error, where, Spec) from error
     spec.check()
     return spec
 

@@ -13,7 +13,6 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -27,7 +26,11 @@ from consilience.experiments.configuration import parse_spec
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
-from consilience.knowledge import Agreement, Replies
+from consilience.knowledge import Agreement, Replies, SharedModel
+from consilience.learners import make
+from consilience.learners.estimators import make_of
+from consilience.learners.sklearn import SklearnLearner
+from consilience.learners.transfer import HOLDS_ROWS
 from consilience.network import LocalNetwork
 from consilience.tasks import Task
 
@@ -130,8 +133,37 @@ def rehearse(spec: Spec) -> None:
             )
         for method in spec.methods:
             protocol = spec.protocol_for(method)
-            with suppress(_Asked):  # a protocol checks its options before it asks for anything
+            try:  # a protocol checks its options before it asks for anything
                 next(protocol(_Rehearsal(network.parties, agreed), cohort.public))
+            except _Asked as asked:
+                if any(task.answers is SharedModel for task in asked.args):
+                    _check_sharing(spec)
+
+
+def _check_sharing(spec: Spec) -> None:
+    """Raise ``InvalidInput`` on a model that its party would not send, or that the others would not take."""
+    for chosen in spec.models:
+        learner = make(chosen.name, **chosen.options)
+        where = f"model {chosen.name!r}"
+        if isinstance(learner, SklearnLearner):
+            model = make_of(learner.model)[-1]
+            module = model.__module__.partition(".")[0]
+            if model.__name__ in HOLDS_ROWS and not chosen.sends_rows:
+                raise InvalidInput(
+                    f"a trained {model.__name__} holds rows of its private data, and would be sent to others",
+                    where=where,
+                    mend="Take another model, or allow it with sends_rows = true beside its name.",
+                )
+        else:  # networks travel as the name of the function that builds them
+            module = chosen.name.partition(":")[0] if ":" in chosen.name else "consilience"
+        needed = dict.fromkeys((module.partition(".")[0], module))
+        missing = [name for name in needed if name not in spec.trusts]
+        if missing:
+            raise InvalidInput(
+                f"the others would not take it: {missing[0]!r} is not trusted",
+                where=where,
+                mend=f"At the top of the file: trusts = {json.dumps([*spec.trusts, *missing])}",
+            )
 
 
 class _Asked(Exception):
@@ -146,10 +178,10 @@ class _Rehearsal:
     agreed: Agreement
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        raise _Asked
+        raise _Asked(*tasks)
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        raise _Asked
+        raise _Asked(*tasks.values())
 
 
 def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:

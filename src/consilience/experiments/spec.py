@@ -3,6 +3,7 @@
 name = "digits"
 seeds = 3                                   # 0, 1, 2; or a list
 methods = ["local", "avg", "uwa", { aggregate = "suwa", temperature = 0.1 }, "central"]
+                                            # consilience list methods
 
 [data]
 name = "digits"                             # consilience list datasets
@@ -20,59 +21,40 @@ n_estimators = 100
 [protocol]
 name = "ensemble_distillation"              # consilience list protocols
 rounds = 10
+
+A method names an aggregator, which the protocol then takes, or a protocol that takes none because its parties
+exchange models; other keys are its options:
+
+methods = ["local", { protocol = "averaged_distillation", label = "AvgKD" }, "central"]
+
+Such methods need no public rows, and where all are of their kind ``public`` may be absent.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from consilience.aggregation import (
-    AGGREGATORS,
-    CONSENSUS,
-    Aggregator,
-    ConsensusUpdate,
-    Deregularization,
-)
+from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
-from consilience.errors import InvalidInput, nearest
+from consilience.errors import InvalidInput
+from consilience.experiments.methods import EXCHANGES, MethodSpec, ProtocolSpec, protocol_for
+from consilience.experiments.section import Open, Section, known
 from consilience.learners import make
+from consilience.learners.transfer import TRUSTED
 from consilience.options import check_options
-from consilience.protocols import PROTOCOLS, Protocol
-
-BASELINES = {
-    "local": "every party alone, trained as often",
-    "central": "every party's model trained on all private rows pooled: what sharing data would give",
-    "oracle": "a teacher that knows which parties hold each public row's true class",
-}
-"""Methods that only an experiment can run, beside the aggregators."""
+from consilience.protocols import Protocol
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Open(BaseModel):
-    """A section that names something and passes its other keys on as options."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keys that are not the section's own."""
-        return dict(self.model_extra or {})
-
-
-class DataSpec(_Open):
+class DataSpec(Open):
     """Which rows: a dataset's name and its loader's options, and how many become public.
 
     Attributes:
         name: a dataset.
-        public: rows set aside without labels: a number (int), or a share in (0, 1) (float).
+        public: rows set aside without labels: a number (int), or a share in (0, 1) (float); none by default.
         public_file: a file with the public rows, for a table of your own; ``public`` then does not count.
         test_rows: measure on this many of the test rows, drawn by the seed; by default on all.
         flat: give every row to the models as one vector, for images.
@@ -88,7 +70,7 @@ class DataSpec(_Open):
     standardize: bool = False
 
 
-class PartitionSpec(_Open):
+class PartitionSpec(Open):
     """Who holds which rows.
 
     Attributes:
@@ -100,65 +82,19 @@ class PartitionSpec(_Open):
     parties: int | None = Field(default=None, ge=1)
 
 
-class ModelSpec(_Open):
-    """A model by name or import path; other keys are its parameters."""
+class ModelSpec(Open):
+    """A model by name or import path; other keys are its parameters.
+
+    Attributes:
+        sends_rows: where models are exchanged, whether this one may be sent though it holds rows that it was
+            trained on.
+    """
 
     name: str
+    sends_rows: bool = False
 
 
-class ProtocolSpec(_Open):
-    """A protocol and its options, the aggregator aside.
-
-    Attributes:
-        consensus: a consensus step by name, with options if given as a table.
-        deregularize: the arguments of :class:`~consilience.aggregation.Deregularization`, for protocols
-            that take one.
-    """
-
-    name: str = "ensemble_distillation"
-    rounds: int = Field(default=10, ge=1)
-    consensus: str | dict[str, Any] = "replace"
-    deregularize: dict[str, Any] | None = None
-
-    def consensus_step(self) -> ConsensusUpdate:
-        """The consensus step that is named."""
-        chosen = {"name": self.consensus} if isinstance(self.consensus, str) else self.consensus
-        name = str(chosen.get("name"))
-        options = {key: value for key, value in chosen.items() if key != "name"}
-        _known(name, CONSENSUS, "consensus")
-        check_options(CONSENSUS[name], options, where=f"consensus {name}")
-        return CONSENSUS[name](**options)
-
-    def further_options(self) -> dict[str, Any]:
-        """What is passed on beside rounds and consensus."""
-        if self.deregularize is None:
-            return self.options
-        check_options(Deregularization, self.deregularize, where="deregularize")
-        return {**self.options, "deregularize": Deregularization(**self.deregularize)}
-
-
-class MethodSpec(_Open):
-    """One line of the results table: a baseline, or an aggregator with its options.
-
-    Attributes:
-        aggregate: a baseline or an aggregator.
-        label: as tables show it.
-        protocol: options that differ from ``[protocol]`` for this method.
-    """
-
-    aggregate: str
-    label: str = ""
-    protocol: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _name_itself(self) -> MethodSpec:
-        values = ", ".join(f"{value}" for value in self.options.values())
-        if not self.label:
-            object.__setattr__(self, "label", self.aggregate + (f"({values})" if values else ""))
-        return self
-
-
-class NetworkSpec(_Section):
+class NetworkSpec(Section):
     """Where the parties live.
 
     Attributes:
@@ -176,15 +112,16 @@ class NetworkSpec(_Section):
     threads: int = Field(default=1, ge=1)
 
 
-class Spec(_Section):
+class Spec(Section):
     """A whole configuration file.
 
     Attributes:
         name: of the experiment; run folders are called after it.
         seeds: a number of seeds, 0 upwards, or a list of them.
-        methods: lines of the results table.
+        methods: lines of the results table; by default a choice that goes with the protocol.
         metric: what the results table shows.
         calibration: share of each party's rows kept from training.
+        trusts: packages whose models the parties accept from one another, where models are exchanged.
         strict: refuse a party with one class, and a class that one party alone knows; by default where
             parties are natural groups, whose labels may be misspelt, and not where a partition made them.
         evaluate_every: rounds between measurements on the test rows.
@@ -197,6 +134,7 @@ class Spec(_Section):
     methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
     metric: Literal["accuracy", "accuracy_local", "log_loss", "auc", "mse", "r2"] | None = None
     calibration: float = Field(default=0.2, ge=0, lt=1)
+    trusts: tuple[str, ...] = TRUSTED
     strict: bool | None = None
     evaluate_every: int = Field(default=1, ge=1)
     keep_models: Literal["first", "all", "none"] = "first"
@@ -211,12 +149,12 @@ class Spec(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _methods_by_name(cls, given: Any) -> Any:
-        if isinstance(given, Mapping):
-            methods = given.get("methods", cls.model_fields["methods"].default)
-            if isinstance(methods, Sequence) and not isinstance(methods, str):
-                named = [{"aggregate": m} if isinstance(m, str) else m for m in methods]
-                return {**given, "methods": named}
+    def _methods_of_an_exchange(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "methods" not in given:
+            protocol = given.get("protocol")
+            name = protocol.get("name") if isinstance(protocol, Mapping) else None
+            if isinstance(name, str) and name in EXCHANGES:
+                return {**given, "methods": ["local", name, "central"]}
         return given
 
     @property
@@ -238,14 +176,14 @@ class Spec(_Section):
                 where="seeds",
                 mend="Give a number of seeds, 1 or more, or a list of different ones, 0 or more.",
             )
-        _known(self.data.name, DATASETS, "dataset")
+        known(self.data.name, DATASETS, "dataset")
         check_options(
             DATASETS[self.data.name].loader,
             self.data.options,
             where=f"dataset {self.data.name}",
             also=DataSpec.model_fields,
         )
-        _known(self.partition.name, PARTITIONS, "partition")
+        known(self.partition.name, PARTITIONS, "partition")
         check_options(
             PARTITIONS[self.partition.name].deal,
             self.partition.options,
@@ -264,81 +202,35 @@ class Spec(_Section):
                 if twice
                 else None,
             )
+        self.protocol.arguments()
         for method in self.methods:
             self.protocol_for(method)
+        self._check_public()
 
-    def aggregator(self, method: MethodSpec) -> Aggregator:
-        """The aggregator of a method that is not a baseline."""
-        _known(method.aggregate, {**AGGREGATORS, **BASELINES}, "method")
-        factory = AGGREGATORS[method.aggregate]
-        check_options(factory, method.options, where=f"aggregator {method.aggregate}")
-        return factory(**method.options)
+    def _check_public(self) -> None:
+        """Public rows are there if anything needs them."""
+        if self.data.public or self.data.public_file is not None:
+            return
+        mend = "Set data.public to a number of rows or a share of them, or data.public_file"
+        for method in self.methods:
+            if method.needs_public:
+                raise InvalidInput(
+                    f"there is no public data, which method {method.label!r} needs",
+                    where="data",
+                    mend=f"{mend}; or take methods that do without: local, central, "
+                    f"{', '.join(EXCHANGES)}.",
+                )
+        if self.data.standardize:
+            raise InvalidInput(
+                "there is no public data, whose scale it takes",
+                where="data.standardize",
+                mend=f"{mend}; or leave it out, and scale inside of the models.",
+            )
 
     def protocol_for(self, method: MethodSpec, aggregate: Aggregator | None = None) -> Protocol:
         """The protocol of a method, ready to run; ``aggregate`` replaces the one it names."""
-        if method.aggregate in ("local", "central"):
-            _no_options(method)
-            return PROTOCOLS["local_only"](rounds=self.protocol.rounds)
-        if method.aggregate == "oracle":
-            _no_options(method)
-            aggregate = aggregate or AGGREGATORS["avg"]()
-        spec = self._protocol_of(method)
-        _known(spec.name, PROTOCOLS, "protocol")
-        factory = PROTOCOLS[spec.name]
-        options = {"rounds": spec.rounds, **spec.further_options()}
-        given = ("network", "public", "state", "aggregate", "consensus")
-        check_options(factory, options, where=f"protocol {spec.name}", given=given)
-        return factory(
-            aggregate=aggregate or self.aggregator(method),
-            consensus=spec.consensus_step(),
-            **options,
-        )
-
-    def _protocol_of(self, method: MethodSpec) -> ProtocolSpec:
-        """``[protocol]``, with what the method sets otherwise."""
-        try:
-            return ProtocolSpec(**{**self.protocol.model_dump(), **method.protocol})
-        except ValidationError as error:
-            raise first_of(error, f"method {method.label}, protocol") from error
+        return protocol_for(method, self.protocol, aggregate)
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}
 """What ``--quick`` sets: the whole path, in a fraction of the time; its figures mean nothing."""
-
-
-def first_of(error: ValidationError, where: str) -> InvalidInput:
-    """The first complaint in our own words, unknown keys with their nearest valid name."""
-    first = error.errors()[0]
-    # Pydantic names the type it tried last, which is no place in the file.
-    tried = re.compile(r"^(int|float|str|tuple\[.*|dict\[.*)$")
-    place = [str(part) for part in first["loc"] if not tried.match(str(part))]
-    if first["type"] == "extra_forbidden":
-        section: Any = Spec
-        for part in place[:-1]:
-            section = section.model_fields[part].annotation if not part.isdigit() else section
-        return InvalidInput(
-            f"unknown key {'.'.join(place)!r}",
-            where=where,
-            mend=nearest(place[-1], section.model_fields),
-        )
-    said = (
-        "it should be a table"
-        if first["type"] in ("model_type", "dict_type")
-        else first["msg"][:1].lower() + first["msg"][1:]
-    )
-    what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
-    if first["type"] not in ("missing", "too_short"):
-        what += f", not {first['input']!r}"
-    return InvalidInput(what, where=where)
-
-
-def _known(name: str, registry: Mapping[str, Any], what: str) -> None:
-    if name not in registry:
-        raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry))
-
-
-def _no_options(method: MethodSpec) -> None:
-    if method.options:
-        raise InvalidInput(
-            f"unknown option {next(iter(method.options))!r}", where=f"method {method.aggregate}"
-        )

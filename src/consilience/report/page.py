@@ -79,7 +79,7 @@ def _headline(results: Results) -> str:
     spec, found = results.spec, verdict(results)
     held = results.holdings
     about = f"{spec.data.name}, {counted(len(results.parties), 'party', 'parties')}, "
-    if "public_rows" in results.meta:
+    if results.meta.get("public_rows"):
         about += f"{results.meta['public_rows']:,} public rows, "
     about += f"{counted(spec.protocol.rounds, 'round')}, {counted(len(spec.seed_list), 'seed')}"
     if held is not None:

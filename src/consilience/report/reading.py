@@ -53,7 +53,7 @@ def read_results(run: Path) -> Results:
             if seeds:
                 seconds = tuple(float(status[label, seed][1]) for seed in seeds)
                 methods.append(
-                    _method(ledger, label, chosen.aggregate, seeds, seconds, parties, splits)
+                    _method(ledger, label, chosen.named, seeds, seconds, parties, splits)
                 )
         return Results(
             folder=run,

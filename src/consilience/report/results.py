@@ -79,7 +79,7 @@ class Method:
 
     Attributes:
         label: as tables show it.
-        aggregate: the baseline or aggregator behind it.
+        aggregate: the baseline, aggregator or protocol behind it.
         seeds: those done.
         rounds: the rounds in which metrics were measured, ascending; 0 is alone, before any exchange.
         scores: metric to values of shape ``(seeds, rounds, parties)``, NaN where not measured.
