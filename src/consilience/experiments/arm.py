@@ -142,6 +142,7 @@ class Arm:
         ):
             self._keep_models(network)
         ledger.write("arms", [(label, seed, "done", self._seconds())])
+        ledger.forget_states(label, seed)
         shutil.rmtree(state_folder, ignore_errors=True)
 
     def _seconds(self) -> float:
@@ -175,6 +176,8 @@ class Arm:
         ):
             names = np.asarray(network.agreed.classes)
             accuracy = float((names[round.teacher.values.argmax(axis=1)] == truth).mean())
+        if checkpoint:
+            ledger.forget_states(label, seed)
         ledger.write(
             "rounds",
             [

@@ -135,6 +135,13 @@ class Ledger:
                     (method, seed, round),
                 )
 
+    def forget_states(self, method: str, seed: int) -> None:
+        """Let go of a protocol's states: nothing goes back behind the last one, and models are large."""
+        with self._explained():
+            self._connection.execute(
+                "UPDATE rounds SET state = NULL WHERE method = ? AND seed = ?", (method, seed)
+            )
+
     def last_checkpoint(self, method: str, seed: int) -> tuple[int, bytes] | None:
         """The last round after which every party's state was written, and the protocol's state."""
         found = self.read(
