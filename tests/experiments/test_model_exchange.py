@@ -74,6 +74,14 @@ def numbers(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+def states(folder: Path) -> list[tuple[Any, ...]]:
+    """Seed and round of the protocol's states that are kept."""
+    ledger = Ledger(folder / "ledger.sqlite")
+    found = ledger.read("SELECT seed, round FROM rounds WHERE state IS NOT NULL")
+    ledger.close()
+    return found
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "exchange"
@@ -187,13 +195,24 @@ def test_resumed_equals_straight(tmp_path: Path) -> None:
 
     with pytest.raises(Stopped):
         start(spec, tmp_path / "stopped", report=stop)
+    # Models are large: the last state alone is kept.
+    assert states(tmp_path / "stopped") == [(1, 1)]
     begun: list[tuple[int, int]] = []
     resume(tmp_path / "stopped", report=lambda p: begun.append((p.seed, p.round)))
     assert begun[0][0] == 1 and begun[0][1] > 0  # from a checkpoint, not from the start
+    assert states(tmp_path / "stopped") == []
     straight, resumed = (numbers(tmp_path / name) for name in ("straight", "stopped"))
     for rows in (straight, resumed):
         rows["deliveries"] = [row for row in rows["deliveries"] if row[4] != "Restore"]
     assert resumed == straight
+
+
+def test_averaged_parameters_as_a_comparator(tmp_path: Path) -> None:
+    network = {"name": "mlp", "hidden": [8], "recipe": {"first_epochs": 1, "epochs": 1}}
+    start(spec_of(models=[network], methods=["federated_averaging"]), tmp_path / "run")
+    (method,) = read_results(tmp_path / "run").methods
+    assert method.scores["accuracy"].shape == (1, 3, 3) and method.exchanges
+    assert np.ptp(method.scores["log_loss"][0, -1]) == 0  # one model at all parties
 
 
 def test_over_processes_the_same(run: Path, tmp_path: Path) -> None:

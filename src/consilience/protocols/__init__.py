@@ -34,6 +34,7 @@ PROTOCOLS: dict[str, Callable[..., Protocol]] = {
     "alternating_distillation": alternating_distillation,
     "averaged_distillation": averaged_distillation,
     "ensemble_distillation": ensemble_distillation,
+    "federated_averaging": federated_averaging,
     "iterative_distillation": iterative_distillation,
     "local_only": local_only,
     "parallel_distillation": parallel_distillation,
