@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -18,15 +19,24 @@ from consilience.checks import (
     LEARNER_CHECKS,
     NETWORK_CHECKS,
     PROTOCOL_CHECKS,
+    agents,
     check_aggregator,
     check_learner,
     check_network,
     check_protocol,
 )
 from consilience.checks.cohort import NAMES, Linear
-from consilience.knowledge import Failure
+from consilience.knowledge import Failure, SharedModel
 from consilience.learners import as_learner
-from consilience.protocols import Round, RoundState, protocol
+from consilience.protocols import (
+    Round,
+    RoundState,
+    alternating_distillation,
+    averaged_distillation,
+    parallel_distillation,
+    protocol,
+)
+from consilience.protocols.model_exchange import TrainTowards
 from consilience.tasks import Distill, FitPrivate, PredictPublic
 
 
@@ -230,6 +240,51 @@ def test_the_protocol_done_right_passes():
 def test_bad_protocols_are_found(wrong, why):
     with pytest.raises(AssertionError, match=why):
         check_protocol(bad(**{wrong: True}))
+
+
+@pytest.mark.parametrize(
+    ("exchange", "all_needed"),
+    [
+        (averaged_distillation, False),
+        (parallel_distillation, False),
+        (alternating_distillation, True),
+        (partial(alternating_distillation, start="cedar"), True),
+    ],
+)
+def test_protocols_that_exchange_models_pass(exchange, all_needed):
+    check_protocol(exchange(rounds=2), cohort=agents, all_needed=all_needed)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "all_needed", "why"),
+    [
+        (averaged_distillation, True, "all were needed, and the run went on"),
+        (alternating_distillation, False, "the run ended with .* ash did not train"),
+    ],
+)
+def test_who_is_needed_must_be_said(exchange, all_needed, why):
+    with pytest.raises(AssertionError, match=why):
+        check_protocol(exchange(rounds=2), cohort=agents, all_needed=all_needed)
+
+
+def test_models_that_are_not_in_the_state_are_missed():
+    """It teaches with the models of the round before, and its state holds none of them."""
+
+    @protocol
+    def forgetful(network, public, state, *, rounds=2):
+        models = ()
+        if state is None:
+            replies = network.ask(TrainTowards(round=0, labels=1.0))
+            models, state = tuple(replies.of(SharedModel)), RoundState(round=0)
+            yield Round(0, state, replies=replies)
+        for t in range(state.round + 1, rounds + 1):
+            share = 1 / (len(models) + 1)
+            task = TrainTowards(round=t, models=models, share=share, labels=share)
+            models = tuple(network.ask(task).of(SharedModel))
+            yield Round(t, RoundState(round=t))
+
+    with pytest.raises(AssertionError, match="resumed after round 0 the result is another"):
+        check_protocol(forgetful(), cohort=agents)
 
 
 def test_rules_and_cohort_must_go_together():

@@ -146,6 +146,20 @@ def classifiers() -> tuple[list[Party], Public]:
     return parties, Public(_points(20, seed=20)[0])
 
 
+def agents() -> tuple[list[Party], Public]:
+    """The parties of :func:`classifiers` with models that can be sent to one another, and no public data."""
+    from sklearn.naive_bayes import GaussianNB
+    from sklearn.tree import DecisionTreeClassifier
+
+    models = [DecisionTreeClassifier(max_depth=3), GaussianNB()] * 2
+    given, _ = classifiers()
+    parties = [
+        Party(party.name, model, party.X, party.y, test=party.test)
+        for party, model in zip(given, models, strict=True)
+    ]
+    return parties, Public.none()
+
+
 def regressors() -> tuple[list[Party], Public]:
     """Four parties with noisy values of one plane; half refit each time."""
     parties = []

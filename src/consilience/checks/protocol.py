@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.cohort import Cohort, classifiers, expect, same_bits
+from consilience.checks.cohort import Array, Cohort, classifiers, expect, same_bits
 from consilience.errors import QuorumLost
 from consilience.federation import Federation
-from consilience.knowledge import Failure
+from consilience.knowledge import Failure, SharedModel
+from consilience.learners.transfer import unpack
 from consilience.network import LocalNetwork, Network, ProcessNetwork
 from consilience.network.base import Arrival
 from consilience.network.wire import decode, encode
@@ -25,6 +26,13 @@ from consilience.tasks import Checkpoint, Restore, Task
 class _Case:
     protocol: Protocol
     cohort: Cohort
+    all_needed: bool = False
+
+    @property
+    def inputs(self) -> Array:
+        """Rows that trained models are compared on: the public ones, or the first party's own."""
+        parties, public = self.cohort()
+        return public.X if len(public) else parties[0].X
 
     def run(self, network: Network | None = None, seed: int = 0) -> _Result:
         """Run to the end on ``network``, by default a local one."""
@@ -32,19 +40,26 @@ class _Case:
         network = network or LocalNetwork(parties, public)
         federation = Federation.over(network, public, seed=seed, strict=False)
         rounds = list(federation.rounds(self.protocol))
-        return _Result(rounds, _predictions(network, public.X))
+        return self.result(rounds, network)
+
+    def result(self, rounds: list[Round], network: Network) -> _Result:
+        """What there is to compare of a run that has ended on ``network``."""
+        X = self.inputs
+        models = {name: model.learner.predict(X) for name, model in network.models().items()}
+        states = [encode([replace(r.state, memory=_said(r.state.memory, X))]) for r in rounds]
+        return _Result(rounds, states, models)
 
 
 @dataclass(frozen=True)
 class _Result:
     rounds: list[Round]
+    states: list[bytes]
     models: Mapping[str, Any]
 
     def equals(self, other: _Result) -> bool:
         """Bit for bit: the teachers of all rounds, the states, the models' predictions."""
         return (
-            [encode([round.state]) for round in self.rounds]
-            == [encode([round.state]) for round in other.rounds]
+            self.states == other.states
             and all(map(_same_teacher, self.rounds, other.rounds))
             and self.models.keys() == other.models.keys()
             and all(same_bits(self.models[name], other.models[name]) for name in self.models)
@@ -52,7 +67,11 @@ class _Result:
 
 
 def check_protocol(
-    protocol: Protocol, *, cohort: Cohort = classifiers, processes: bool = False
+    protocol: Protocol,
+    *,
+    cohort: Cohort = classifiers,
+    all_needed: bool = False,
+    processes: bool = False,
 ) -> None:
     """Check that a protocol keeps the contract.
 
@@ -60,14 +79,16 @@ def check_protocol(
         protocol: bound to options with two rounds or more, such as
             ``ensemble_distillation(aggregate=uwa(), rounds=3)``.
         cohort: makes four or more parties that the protocol can work with, and public data;
-            :func:`~consilience.checks.classifiers` or :func:`~consilience.checks.regressors`.
+            :func:`~consilience.checks.classifiers` or :func:`~consilience.checks.regressors`, or
+            :func:`~consilience.checks.agents`, who exchange models and have no public data.
+        all_needed: whether no party may be missing, as in a ring: one that drops out then has to end the run.
         processes: also run over worker processes, which takes seconds; needs models that can be sent
             to another process and, in a script, ``if __name__ == "__main__":``.
 
     Raises:
         AssertionError: at the first check that does not hold.
     """
-    case = _Case(protocol, cohort)
+    case = _Case(protocol, cohort, all_needed)
     for check in PROTOCOL_CHECKS:
         check(case)
     if processes:
@@ -131,16 +152,26 @@ def resumed_equals_straight(case: _Case) -> None:
             federation.form()
             second.require(Restore(round=stop))
             after = list(federation.rounds(case.protocol, state=state))
-            resumed = _Result([*before, *after], _predictions(second, public.X))
+            resumed = case.result([*before, *after], second)
         expect(straight.equals(resumed), f"resumed after round {stop} the result is another")
 
 
 def a_party_that_drops_out_is_left_out(case: _Case) -> None:
-    """Whatever goes wrong at one party is recorded under its name, and the others go on without it."""
+    """Whatever goes wrong at one party is recorded under its name, and the others go on without it.
+
+    Where all are needed the run ends instead, and says who is missing.
+    """
     expected = len(case.run().rounds)
     for fault in _FAULTS:
         network, public = _faulty(case, fault, quorum=0.5)
-        rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+        try:
+            rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+        except QuorumLost as error:
+            expect(case.all_needed, f"a party {fault}: the run ended with {error}")
+            expect(network.victim in str(error), f"it does not name {network.victim}: {error}")
+            continue
+        wronged = case.all_needed and network.tampered
+        expect(not wronged, f"a party {fault}: all were needed, and the run went on")
         expect(
             len(rounds) == expected, f"a party {fault}: the run ended after {len(rounds)} rounds"
         )
@@ -183,8 +214,13 @@ PROTOCOL_CHECKS: tuple[Callable[[_Case], None], ...] = (
 )
 
 
-def _predictions(network: Network, X: Any) -> dict[str, Any]:
-    return {name: model.learner.predict(X) for name, model in network.models().items()}
+def _said(memory: Any, X: Array) -> Any:
+    """What a state holds; in place of a model's bytes, in which addresses and times stand, what it says."""
+    if isinstance(memory, SharedModel):
+        return unpack(memory.about, memory.data).predict(X)
+    if isinstance(memory, Mapping):
+        return {name: _said(held, X) for name, held in memory.items()}
+    return memory
 
 
 def _same_teacher(one: Round, other: Round) -> bool:
