@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.papers.exhibit import Claim, Exhibit
 from consilience.papers.park2023 import trials
@@ -71,54 +72,58 @@ def anderson(study: Study) -> Exhibit:
 def rates(study: Study) -> Exhibit:
     """The rates of Theorems 5.1 and 5.5, by the slope of the error against mN."""
     sizes = (50, 100, 200, 400, 800) if not study.quick else (50, 100, 200)
-    rows, claims, curves = [], [], {}
-    for problem, smoothness in (("1", 0.0), ("2", 0.5), ("3", 0.0)):
+    rows: list[dict[str, Any]] = []
+    claims: list[Claim] = []
+    curves: dict[str, NDArray[np.float64]] = {}
+    for problem, smoothness, factor in (("1", 0.0, 0.07), ("2", 0.5, 0.25), ("3", 0.0, 0.03)):
         found = [
             study.repeat(
                 trials.rate,
-                study.times(100, 4),
+                study.times(50, 4),
                 label=f"rates, {PROBLEMS[problem].title}, mN = {size}",
                 problem=problem,
                 smoothness=smoothness,
+                factors=[1.0, factor],
                 clients=size // 10,
                 public=2 * size,
             )
             for size in sizes
         ]
+        # Theorems bound the expected distance; its square falls twice as fast.
+        theory = 2 * error_exponent(smoothness)
         for name in ("one-shot", "limit"):
-            errors = np.stack([cell[name] for cell in found])
-            fitted = slope(sizes, errors)
-            # Theorems bound the expected distance; squared errors fall twice as fast.
-            theory = 2 * error_exponent(smoothness)
-            curves[problem, name] = errors.mean(axis=1)
-            rows.append(
-                {
-                    "data": PROBLEMS[problem].title,
-                    "distillation": name,
-                    "r": smoothness,
-                    "theory": theory,
-                    "slope": fitted.exponent,
-                    "low": fitted.low,
-                    "high": fitted.high,
-                    "repetitions": errors.shape[1],
-                }
-            )
-            claims.append(
-                Claim(
-                    f"{PROBLEMS[problem].title}, {name}: the squared error falls at least as fast as "
-                    f"(mN)^{theory:.2f}",
-                    fitted.low <= theory,
-                    f"slope {fitted.exponent:.2f}, 95 % interval {fitted.low:.2f} to {fitted.high:.2f}",
+            for i, constant in enumerate((1.0, factor)):
+                errors = np.stack([cell[name][:, i] for cell in found])
+                fitted = slope(sizes, errors)
+                title = f"{PROBLEMS[problem].title}, {name}, {constant:g} λ"
+                curves[title] = errors.mean(axis=1)
+                rows.append(
+                    {
+                        "data": PROBLEMS[problem].title,
+                        "distillation": name,
+                        "r": smoothness,
+                        "constant": constant,
+                        "theory": theory,
+                        "slope": fitted.exponent,
+                        "low": fitted.low,
+                        "high": fitted.high,
+                        "repetitions": errors.shape[1],
+                    }
                 )
-            )
+                claims.append(
+                    Claim(
+                        f"{title}: consistent with a fall as fast as (mN)^{theory:.2f}",
+                        fitted.no_slower_than(theory),
+                        f"slope {fitted}",
+                    )
+                )
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for (problem, name), means in curves.items():
-            label = f"{PROBLEMS[problem].title}, {name}"
-            axis.loglog(sizes, means, "o-" if name == "limit" else "s--", label=label)
+        for title, means in curves.items():
+            axis.loglog(sizes, means, "o-" if "limit" in title else "s--", label=title)
         axis.set(xlabel="rows of all clients, mN", ylabel="squared error")
-        axis.legend()
+        axis.legend(fontsize=7)
 
     return Exhibit(
         "rates",
@@ -126,8 +131,12 @@ def rates(study: Study) -> Exhibit:
         rows,
         claims,
         [
-            "λ = (mN)^(−1/(2r+2)), N = 10, N_p = 2mN, de-regularised limits by one solve. Theorem 5.5 asks "
-            "for r > 0, which Data set 2 alone has for certain (r = 1/2)."
+            "λ is the constant times (mN)^(−1/(2r+2)): the theorems' own, and the one that meets figure 2's "
+            "best at mN = 500; a constant changes no rate. N = 10, N_p = 2mN, limits by one solve. The theorems "
+            "are about mN → ∞: with their own constant λ is far above the kernel's eigenvalues here, and what "
+            "is measured is how the regularisation's bias falls. Theorem 5.5 asks for r > 0, which Data set 2 "
+            "alone has for certain (r = 1/2), and for more public rows than there are here; Theorem 5.1 for few "
+            "clients. A claim holds where the interval does not rule it out."
         ],
         draw,
     )

@@ -14,6 +14,7 @@ from consilience.kernel_federation import KernelFederation
 from consilience.kernels import Kernel, gram
 from consilience.papers.park2023.problems import PROBLEMS, Sample
 from consilience.randomness import stream
+from consilience.theory import prescribed_regularization
 
 Array = NDArray[Any]
 Numbers = dict[str, Any]
@@ -234,14 +235,26 @@ def _within(rounds: Any, limit: Array, tolerances: Sequence[float], most: int) -
     return firsts
 
 
-def rate(*, problem: str, smoothness: float, clients: int, public: int, repetition: int) -> Numbers:
-    """Theorems 5.1 and 5.5: squared errors with the theory's λ = (mN)^(−1/(2r+2)) and N = 10."""
+def rate(
+    *,
+    problem: str,
+    smoothness: float,
+    factors: Sequence[float],
+    clients: int,
+    public: int,
+    repetition: int,
+) -> Numbers:
+    """Theorems 5.1 and 5.5: squared errors with λ = factor (mN)^(−1/(2r+2)) and N = 10, ``(factors,)``."""
     sample = drawn(problem, clients, 10, public, repetition)
-    regularization = (clients * 10) ** (-1 / (2 * smoothness + 2))
     federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=1.0
     )
     points = federation.points(sample.X)
-    limit = federation.limit(deregularization=regularization)
-    models = {"one-shot": federation.after(1), "limit": limit.models()}
-    return {name: found.mse(points, sample.truth).mean() for name, found in models.items()}
+    errors: dict[str, list[float]] = {"one-shot": [], "limit": []}
+    for factor in factors:
+        regularization = factor * prescribed_regularization(clients * 10, smoothness)
+        one = federation.varied(regularization=regularization)
+        limit = one.limit(deregularization=regularization).models()
+        for name, models in (("one-shot", one.after(1)), ("limit", limit)):
+            errors[name].append(float(models.mse(points, sample.truth).mean()))
+    return errors
