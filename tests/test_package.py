@@ -15,7 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-EXTRAS = {"torch": "torch", "xgboost": "xgboost", "lightgbm": "lightgbm", "flower": "flwr"}
+EXTRAS = {
+    "torch": "torch",
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+    "flower": "flwr",
+    "secure": "phe",
+}
 """Optional extra -> the module that it brings."""
 
 LINES = [line.replace('"', "'") for line in requires("consilience") or []]

@@ -131,12 +131,13 @@ def rates(study: Study) -> Exhibit:
         rows,
         claims,
         [
-            "λ is the constant times (mN)^(−1/(2r+2)): the theorems' own, and the one that meets figure 2's "
-            "best at mN = 500; a constant changes no rate. N = 10, N_p = 2mN, limits by one solve. The theorems "
-            "are about mN → ∞: with their own constant λ is far above the kernel's eigenvalues here, and what "
-            "is measured is how the regularisation's bias falls. Theorem 5.5 asks for r > 0, which Data set 2 "
-            "alone has for certain (r = 1/2), and for more public rows than there are here; Theorem 5.1 for few "
-            "clients. A claim holds where the interval does not rule it out."
+            "λ is the constant times (mN)^(−1/(2r+2)): the theorems' own, and the one that meets "
+            "figure 2's best at mN = 500; a constant changes no rate. N = 10, N_p = 2mN, limits by "
+            "one solve. The theorems are about mN → ∞: with their own constant λ is far above the "
+            "kernel's eigenvalues here, and what is measured is how the regularisation's bias falls. "
+            "Theorem 5.5 asks for r > 0, which Data set 2 alone has for certain (r = 1/2), and for "
+            "more public rows than there are here; Theorem 5.1 for few clients. A claim holds where "
+            "the interval does not rule it out."
         ],
         draw,
     )
