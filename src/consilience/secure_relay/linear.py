@@ -33,8 +33,8 @@ _WORKS = (
 )
 _SHARED = (
     "Features before it must be known to everyone: RBFSampler with a number as gamma and as random_state, "
-    "or FrozenEstimator(Nystroem(kernel='rbf', gamma=1.0).fit(public_rows)). A StandardScaler goes between "
-    "them and the regressor, or scale all parties' inputs alike beforehand."
+    "or FrozenEstimator(Nystroem(gamma=1.0, random_state=0).fit(public_rows)). A StandardScaler goes "
+    "between them and the regressor, or scale all parties' inputs alike beforehand."
 )
 
 
