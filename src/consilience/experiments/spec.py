@@ -46,6 +46,9 @@ from consilience.learners import make
 from consilience.options import check_options
 from consilience.protocols import PROTOCOLS, Protocol
 
+_KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
+"""What de-regularisation and the models must agree on, with the models' defaults."""
+
 BASELINES = {
     "local": "every party alone, trained as often",
     "central": "every party's model trained on all private rows pooled: what sharing data would give",
@@ -268,6 +271,30 @@ class Spec(_Section):
             )
         for method in self.methods:
             self.protocol_for(method)
+            if method.aggregate not in BASELINES:
+                self._check_deregularized(method)
+
+    def _check_deregularized(self, method: MethodSpec) -> None:
+        """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""
+        given = self._protocol_of(method).deregularize
+        if given is None or given["regularization"] == 0:
+            return
+        where = f"method {method.label}, deregularize"
+        for i, model in enumerate(self.models):
+            if model.name != "kernel-ridge" and not model.name.endswith(":KernelRidge"):
+                raise InvalidInput(
+                    f"models.{i} is {model.name}, and only kernel ridge regressions can be de-regularised",
+                    where=where,
+                    mend="Make every model kernel-ridge, or leave deregularize out.",
+                )
+            for key, usual in _KERNEL_RIDGE.items():
+                ours, theirs = given.get(key, usual), model.options.get(key, usual)
+                if ours != theirs:
+                    raise InvalidInput(
+                        f"{key} is {ours!r}, and {theirs!r} in models.{i}",
+                        where=where,
+                        mend="All need the same kernel and the same regularisation, a number.",
+                    )
 
     def aggregator(self, method: MethodSpec) -> Aggregator:
         """The aggregator of a method that is not a baseline."""
