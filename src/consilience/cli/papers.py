@@ -96,6 +96,7 @@ def facts(study: Study) -> dict[str, Any]:
         "machine": machine(),
         "processes": study.processes,
         "quick": study.quick,
+        "seeds": "a repetition's number, from 0",
         "folder": str(study.folder),
     }
 
