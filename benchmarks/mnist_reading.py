@@ -2,9 +2,10 @@
 
     python benchmarks/mnist_reading.py      # ten minutes
 
-The paper gives neither targets, pixel scale nor noise. Targets are +1 for even and -1 for odd digits; for every
-scale and noise: the error of one client with 10 and 20 rows (Table 1), and of central training with 100 and 500
-(the range that Figure 4 (c) shows), each at the λ that is best on average, to docs/results/mnist-reading.md.
+The paper gives neither targets, pixel scale nor noise. Targets are +1 for even and -1 for odd digits; for
+every scale and noise: the error of one client with 10 and 20 rows (Table 1), and of central training with 100
+and 500 (the range that Figure 4 (c) shows), each at the λ that is best on average, to
+docs/results/mnist-reading.md.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def main() -> None:
         f"`python benchmarks/mnist_reading.py` · {date.today().isoformat()}\n\n"
         f"{machine()}, one numerical thread. {packages}.\n\n"
         "Squared error of one kernel ridge regression with so many rows, at the λ that is best on average; "
-        f"{', '.join(f'{n} rows: {r} repetitions' for n, r in SIZES.items())}. The paper has 0.9436 and 0.7845 "
-        "with 10 and 20 rows, and its Figure 4 (c) goes from about 0.6 at 100 to about 0.45 at 500.\n\n"
+        f"{', '.join(f'{n} rows: {r} repetitions' for n, r in SIZES.items())}. The paper has 0.9436 and "
+        "0.7845 with 10 and 20 rows, and its Figure 4 (c) goes from about 0.6 at 100 to about 0.45 at 500.\n\n"
         "| pixels | noise | 10 rows | 20 | 100 | 500 |\n| --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(lines)
         + "\n",
