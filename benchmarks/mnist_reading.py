@@ -64,7 +64,7 @@ def main() -> None:
         f"{machine()}, one numerical thread. {packages}.\n\n"
         "Squared error of one kernel ridge regression with so many rows, at the λ that is best on average; "
         f"{', '.join(f'{n} rows: {r} repetitions' for n, r in SIZES.items())}. The paper has 0.9436 and "
-        "0.7845 with 10 and 20 rows, and its Figure 4 (c) goes from about 0.6 at 100 to about 0.45 at 500.\n\n"
+        "0.7845 with 10 and 20 rows, its Figure 4 (c) goes from about 0.6 at 100 to about 0.45 at 500.\n\n"
         "| pixels | noise | 10 rows | 20 | 100 | 500 |\n| --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(lines)
         + "\n",

@@ -155,7 +155,7 @@ def figure5(study: Study) -> Exhibit:
             for share in (0.2, 0.5, 1.0, 1.5):
                 found = study.repeat(
                     trials.compare,
-                    study.times(100, 4),
+                    study.times(30, 4),
                     label=f"fig5, {PROBLEMS[key].title}, m = {m}, p = {share:g}",
                     problem=key,
                     clients=m,
