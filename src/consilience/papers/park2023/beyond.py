@@ -80,7 +80,7 @@ def rates(study: Study) -> Exhibit:
         found = [
             study.repeat(
                 trials.rate,
-                study.times(50, 4),
+                study.times(20, 4),
                 label=f"rates, {PROBLEMS[problem].title}, mN = {size}",
                 problem=problem,
                 smoothness=smoothness,

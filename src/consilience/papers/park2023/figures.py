@@ -22,7 +22,8 @@ Array = NDArray[np.float64]
 
 METHODS = ("standalone", "one-shot", "iterated", "de-regularised", "central")
 MARKS = dict(zip(METHODS, ("x:", "s--", "^--", "o-", "k--"), strict=True))
-CLIENTS = (10, 20, 30, 40, 50, 100)
+CLIENTS = {10: (10, 20, 30, 40, 50, 100), 20: (10, 30, 50)}
+"""N to m."""
 
 
 def figure1(study: Study) -> Exhibit:
@@ -97,8 +98,8 @@ def figure3(study: Study) -> Exhibit:
 def _against_clients(study: Study, name: str, count: int) -> Exhibit:
     cells: dict[tuple[str, int], dict[str, Measured]] = {}
     for key, problem in PROBLEMS.items():
-        most = problem.most_clients if count == 10 else 50
-        for m in (m for m in CLIENTS if m <= most and (m <= 20 or not study.quick)):
+        among = (m for m in CLIENTS[count] if m <= problem.most_clients)
+        for m in (m for m in among if m <= 20 or not study.quick):
             found = study.repeat(
                 trials.compare,
                 study.times(100, 4),
