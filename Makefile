@@ -41,7 +41,7 @@ $(VENV)/.stamp-core: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[all,dev]'
+	$(INSTALL) -e '.[all,secure,dev]'
 	@touch $@ $(VENV)/.stamp-core
 
 $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
@@ -71,7 +71,7 @@ bench: $(VENV)/.stamp-dev
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,secure,dev,docs]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new

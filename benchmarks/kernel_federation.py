@@ -118,7 +118,7 @@ def figure() -> Iterator[str]:
                 rows=10,
                 public=(m - 1) * 10,
                 rounds=ROUNDS,
-                grid=trials.GRID,
+                grid=PROBLEMS["3"].grid,
             )
     minutes = (perf_counter() - start) / 60
     yield (

@@ -1,6 +1,6 @@
 """Compute a paper's tables and figures in full and write them to docs/results.
 
-    python benchmarks/papers.py park2023                  # all of it; hours on two cores
+    python benchmarks/papers.py                           # all papers; hours on two cores
     python benchmarks/papers.py park2023 table1 fig2      # some of it; the others stay as they were
 
 Repetitions are kept under runs/results/, so that what was stopped goes on by the same command.
@@ -21,24 +21,30 @@ ROOT = Path(__file__).parent.parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paper", choices=PAPERS)
+    parser.add_argument("paper", nargs="?", choices=PAPERS, help="all by default")
     parser.add_argument("exhibits", nargs="*", help="all by default")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
-    paper = PAPERS[given.paper]
-    study = Study(ROOT / "runs" / "results" / given.paper, processes=given.processes, report=said)
-    page = ROOT / "docs" / "results" / f"{given.paper}.md"
+    for name in PAPERS if given.paper is None else [given.paper]:
+        compute(name, given.exhibits, given.processes)
+
+
+def compute(chosen: str, exhibits: list[str], processes: int) -> None:
+    """Exhibits of a paper, and its page with them."""
+    paper = PAPERS[chosen]
+    study = Study(ROOT / "runs" / "results" / chosen, processes=processes, report=said)
+    page = ROOT / "docs" / "results" / f"{chosen}.md"
     sections = written(page)
-    for name in given.exhibits or paper.exhibits:
+    for name in exhibits or paper.exhibits:
         exhibit = paper.exhibits[name](study)
-        command = f"`consilience papers {given.paper} {name}` · {date.today().isoformat()}"
+        command = f"`consilience papers {chosen} {name}` · {date.today().isoformat()}"
         head, _, rest = exhibit.as_markdown().partition("\n\n")
         sections[name] = f"{head}\n\n{command}\n\n{rest}".rstrip()
         print(sections[name], flush=True)
         packages = ", ".join(f"{package} {version}" for package, version in versions().items())
         about = f"{machine()}, one numerical thread a process. {packages}."
         seeds = "Repetition r is seeded by r: 0, 1, 2, …"
-        top = f"# {given.paper}\n\n{paper.citation}.\n\n{about}\n\n{seeds}"
+        top = f"# {chosen}\n\n{paper.citation}.\n\n{about}\n\n{seeds}"
         parts = [top, *(sections[name] for name in paper.exhibits if name in sections)]
         page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 

@@ -6,15 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from consilience import Party
+from consilience import Federation, Party
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import agree
 from consilience.knowledge import Public
+from consilience.learners import KernelRidge
 from consilience.party import check_alike
 from consilience.tasks import Describe
 from stubs import Share
@@ -296,3 +297,18 @@ def test_labels_say_what_a_model_does_not():
 def test_test_data_are_a_pair():
     with pytest.raises(InvalidInput, match="test is not a pair"):
         Party("a", GaussianNB(), np.arange(4.0)[:, None], list("xyxy"), test=np.arange(4.0))
+
+
+def test_test_rows_have_the_private_rows_targets():
+    """Else errors would be broadcast over columns."""
+    for own, tested in ((1, 2), (2, 1)):
+        with pytest.raises(
+            InvalidInput, match=f"private rows have {own} targets, test rows {tested}"
+        ):
+            Party("a", Ridge(), X, np.ones((len(X), own)), test=(X, np.ones((len(X), tested))))
+
+
+def test_a_model_that_chooses_by_calibration_rows_needs_some():
+    party = Party("a", KernelRidge("calibration"), X, X[:, 0], calibration=0)
+    with pytest.raises(InvalidInput, match="chooses by calibration rows, and there are none"):
+        Federation([party], X[:3]).form()

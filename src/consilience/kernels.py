@@ -193,7 +193,8 @@ def check_distinct(X: Array, *, where: str) -> None:
             f"public rows {earlier[again[0]]} and {again[0]} are the same{others}: "
             "their kernel matrix cannot be inverted",
             where=where,
-            mend="Keep each row once: np.unique(X, axis=0).",
+            mend="Keep each row once: np.unique(X, axis=0); in a configuration, give data.public_file "
+            "without repeats.",
         )
 
 

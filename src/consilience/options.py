@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_type_hints
 
 from consilience.errors import InvalidInput, nearest
 
@@ -71,7 +72,17 @@ def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
     except ValidationError as error:
         if all(one["type"] == "needs_python_object" for one in error.errors()):
             return
-        said = dict.fromkeys(one["msg"].removeprefix("Input should be ") for one in error.errors())
+        said = dict.fromkeys(_wanted(one, hint) for one in error.errors())
         raise InvalidInput(
             f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(said)}."
         ) from error
+
+
+def _wanted(error: Any, hint: Any) -> str:
+    """What pydantic would have, in words that a user of Python or of a configuration knows."""
+    if error["type"] not in ("dict_type", "dataclass_type", "mapping_type"):
+        return str(error["msg"]).removeprefix("Input should be ")
+    made = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)]
+    if made:
+        return f"a {made[0].__name__}"
+    return "a table of names and values, such as { a = 1, b = 2 }"

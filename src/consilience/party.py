@@ -90,6 +90,11 @@ class Party:
                 f"a private row has shape {self.X.shape[1:]}, a test row {self.test[0].shape[1:]}",
                 where=self._where,
             )
+        if self.test is not None and self.y.shape[1:] != self.test[1].shape[1:]:
+            raise InvalidInput(
+                f"private rows have {self.y.shape[1]} targets, test rows {self.test[1].shape[1]}",
+                where=self._where,
+            )
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
         self.public: Public | None = None
@@ -158,6 +163,12 @@ class Party:
         held_out = self._calibration_rows(self._rng(0, "calibration"))
         self._train = (read_only(self.X[~held_out]), self._targets(self.y[~held_out]))
         self._held_out = (read_only(self.X[held_out]), self._targets(self.y[held_out]))
+        if self.learner.abilities.validation and not held_out.any():
+            raise InvalidInput(
+                "its model chooses by calibration rows, and there are none",
+                where=self._where,
+                mend="Give a calibration share above 0, such as 0.2.",
+            )
         if self.test is not None:
             self._targets(self.test[1])
 

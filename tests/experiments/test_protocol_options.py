@@ -53,9 +53,9 @@ def spec_of(folder: Path, *, repeated: bool = False, **changes: Any) -> Spec:
     rows = "\n".join(f"{a},{np.sin(6 * a)}" for a in x)
     (folder / "rows.csv").write_text(f"x,y\n{rows}\n")
     document = tomllib.loads(CONFIG.replace("PATH", str(folder / "rows.csv")))
-    methods = changes.pop("methods", None)
+    whole = {key: changes.pop(key) for key in ("methods", "models") if key in changes}
     document["protocol"] |= changes
-    return parse_spec(document | ({"methods": methods} if methods else {}), where="test")
+    return parse_spec(document | whole, where="test")
 
 
 def test_tables_become_what_the_protocol_takes(tmp_path: Path):
@@ -124,7 +124,10 @@ def test_what_cannot_be_meant_is_said_at_once(tmp_path: Path, changes, what: str
     [
         ({"repeated": True}, "public rows .* are the same"),
         (
-            {"deregularize": {"kernel": "linear", "regularization": 1e-3, "jitter": 0}},
+            {
+                "deregularize": {"kernel": "linear", "regularization": 1e-3, "jitter": 0},
+                "models": [{"name": "kernel-ridge", "kernel": "linear", "regularization": 1e-3}],
+            },
             "kernel matrix of the public rows cannot be inverted",
         ),
         (
@@ -141,3 +144,33 @@ def test_what_cannot_work_with_the_data_is_said_before_any_training(tmp_path: Pa
     with pytest.raises(InvalidInput, match=what):
         start(spec_of(tmp_path, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("models", "what"),
+    [
+        ([{"name": "ridge"}], "models.0 is ridge, and only kernel ridge regressions"),
+        (
+            [
+                {
+                    "name": "kernel-ridge",
+                    "kernel": "laplacian",
+                    "gamma": 1.0,
+                    "regularization": "gcv",
+                }
+            ],
+            "'gcv'",
+        ),
+        (
+            [{"name": "kernel-ridge", "kernel": "laplacian", "gamma": 2.0}],
+            "gamma is 1.0, and 2.0 in",
+        ),
+        (
+            [{"name": "kernel-ridge", "kernel": "rbf", "gamma": 1.0}],
+            "kernel is 'laplacian', and 'rbf'",
+        ),
+    ],
+)
+def test_deregularisation_fits_the_models_or_is_refused(tmp_path: Path, models, what):
+    with pytest.raises(InvalidInput, match=what):
+        spec_of(tmp_path, models=models)

@@ -267,10 +267,22 @@ def test_singular_public_kernel_is_refused_or_lifted() -> None:
         flat.after(2, deregularization=LAMBDA)
     lifted = KernelFederation("linear", clients, public, regularization=LAMBDA, jitter=1e-6)
     assert np.isfinite(lifted.after(50, deregularization=LAMBDA).predict(X)).all()
-    with pytest.raises(InvalidInput, match="deregularization is -1"):
-        lifted.after(2, deregularization=-1)
+    for wrong in (-1, LAMBDA / (1 - 1 / 3) * 1.01):  # above λ/(1 − α) rounds diverge
+        with pytest.raises(InvalidInput, match=f"deregularization is {wrong}"):
+            lifted.after(2, deregularization=wrong)
     with pytest.raises(InvalidInput, match="rounds is 0"):
         lifted.after(0)
+
+
+def test_rounds_of_a_part_are_asked_in_time_and_have_somebody() -> None:
+    clients, public, _ = data()
+    federation = KernelFederation(kernel, clients, public, regularization=LAMBDA)
+    first, *_ = federation.iterate(participants=[(0,), (1,)])
+    with pytest.raises(InvalidInput, match="models of round 1 are gone"):
+        first.models()
+    for wrong in ([], [3], [-1], [0.5]):
+        with pytest.raises(InvalidInput, match="participants of round 1"):
+            next(federation.iterate(participants=[wrong]))
 
 
 def test_probabilities_are_checked() -> None:

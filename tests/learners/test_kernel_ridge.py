@@ -265,9 +265,8 @@ def test_a_party_chooses_anew_at_every_fit_by_rows_it_never_trains_on(scaled: bo
 
 
 def test_a_party_without_calibration_rows_says_so() -> None:
-    party = joined(KernelRidge("calibration"), X, Y, NEW, calibration=0)
     with pytest.raises(InvalidInput, match="calibration share above 0"):
-        party.fit_private(1)
+        joined(KernelRidge("calibration"), X, Y, NEW, calibration=0)
 
 
 def test_a_regressor_of_one_output_gets_one_column_of_validation_targets() -> None:

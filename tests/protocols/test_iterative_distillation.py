@@ -267,6 +267,23 @@ def test_a_consensus_that_blows_up_ends_the_run():
         )
 
 
+def test_a_first_consensus_of_zero_is_no_yardstick():
+    """One party a round, and the first one that is asked knows nothing but zeros."""
+    parties = [
+        Party(f"p{j}", KernelRidge(1e-3), X[j], Y[j] * (j > 0), calibration=0) for j in range(3)
+    ]
+    chances = {"p0": 1.0, "p1": 1e-9, "p2": 1e-9}
+    protocol = iterative_distillation(rounds=9, participation=1, probabilities=chances)
+    assert len(list(Federation(parties, PUBLIC).rounds(protocol))) == 10
+    # And where the others come later:
+    last = list(
+        Federation(parties, PUBLIC, seed=5).rounds(
+            iterative_distillation(rounds=12, participation=1)
+        )
+    )
+    assert last[-1].number == 12
+
+
 def test_a_kernel_that_cannot_take_the_rows_is_refused_before_any_training():
     rows = np.random.default_rng(0).random((10, 5))
     parties = [Party(n, KernelRidge(kernel="wendland"), rows, rows[:, 0]) for n in ("a", "b")]

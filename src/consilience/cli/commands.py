@@ -182,7 +182,7 @@ def papers(
         check_target(json_to)
         found, names = asked_for(paper, exhibits or [])
         folder = out if out is not None else RUNS / (f"{paper}-quick" if quick else paper)
-        fate.again = f"consilience papers {paper} {' '.join(exhibits or [])}".strip()
+        fate.again = "the same command"
         with progress(quiet) as report:
             study = Study(folder, repetitions, quick, processes, report)
             data = computed(found, names, study, tables(json_to) if not quiet else None)

@@ -70,14 +70,15 @@ def computed(
         data[name] = exhibit.as_data()
         written = _write(exhibit, study.folder)
         if console is not None:
-            _print(exhibit, written, console)
+            _print(exhibit, written, console, judged=not study.quick)
     return data
 
 
-def _print(exhibit: Exhibit, written: Sequence[Path], console: Console) -> None:
+def _print(exhibit: Exhibit, written: Sequence[Path], console: Console, *, judged: bool) -> None:
     console.print(_table(exhibit))
     for claim in exhibit.claims:
         mark = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
+        mark = mark if judged else "[dim]too few repetitions to tell[/]"
         console.print(f"{mark}: {claim.text}  ({claim.evidence})", highlight=False)
     for note in exhibit.notes:
         console.print(note, style="dim", highlight=False, markup=False)
@@ -95,6 +96,7 @@ def facts(study: Study) -> dict[str, Any]:
         "machine": machine(),
         "processes": study.processes,
         "quick": study.quick,
+        "seeds": "a repetition's number, from 0",
         "folder": str(study.folder),
     }
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.aggregation import Teacher, oracle
+from consilience.errors import ConsilienceError
 from consilience.experiments.cohort import Cohort
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.methods import MethodSpec
@@ -81,6 +82,11 @@ class Arm:
         network = make_network(self.spec, parties, self.cohort.public)
         try:
             self._run(network, state_folder)
+        except ConsilienceError as error:
+            place = f"method {self.method.label}, seed {self.seed}"
+            raise type(error)(
+                error.what, where=f"{place}: {error.where or 'run'}", mend=error.mend
+            ) from error
         finally:
             network.close()
 

@@ -48,6 +48,9 @@ from consilience.learners.transfer import TRUSTED
 from consilience.options import check_options
 from consilience.protocols import Protocol
 
+_KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
+"""What de-regularisation and the models must agree on, with the models' defaults."""
+
 
 class DataSpec(Open):
     """Which rows: a dataset's name and its loader's options, and how many become public.
@@ -204,8 +207,30 @@ class Spec(Section):
             )
         self.protocol.arguments()
         for method in self.methods:
-            self.protocol_for(method)
+            self._check_deregularized(method, self.protocol_for(method).options)
         self._check_public()
+
+    def _check_deregularized(self, method: MethodSpec, options: Mapping[str, Any]) -> None:
+        """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""
+        given = options.get("deregularize")
+        if given is None or given.regularization == 0:
+            return
+        where = f"method {method.label}, deregularize"
+        for i, model in enumerate(self.models):
+            if model.name != "kernel-ridge" and not model.name.endswith(":KernelRidge"):
+                raise InvalidInput(
+                    f"models.{i} is {model.name}, and only kernel ridge regressions can be de-regularised",
+                    where=where,
+                    mend="Make every model kernel-ridge, or leave deregularize out.",
+                )
+            for key, usual in _KERNEL_RIDGE.items():
+                ours, theirs = getattr(given, key), model.options.get(key, usual)
+                if ours != theirs:
+                    raise InvalidInput(
+                        f"{key} is {ours!r}, and {theirs!r} in models.{i}",
+                        where=where,
+                        mend="All need the same kernel and the same regularisation, a number.",
+                    )
 
     def _check_public(self) -> None:
         """Public rows are there if anything needs them."""

@@ -15,10 +15,10 @@ changes. With c = λ N_p / (1 − α), P_j = K_{X_j p} Q and targets ŵ = Qᵀ w
     v̂ ↦ A d v̂ + b,   A = diag(μ / (μ + c)) − c Σ_j p_j T_jᵀ T_j,   b = c Σ_j p_j T_jᵀ z_j,
     d = 1 + N_p λ₀ / (μ + ε)                                           (de-regularisation, equation 7)
 
-whose fixed point, the consensus after infinitely many rounds, is one solve. Memory is
-O(N_p² + N_p Σ N_j); beyond a limit the clients are gone through in blocks, which makes it O(N_p²) however
-many there are. For N_p beyond what fits, Nyström's approximation of the public rows' part of the kernel takes
-its place, and the same formulas hold with the eigenpairs that it has.
+whose fixed point, the consensus after infinitely many rounds, is one solve. Memory is O(N_p² + N_p Σ
+N_j); beyond a limit the clients are gone through in blocks, which makes it O(N_p² + m N_p), the last
+term for the m models. For N_p beyond what fits, Nyström's approximation of the public rows' part of the
+kernel takes its place, and the same formulas hold with the eigenpairs that it has.
 """
 
 from consilience.kernel_federation.federation import Iteration, KernelFederation

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class KernelFederation:
         landmarks: number of public rows, evenly spaced, that carry a Nyström approximation of the kernel;
             ``None`` for the kernel itself.
         memory: bytes that kernel matrices between clients and public rows may take before they are computed
-            anew whenever they are needed.
+            anew whenever they are needed. Rounds with a part of the clients keep them whatever it says.
 
     Raises:
         InvalidInput: shapes that do not go together, NaN, different numbers of targets, public rows that
@@ -81,7 +82,8 @@ class KernelFederation:
                 where="kernel federation",
                 mend="It lies in (0, 1); a single client needs it said, such as alpha=0.5.",
             )
-        if not regularization > 0 or not jitter >= 0:
+        numbers = isinstance(regularization, Real) and isinstance(jitter, Real)
+        if not numbers or not regularization > 0 or not jitter >= 0:
             raise InvalidInput(
                 f"regularization is {regularization}, jitter {jitter}",
                 where="kernel federation",
@@ -172,7 +174,7 @@ class KernelFederation:
             participants: positions of each round's clients; all of them by default.
 
         Raises:
-            InvalidInput: λ₀ is negative, or K_pp cannot be inverted.
+            InvalidInput: λ₀ is negative or above λ/(1 − α), K_pp cannot be inverted, a round with nobody.
         """
         step = replace() if consensus is None else consensus
         raised = self._raised(deregularization)
@@ -202,17 +204,25 @@ class KernelFederation:
         taught, asked = np.zeros(said.shape), np.zeros(len(self), dtype=bool)
         previous: Array | None = None
         memory = step.init()
+        now = 0
 
-        def models() -> Models:
+        def models(asked_of: int) -> Models:
+            if asked_of != now:
+                raise InvalidInput(
+                    f"round {now} has begun, and models of round {asked_of} are gone",
+                    where="kernel federation",
+                    mend="Ask a round for its models before going on to the next.",
+                )
             last = self._taught(taught)
             last.own[~asked], last.shared[~asked] = alone.own[~asked], 0.0
             return last
 
         for number, chosen in enumerate(participants, start=1):
-            j = np.asarray(chosen)
+            j = _positions(chosen, len(self), number)
+            now = number
             previous, memory = step.update(said[j].mean(axis=0), previous, memory)
             taught[j], asked[j] = previous, True
-            yield Iteration(number, previous, self.gathered, models)
+            yield Iteration(number, previous, self.gathered, partial(models, number))
             taught[j] = sent = raised * previous
             s = z[j] - T[j] @ sent
             said[j] = shrink * sent + self._spread * (T[j].transpose(0, 2, 1) @ s)
@@ -225,7 +235,7 @@ class KernelFederation:
         consensus: ConsensusUpdate | None = None,
     ) -> Models:
         """The clients after so many rounds with all of them, the last one not de-regularised."""
-        if rounds < 1:
+        if not isinstance(rounds, int) or rounds < 1:
             raise InvalidInput(f"rounds is {rounds}", where="kernel federation", mend="At least 1.")
         steps = self.iterate(deregularization=deregularization, consensus=consensus)
         return next(islice(steps, rounds - 1, None)).models()
@@ -261,11 +271,13 @@ class KernelFederation:
     def _raised(self, deregularization: float) -> Array:
         """``1 + N_p λ₀ / (μ + ε)``: what de-regularisation multiplies coordinates with, shape ``(r, 1)``."""
         values, n_public = self._values, len(self.gathered.public)
-        if not deregularization >= 0:
+        most = self.regularization / (1 - self.alpha)
+        if not 0 <= deregularization <= most:
             raise InvalidInput(
                 f"deregularization is {deregularization}",
                 where="kernel federation",
-                mend="It is 0 for none, or above; the paper takes the regularisation itself.",
+                mend=f"It lies between 0 and λ/(1−α) = {most:.3g}, above which rounds diverge; the paper "
+                "takes the regularisation itself.",
             )
         if deregularization == 0:
             return np.ones((len(values), 1))
@@ -323,6 +335,18 @@ class Iteration:
     def consensus(self) -> Array:
         """The consensus on the public rows before de-regularisation, shape ``(N_p, k)``."""
         return self.gathered.basis.predictions(self.coordinates)
+
+
+def _positions(chosen: Sequence[int] | Array, of: int, number: int) -> Array:
+    positions = np.asarray(chosen)
+    known = positions.ndim == 1 and len(positions) > 0 and positions.dtype.kind in "iu"
+    if not known or positions.min() < 0 or positions.max() >= of:
+        raise InvalidInput(
+            f"participants of round {number} are {chosen!r}",
+            where="kernel federation",
+            mend=f"Name at least one client, by its position from 0 to {of - 1}.",
+        )
+    return positions
 
 
 def _lifted(matrices: Array, ridge: Array) -> Array:

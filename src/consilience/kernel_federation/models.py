@@ -34,7 +34,10 @@ class Models:
             X: rows of shape ``(n_rows, d)``, or what ``KernelFederation.points`` made of them.
         """
         points = X if isinstance(X, Points) else self.gathered.points(X)
-        shared = np.asarray(points.coordinates @ self.shared)
+        m, r, k = self.shared.shape
+        # One product for all clients, not one each.
+        together = points.coordinates @ self.shared.transpose(1, 0, 2).reshape(r, m * k)
+        shared = together.reshape(-1, m, k).transpose(1, 0, 2)
         return np.concatenate(
             [
                 between @ self.own[block] + (shared if len(shared) == 1 else shared[block])

@@ -33,6 +33,7 @@ class Abilities:
         logits: whether the model has logits of its own; else log-probabilities stand in.
         incremental: whether ``fit`` continues from the current parameters; else it starts anew.
         sample_weight: whether rows may be weighted.
+        validation: whether it cannot be fitted without held-out rows.
         how: one sentence for people on how soft targets are taken.
     """
 
@@ -42,6 +43,7 @@ class Abilities:
     logits: bool = False
     incremental: bool = False
     sample_weight: bool = True
+    validation: bool = False
     how: str = ""
 
 

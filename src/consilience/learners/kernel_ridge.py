@@ -97,6 +97,11 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             )
         self._kernel()
 
+    @property
+    def needs_validation(self) -> bool:
+        """Whether :meth:`fit` asks for ``validation`` rows."""
+        return bool(self.regularization == "calibration")
+
     def check_inputs(self, X: Any) -> None:
         """Raise ``InvalidInput`` if the kernel cannot take rows such as these, shape ``(n, d)``."""
         X = np.asarray(X, dtype=np.float64)

@@ -304,7 +304,8 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     name = type(last).__name__
     if kind == "regression":
         how = "Regression targets are taken as they are."
-        return Abilities(kind, "native", sample_weight=weighable, how=how)
+        choosy = bool(getattr(last, "needs_validation", False))
+        return Abilities(kind, "native", sample_weight=weighable, validation=choosy, how=how)
     probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
     if hasattr(model, "predict_proba"):
         probabilities = "native"

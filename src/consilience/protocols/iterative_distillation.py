@@ -34,9 +34,10 @@ Deviations
       in line 14, and on its private rows before line 7 of the next round that it is in.
     - In line 7 a client predicts with the model of its own last line 14, as the algorithm says, which with
       few clients a round is many rounds old. The proof of Theorem C.16 has every chosen client start from
-      the newest ỹ; as γ_t → 0 the two have the same limit.
-    - A consensus a thousand times as large as in round 1 ends the run: de-regularisation blows up what it
-      does not fit, parties with other models than kernel ridge regression, another kernel or a smaller λ.
+      the newest ỹ; as γ_t → 0 we expect the same limit.
+    - A consensus a thousand times as large as any proposal of the first five rounds ends the run:
+      de-regularisation blows up what it does not fit, parties with other models than kernel ridge
+      regression, another kernel or a smaller λ.
     - A party that failed or was refused in line 7 is left out of lines 8 and 13.
 """
 
@@ -45,6 +46,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.aggregation import (
     Aggregator,
@@ -68,8 +70,10 @@ from consilience.protocols.base import (
 from consilience.protocols.participation import participants
 from consilience.tasks import Distill, FitPrivate, Network
 
-_DIVERGED = 1e3
-"""Times the first consensus."""
+Array = NDArray[np.float64]
+
+_FIRST, _DIVERGED = 5, 1e3
+"""A consensus so many times as large as any proposal of the first rounds has diverged."""
 
 
 @protocol
@@ -135,7 +139,7 @@ def iterative_distillation(
 
     if state is None:
         network.ask(FitPrivate(round=1))  # line 3
-        state = RoundState(round=0, memory=step.init())
+        state = RoundState(round=0, memory={"step": step.init(), "largest": 0.0})
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(
@@ -144,17 +148,26 @@ def iterative_distillation(
         train = (FitPrivate(round=t),) if t > 1 else ()
         replies = network.ask(*train, *questions(rule, round=t), to=chosen)  # line 7
         proposal = rule(replies)
-        start = float(state.memory.get("start", np.abs(proposal.values).max()))
-        values, memory = step.update(proposal.values, state.consensus, state.memory)  # line 8
-        if not np.abs(values).max() <= _DIVERGED * start:
-            raise RunFailed(
-                f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, in round 1 it "
-                f"was {start:.3g}",
-                where=f"iterative_distillation, round {t}",
-                mend="De-regularise only where every party has kernel ridge regression, with the kernel and "
-                "the regularisation that deregularize names.",
-            )
-        state = RoundState(round=t, consensus=values, memory={**memory, "start": start})  # line 9
+        before = state.memory["step"]
+        values, memory = step.update(proposal.values, state.consensus, before)  # line 8
+        largest = float(state.memory["largest"])
+        if t <= _FIRST:
+            largest = max(largest, float(np.abs(proposal.values).max()))
+        _check_bounded(values, largest, round=t)
+        kept = {"step": memory, "largest": largest}
+        state = RoundState(round=t, consensus=values, memory=kept)  # line 9
         targets = values if t == rounds else lifted(values)  # lines 10 to 12
         network.ask(Distill(round=t, targets=targets, alpha=share), to=replies.parties)  # 13, 14
         yield Round(t, state, Teacher(targets, proposal.weights, proposal.parties), replies)
+
+
+def _check_bounded(values: Array, largest: float, *, round: int) -> None:
+    """Raise ``RunFailed`` where the consensus is out of all proportion."""
+    if round > _FIRST and largest > 0 and not np.abs(values).max() <= _DIVERGED * largest:
+        raise RunFailed(
+            f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, and no proposal of "
+            f"the first rounds was above {largest:.3g}",
+            where=f"iterative_distillation, round {round}",
+            mend="De-regularise only where every party has kernel ridge regression, with the kernel and "
+            "the regularisation that deregularize names.",
+        )

@@ -10,11 +10,10 @@ from consilience.papers.park2023.figures import (
     figure1,
     figure2,
     figure3,
-    figure4,
     figure5,
-    figure6,
-    figure7,
 )
+from consilience.papers.park2023.networks import figure4
+from consilience.papers.park2023.participation import figure6, figure7
 from consilience.papers.park2023.tables import table1, table2
 from consilience.papers.study import Study
 

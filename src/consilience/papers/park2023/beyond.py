@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.papers.exhibit import Claim, Exhibit
 from consilience.papers.park2023 import trials
 from consilience.papers.park2023.problems import PROBLEMS
 from consilience.papers.study import Study
-from consilience.theory import error_exponent, slope
+from consilience.theory import error_exponent, prescribed_regularization, slope
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,12 +21,13 @@ TOLERANCES = (0.01, 0.001)
 
 def anderson(study: Study) -> Exhibit:
     """Rounds to the limit, plain and accelerated."""
-    settings = [("3", 50, 490, 1e-3), ("3", 50, 200, 1e-3), ("3", 20, 190, 1e-3)]
-    settings += [("mnist", 50, 490, 1e-3), ("1", 50, 490, 3e-3), ("2", 50, 490, 3e-2)]
+    settings = [("3", 50, 490), ("3", 50, 200), ("3", 20, 190), ("mnist", 50, 490)]
+    settings += [("1", 50, 490), ("2", 50, 490)]
     rows: list[dict[str, Any]] = []
     middle: tuple[list[float], list[float]] = ([], [])
     most: tuple[list[float], list[float]] = ([], [])
-    for problem, m, public, regularization in settings[: 1 if study.quick else None]:
+    for problem, m, public in settings[: 1 if study.quick else None]:
+        regularization = PROBLEMS[problem].best
         found = study.repeat(
             trials.acceleration,
             study.times(20, 2),
@@ -42,9 +44,8 @@ def anderson(study: Study) -> Exhibit:
         for i, tolerance in enumerate(TOLERANCES):
             for name in ("plain", "anderson"):
                 rounds = found[name][:, i]
-                row[f"{name}, {tolerance:.1%}"] = (
-                    f"{np.median(rounds):.0f} ({rounds.min():.0f}–{rounds.max():.0f})"
-                )
+                ends = (f"{end:.0f}" for end in (np.median(rounds), rounds.min(), rounds.max()))
+                row[f"{name}, {tolerance:.1%}"] = "{} ({}–{})".format(*ends)
             middle[i].append(float(np.median(found["anderson"][:, i])))
             most[i].append(float(found["anderson"][:, i].max()))
         rows.append(row)
@@ -62,72 +63,82 @@ def anderson(study: Study) -> Exhibit:
         ],
         [
             "Median over repetitions, in brackets the least and the most. N = 10, de-regularised, window 12; "
-            "the distance is that of the consensus to the exact fixed point, over the length of that. – "
-            "stands for more than 5,000 rounds."
+            "the distance is that of the consensus to the exact fixed point, over the length of that; inf is "
+            "more than 5,000 rounds."
         ],
     )
 
 
 def rates(study: Study) -> Exhibit:
-    """The rates of Theorems 5.1 and 5.5, by the slope of the error against mN."""
+    """The rates of Theorems 5.1 and 5.5, by the slope of the distance to the target against mN."""
     sizes = (50, 100, 200, 400, 800) if not study.quick else (50, 100, 200)
-    rows, claims, curves = [], [], {}
+    rows: list[dict[str, Any]] = []
+    claims: list[Claim] = []
+    curves: dict[str, NDArray[np.float64]] = {}
     for problem, smoothness in (("1", 0.0), ("2", 0.5), ("3", 0.0)):
+        factor = PROBLEMS[problem].best / prescribed_regularization(500, smoothness)
         found = [
             study.repeat(
                 trials.rate,
-                study.times(100, 4),
+                study.times(20, 4),
                 label=f"rates, {PROBLEMS[problem].title}, mN = {size}",
                 problem=problem,
                 smoothness=smoothness,
+                factors=[1.0, factor],
                 clients=size // 10,
                 public=2 * size,
             )
             for size in sizes
         ]
+        theory = error_exponent(smoothness)
         for name in ("one-shot", "limit"):
-            errors = np.stack([cell[name] for cell in found])
-            fitted = slope(sizes, errors)
-            # Theorems bound the expected distance; squared errors fall twice as fast.
-            theory = 2 * error_exponent(smoothness)
-            curves[problem, name] = errors.mean(axis=1)
-            rows.append(
-                {
-                    "data": PROBLEMS[problem].title,
-                    "distillation": name,
-                    "r": smoothness,
-                    "theory": theory,
-                    "slope": fitted.exponent,
-                    "low": fitted.low,
-                    "high": fitted.high,
-                    "repetitions": errors.shape[1],
-                }
-            )
-            claims.append(
-                Claim(
-                    f"{PROBLEMS[problem].title}, {name}: the squared error falls at least as fast as "
-                    f"(mN)^{theory:.2f}",
-                    fitted.low <= theory,
-                    f"slope {fitted.exponent:.2f}, 95 % interval {fitted.low:.2f} to {fitted.high:.2f}",
+            for i, constant in enumerate((1.0, factor)):
+                # The theorems bound the expected distance, not its square.
+                errors = np.stack([np.sqrt(cell[name][:, i]) for cell in found])
+                fitted = slope(sizes, errors)
+                title = f"{PROBLEMS[problem].title}, {name}, {constant:.3g} λ"
+                curves[title] = errors.mean(axis=1)
+                rows.append(
+                    {
+                        "data": PROBLEMS[problem].title,
+                        "distillation": name,
+                        "r": smoothness,
+                        "constant": constant,
+                        "theory": theory,
+                        "slope": fitted.exponent,
+                        "low": fitted.low,
+                        "high": fitted.high,
+                        "repetitions": errors.shape[1],
+                    }
                 )
-            )
+                claims.append(
+                    Claim(
+                        f"{title}: consistent with a fall as fast as (mN)^{theory:.3f}",
+                        fitted.no_slower_than(theory),
+                        f"slope {fitted}",
+                    )
+                )
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
-        for (problem, name), means in curves.items():
-            label = f"{PROBLEMS[problem].title}, {name}"
-            axis.loglog(sizes, means, "o-" if name == "limit" else "s--", label=label)
-        axis.set(xlabel="rows of all clients, mN", ylabel="squared error")
-        axis.legend()
+        for title, means in curves.items():
+            axis.loglog(sizes, means, "o-" if "limit" in title else "s--", label=title)
+        axis.set(xlabel="rows of all clients, mN", ylabel="distance to the target")
+        axis.legend(fontsize=7)
 
     return Exhibit(
         "rates",
-        "Theorems 5.1 and 5.5: squared error against mN with the theory's λ",
+        "Theorems 5.1 and 5.5: distance to the target against mN with the theory's λ",
         rows,
         claims,
         [
-            "λ = (mN)^(−1/(2r+2)), N = 10, N_p = 2mN, de-regularised limits by one solve. Theorem 5.5 asks "
-            "for r > 0, which Data set 2 alone has for certain (r = 1/2)."
+            "λ is the constant times (mN)^(−1/(2r+2)): the theorems' own, and the one that meets "
+            "figure 2's best at mN = 500; a constant changes no rate. N = 10, N_p = 2mN, limits by "
+            "one solve. The theorems are about mN → ∞: with their own constant λ is far above the "
+            "kernel's eigenvalues here, and what is measured is how the regularisation's bias falls. "
+            "Theorem 5.5 asks for r > 0, which Data set 2 alone has for certain (r = 1/2), and for "
+            "more public rows than there are here; Theorem 5.1 for few clients. A claim holds where "
+            "the interval does not rule it out."
         ],
         draw,
     )

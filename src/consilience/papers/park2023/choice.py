@@ -18,11 +18,18 @@ class Measured:
 
     Attributes:
         errors: one a repetition, shape ``(R,)``.
-        regularization: the λ most repetitions were given.
+        regularizations: the λ of the even repetitions, and that of the odd ones.
+        at_edge: whether one of them is the grid's least or largest, so that a wider one might do better.
     """
 
     errors: Array
-    regularization: float
+    regularizations: tuple[float, float]
+    at_edge: bool
+
+    @property
+    def regularization(self) -> str:
+        """Both λ, or one where they are the same."""
+        return ", ".join(f"{value:.3g}" for value in dict.fromkeys(self.regularizations))
 
     @property
     def mean(self) -> float:
@@ -62,13 +69,15 @@ def measured(errors: Array, grid: Sequence[float]) -> Measured:
 
     >>> found = measured(np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 2.0]]), [0.1, 0.2])
     >>> found.errors.tolist(), found.regularization
-    ([2.0, 3.0, 2.0], 0.2)
+    ([2.0, 3.0, 2.0], '0.2, 0.1')
     """
     even = np.arange(len(errors)) % 2 == 0
-    picks = np.where(even, errors[~even].mean(axis=0).argmin(), errors[even].mean(axis=0).argmin())
-    values, counts = np.unique(picks, return_counts=True)
+    of_even, of_odd = (int(errors[half].mean(axis=0).argmin()) for half in (~even, even))
+    picks = np.where(even, of_even, of_odd)
     return Measured(
-        errors[np.arange(len(errors)), picks], float(grid[int(values[counts.argmax()])])
+        errors[np.arange(len(errors)), picks],
+        (float(grid[of_even]), float(grid[of_odd])),
+        bool({of_even, of_odd} & {0, len(grid) - 1}),
     )
 
 
@@ -85,4 +94,31 @@ def worse_by(one: Measured, other: Measured) -> float:
     """By how many standard errors of the paired difference ``one``'s mean error is above ``other``'s."""
     difference = one.errors - other.errors
     spread = difference.std(ddof=1) / np.sqrt(len(difference))
-    return float(difference.mean() / spread) if spread > 0 else float(np.sign(difference.mean()))
+    if spread == 0:
+        return 0.0 if difference.mean() == 0 else float(np.copysign(np.inf, difference.mean()))
+    return float(difference.mean() / spread)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two means with its standard error, by the delta method, the means independent.
+
+    Attributes:
+        value: above over below.
+        standard_error: of it.
+    """
+
+    value: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.standard_error:.2f}"
+
+
+def ratio(above: Array, below: Array) -> Ratio:
+    """The mean of ``above`` over that of ``below``, shapes ``(R,)`` and ``(S,)``, of separate draws."""
+    parts = [
+        values.std(ddof=1) / (values.mean() * np.sqrt(len(values))) for values in (above, below)
+    ]
+    value = float(above.mean() / below.mean())
+    return Ratio(value, value * float(np.hypot(*parts)))

@@ -25,8 +25,9 @@ Deviations
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,12 @@ NETWORKS: dict[str, NeuralNetwork] = {
     ),
 }
 """The networks of Figure 4, by the names of :data:`~consilience.papers.park2023.problems.PROBLEMS`."""
+
+
+def recipe_of(problem: str) -> dict[str, Any]:
+    """A network of :data:`NETWORKS` as plain values, by which its results are kept."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(NETWORKS[problem])))
+    return plain
 
 
 def fedmd_errors(

@@ -59,12 +59,17 @@ class Problem:
         title: as tables show it.
         kernel: its kernel.
         draw: ``(rng, train, test) -> (X, target, X_test, target_test)``, that many rows of each.
+        best: the λ of the grid with which de-regularised distillation of 50 clients with 10 rows does best in
+            figure 2, for experiments at one λ.
+        grid: the ten values of λ that are tried, evenly in the logarithm.
         most_clients: that the paper goes up to with N = 10.
     """
 
     title: str
     kernel: Kernel
     draw: Callable[[np.random.Generator, int, int], tuple[Array, Array, Array, Array]]
+    best: float
+    grid: tuple[float, ...]
     most_clients: int = 100
 
     def sample(
@@ -122,10 +127,15 @@ def _digits(rng: np.random.Generator, train: int, test: int) -> tuple[Array, Arr
     return X[rows], y[rows], X_test[test_rows], y_test[test_rows]
 
 
+def _grid(least: float) -> tuple[float, ...]:
+    """Ten values from ``least``, two a decade."""
+    return tuple(float(f"{least * 10 ** (step / 2):.3g}") for step in range(10))
+
+
 PROBLEMS: dict[str, Problem] = {
-    "1": Problem("Data set 1", kernel_of("brownian"), _uniform(1, tent)),
-    "2": Problem("Data set 2", kernel_of("brownian"), _uniform(1, smooth)),
-    "3": Problem("Data set 3", kernel_of("wendland"), _uniform(3, bump)),
-    "mnist": Problem("MNIST", kernel_of("rbf", gamma=1 / 2e4), _digits, most_clients=50),
+    "1": Problem("Data set 1", kernel_of("brownian"), _uniform(1, tent), 1e-3, _grid(1e-5)),
+    "2": Problem("Data set 2", kernel_of("brownian"), _uniform(1, smooth), 1e-2, _grid(1e-5)),
+    "3": Problem("Data set 3", kernel_of("wendland"), _uniform(3, bump), 1e-3, _grid(1e-5)),
+    "mnist": Problem("MNIST", kernel_of("rbf", gamma=1 / 2e4), _digits, 3.16e-5, _grid(1e-7), 50),
 }
 """The paper's four data sets by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,12 +14,10 @@ from consilience.kernel_federation import KernelFederation
 from consilience.kernels import Kernel, gram
 from consilience.papers.park2023.problems import PROBLEMS, Sample
 from consilience.randomness import stream
+from consilience.theory import prescribed_regularization
 
 Array = NDArray[Any]
 Numbers = dict[str, Any]
-
-GRID = tuple(float(f"{value:.3g}") for value in np.logspace(-5, -0.5, 10))
-"""The values of λ that are tried: ten from 1e-5 to 0.3, evenly in the logarithm."""
 
 
 def drawn(problem: str, clients: int, rows: int, public: int, repetition: int) -> Sample:
@@ -179,20 +177,26 @@ def selected(
     return {"some": np.transpose(some), "all": everybody}
 
 
-def networks(*, problem: str, clients: int, repetition: int) -> Numbers:
-    """Figure 4: FedMD's squared error after every round, and that of the same network on all rows."""
-    from consilience.papers.park2023.fedmd import NETWORKS, central_error, fedmd_errors
+def networks(*, problem: str, clients: int, recipe: Mapping[str, Any], repetition: int) -> Numbers:
+    """Figure 4: FedMD's squared error after every round, and that of the same network on all rows.
 
+    ``recipe`` is what ``fedmd.recipe_of`` says of the problem: results of another one are kept apart.
+    """
+    from consilience.papers.park2023.fedmd import NETWORKS, central_error, fedmd_errors, recipe_of
+
+    assert recipe == recipe_of(problem)
     sample = drawn(problem, clients, 10, (clients - 1) * 10, repetition)
     network = NETWORKS[problem]
-    shape = (28, 28) if problem == "mnist" else (3,)
-    parts = [(X.reshape(-1, *shape), y) for X, y in sample.clients]
+
+    def shaped(X: Array) -> Array:
+        return X.reshape(-1, 28, 28) if problem == "mnist" else X
+
+    parts = [(shaped(X), y) for X, y in sample.clients]
     X, y = sample.pooled
-    test = sample.X.reshape(-1, *shape), sample.truth
-    public = sample.public.reshape(-1, *shape)
+    test = shaped(sample.X), sample.truth
     return {
-        "fedmd": fedmd_errors(parts, public, test, network=network, seed=repetition),
-        "central": central_error(X.reshape(-1, *shape), y, test, network=network, seed=repetition),
+        "fedmd": fedmd_errors(parts, shaped(sample.public), test, network=network, seed=repetition),
+        "central": central_error(shaped(X), y, test, network=network, seed=repetition),
     }
 
 
@@ -221,27 +225,39 @@ def acceleration(
 
 
 def _within(rounds: Any, limit: Array, tolerances: Sequence[float], most: int) -> list[float]:
-    """The first round at each tolerance; NaN where ``most`` rounds are not enough."""
-    firsts = [np.nan] * len(tolerances)
+    """The first round at each tolerance; infinite where ``most`` rounds are not enough."""
+    firsts = [np.inf] * len(tolerances)
     length = np.linalg.norm(limit)
     for step in islice(rounds, most):
         distance = np.linalg.norm(step.coordinates - limit) / length
         for i, tolerance in enumerate(tolerances):
-            if np.isnan(firsts[i]) and distance <= tolerance:
+            if np.isinf(firsts[i]) and distance <= tolerance:
                 firsts[i] = step.number
-        if not np.isnan(firsts).any():
+        if np.isfinite(firsts).all():
             break
     return firsts
 
 
-def rate(*, problem: str, smoothness: float, clients: int, public: int, repetition: int) -> Numbers:
-    """Theorems 5.1 and 5.5: squared errors with the theory's λ = (mN)^(−1/(2r+2)) and N = 10."""
+def rate(
+    *,
+    problem: str,
+    smoothness: float,
+    factors: Sequence[float],
+    clients: int,
+    public: int,
+    repetition: int,
+) -> Numbers:
+    """Theorems 5.1 and 5.5: squared errors with λ = factor (mN)^(−1/(2r+2)) and N = 10, ``(factors,)``."""
     sample = drawn(problem, clients, 10, public, repetition)
-    regularization = (clients * 10) ** (-1 / (2 * smoothness + 2))
     federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=1.0
     )
     points = federation.points(sample.X)
-    limit = federation.limit(deregularization=regularization)
-    models = {"one-shot": federation.after(1), "limit": limit.models()}
-    return {name: found.mse(points, sample.truth).mean() for name, found in models.items()}
+    errors: dict[str, list[float]] = {"one-shot": [], "limit": []}
+    for factor in factors:
+        regularization = factor * prescribed_regularization(clients * 10, smoothness)
+        one = federation.varied(regularization=regularization)
+        limit = one.limit(deregularization=regularization).models()
+        for name, models in (("one-shot", one.after(1)), ("limit", limit)):
+            errors[name].append(float(models.mse(points, sample.truth).mean()))
+    return errors
