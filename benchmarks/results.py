@@ -23,6 +23,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "digits-mlp": ("digits-mlp", []),
     "heart": ("heart", []),
     "mnist-mixed": ("mnist-mixed", []),
+    "no-public-data": ("no-public-data", []),
     "fashion-mlp-2": ("fashion-mlp", ["partition.per_party=2"]),
     "fashion-mlp-5": ("fashion-mlp", ["partition.per_party=5"]),
     "fashion-mlp-10": ("fashion-mlp", ["partition.per_party=10"]),
