@@ -117,12 +117,11 @@ class KernelAgents:
             check_definite(kernel, X)
         self.regularization = float(regularization)
         self.rows = sum(map(len, self.X))
-        self._solve = [self._solver(self._L(a, a)) for a in range(len(self.X))]
+        everybody = range(len(self.X))
+        self._blocks = [[self._L(a, b) for b in everybody] for a in everybody]
+        self._solve = [self._solver(self._blocks[a][a]) for a in everybody]
         # said[a][b]: from agent a's targets to what its model says of agent b's rows.
-        self._said = [
-            [self._solve[a](self._L(a, b)).T for b in range(len(self.X))]
-            for a in range(len(self.X))
-        ]
+        self._said = [[self._solve[a](self._blocks[a][b]).T for b in everybody] for a in everybody]
 
     def __len__(self) -> int:
         return len(self.X)
@@ -245,7 +244,7 @@ class KernelAgents:
         """``(c I + L) β``: what all agents' functions say of each one's rows."""
         return [
             self.regularization * coefficients[b]
-            + sum(self._L(a, b).T @ s for a, s in enumerate(coefficients))
+            + sum(self._blocks[a][b].T @ s for a, s in enumerate(coefficients))
             for b in range(len(self))
         ]
 

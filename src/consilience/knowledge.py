@@ -261,12 +261,14 @@ class SharedModel:
         round: the round of the task.
         about: what the model is, as JSON (:mod:`consilience.learners.transfer`).
         data: its bytes, shape ``(n_bytes,)``, uint8.
+        notes: for the ledger, such as models of others that were refused.
     """
 
     party: str
     round: int
     about: str
     data: Array
+    notes: tuple[str, ...] = ()
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless it is what was asked for; what is in it the receiver checks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shutil
 from collections.abc import Container, Mapping, Sequence
@@ -19,7 +18,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, as_learner
-from consilience.learners.transfer import HOLDS_ROWS, TRUSTED, pack, unpack
+from consilience.learners.transfer import TRUSTED, pack, rows_held_by, unpack
 from consilience.randomness import stream
 
 Array = NDArray[Any]
@@ -288,15 +287,14 @@ class Party:
         Raises:
             InvalidInput: it holds private rows and may not, or cannot be sent.
         """
-        about, data = pack(self.learner)
-        model = json.loads(about)["model"].rpartition(":")[2]
-        if model in HOLDS_ROWS and not self._sends_rows:
+        part = rows_held_by(self.learner)
+        if part is not None and not self._sends_rows:
             raise InvalidInput(
-                f"a trained {model} holds rows of its private data, and would be sent to others",
+                f"a trained {part} holds rows of its private data, and would be sent to others",
                 where=self._where,
                 mend="Take another model, or allow it with Party(…, sends_rows=True).",
             )
-        return about, data
+        return pack(self.learner)
 
     def opinion(self, about: str, data: Array) -> Array:
         """What another's model says of the rows trained on here, shape ``(n, n_outputs)``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -76,7 +76,20 @@ PACKAGE = sorted(n for n, c in REGISTRY.items() if c.__module__.startswith("cons
 
 def sample(name: str) -> Any:
     names = [field.name for field in dataclasses.fields(REGISTRY[name])]
-    return REGISTRY[name](**{f: SPECIAL.get((name, f), SOME.get(f)) for f in names})
+    hints = get_type_hints(REGISTRY[name])
+    return REGISTRY[name](
+        **{f: SPECIAL.get((name, f), SOME.get(f, by_type(hints[f]))) for f in names}
+    )
+
+
+def by_type(hint: Any) -> Any:
+    """A value of a field that no list above names."""
+    usual = {str: "x", int: 3, float: 0.5, bool: True, tuple[str, ...]: ("a", "b")}
+    if hint in usual:
+        return usual[hint]
+    if get_origin(hint) is tuple:
+        return (by_type(get_args(hint)[0]),) * 2
+    return ROWS
 
 
 def equal(one: Any, other: Any) -> bool:

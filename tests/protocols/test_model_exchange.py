@@ -173,13 +173,27 @@ def test_models_that_hold_rows_are_not_sent_unasked() -> None:
 
 
 def test_models_that_are_not_trusted_are_not_built() -> None:
-    parties = agents()
-    parties[1] = agents(trusts=("sklearn",))[1]
-    federation = Federation.over(LocalNetwork(parties, Public.none(), quorum=1.0), Public.none())
-    with pytest.raises(
-        QuorumLost, match="the model of 'first': a model of 'consilience', which is not"
-    ):
-        list(federation.rounds(averaged_distillation(rounds=1)))
+    """The second learns from its labels alone, and says so; a ring has nothing else to give it."""
+    parties = [agents()[0], agents(trusts=("sklearn",))[1]]
+    federation = Federation(parties)
+    *_, _ = federation.rounds(averaged_distillation(rounds=1))
+    assert slopes(federation) == pytest.approx([5 / 3, 4])
+    notes = [d.detail for d in federation.network.deliveries if d.party == "second" and d.detail]
+    assert notes == [
+        "without the model of first: a model of 'consilience', which is not trusted here"
+    ]
+    with pytest.raises(QuorumLost, match=r"second did not train .*not trusted here"):
+        list(Federation(parties).rounds(alternating_distillation(rounds=1)))
+
+
+def test_rows_are_looked_for_in_the_parts_of_a_model() -> None:
+    from sklearn.ensemble import BaggingClassifier
+
+    rows, y = np.random.default_rng(0).random((8, 2)), np.repeat(["a", "b"], 4)
+    model = BaggingClassifier(KNeighborsClassifier(2), n_estimators=2)
+    parties = [Party(name, model, rows, y) for name in ("x", "z")]
+    with pytest.raises(QuorumLost, match="a trained KNeighborsClassifier holds rows"):
+        list(Federation(parties).rounds(averaged_distillation(rounds=1)))
 
 
 @pytest.mark.parametrize(

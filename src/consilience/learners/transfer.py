@@ -36,11 +36,22 @@ NETWORKS = "consilience.learners.torch_networks"
 HOLDS_ROWS = frozenset(
     {
         "GaussianProcessRegressor", "GaussianProcessClassifier", "KernelRidge",
-        "KNeighborsClassifier", "KNeighborsRegressor", "LabelPropagation", "LabelSpreading",
+        "KNeighborsClassifier", "KNeighborsRegressor", "KNNImputer", "LabelPropagation",
+        "LabelSpreading", "LocalOutlierFactor", "NearestNeighbors", "Nystroem",
         "NuSVC", "NuSVR", "RadiusNeighborsClassifier", "RadiusNeighborsRegressor", "SVC", "SVR",
     }
 )  # fmt: skip
 """Models whose saved form contains rows that they were trained on."""
+
+
+def rows_held_by(learner: Learner) -> str | None:
+    """The part of a model that holds rows it was trained on, pipelines and ensembles looked into."""
+    model: Any = getattr(learner, "model", None)
+    parts = [model]
+    if hasattr(model, "get_params"):
+        parts += model.get_params(deep=True).values()
+    names = (type(part).__name__ for part in parts)
+    return next((name for name in names if name in HOLDS_ROWS), None)
 
 
 def pack(learner: Learner) -> tuple[str, Bytes]:

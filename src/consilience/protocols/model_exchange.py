@@ -24,8 +24,9 @@ Deviations
       the labels alone. The paper does not say whether its networks go on from where they were.
     - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main
       experiments, is a regression with one-hot rows as targets.
-    - In AvgKD and PKD an agent whose model is missing is left out of the mean, whose weights are shared by
-      the others. The ring of AKD needs every agent.
+    - In AvgKD and PKD an agent whose model is missing, or is refused by the one who is to use it, is left
+      out of the mean, whose weights are shared by the others; a refusal is noted. The ring of AKD needs every
+      agent.
 """
 
 from __future__ import annotations
@@ -62,17 +63,21 @@ class TrainTowards:
 
     def run(self, party: Party) -> SharedModel:
         """The newly trained model."""
-        opinions = np.zeros(party.labels.shape)
+        opinions = self.own * party.own_opinion() if self.own else np.zeros(party.labels.shape)
+        weight, notes = self.own + self.labels, []
         for model in self.models:
             try:
-                opinions += self.share * party.opinion(model.about, model.data)
+                opinions = opinions + self.share * party.opinion(model.about, model.data)
+                weight += self.share
             except KnowledgeRefused as refusal:
-                raise InvalidInput(f"the model of {model.party!r}: {refusal.what}") from refusal
-        if self.own:
-            opinions += self.own * party.own_opinion()
-        party.train_towards(self.round, opinions, self.labels)
+                notes.append(f"without the model of {model.party}: {refusal.what}")
+        if weight == 0:
+            raise InvalidInput("; ".join(notes))
+        party.train_towards(self.round, opinions / weight, self.labels / weight)
         about, data = party.share()
-        return SharedModel(party=party.name, round=self.round, about=about, data=data)
+        return SharedModel(
+            party=party.name, round=self.round, about=about, data=data, notes=tuple(notes)
+        )
 
 
 @protocol
