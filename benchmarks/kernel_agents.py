@@ -157,8 +157,7 @@ def lines() -> list[str]:
         "every round, on kernel matrices that are computed once, timed in the middle of the ten. *Apart* is "
         "the largest difference of the last models' values at all rows, over the largest target.",
         "",
-        "Conjugate gradients end where the residual is at rounding. They gain nothing here: they hold no "
-        "kernel matrices, but compute them anew in every round, which is most of their time.",
+        "Conjugate gradients end where the residual is at rounding.",
     ]
 
 
