@@ -1,12 +1,13 @@
 """Papers: their tables and figures, computed anew and shown beside what was published.
 
 >>> sorted(PAPERS)
-['park2023']
+['afonin2022', 'park2023']
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from consilience.papers.afonin2022 import EXHIBITS as _AFONIN2022
 from consilience.papers.exhibit import Claim, Exhibit
 from consilience.papers.park2023 import EXHIBITS as _PARK2023
 from consilience.papers.study import Study
@@ -28,10 +29,15 @@ class Paper:
 
 
 PAPERS: Mapping[str, Paper] = {
+    "afonin2022": Paper(
+        "Afonin & Karimireddy, Towards Model-Agnostic Federated Learning Using Knowledge Distillation, "
+        "ICLR 2022",
+        _AFONIN2022,
+    ),
     "park2023": Paper(
         "Park, Hong & Hwang, Towards Understanding Ensemble Distillation in Federated Learning, "
         "ICML 2023",
         _PARK2023,
-    )
+    ),
 }
 """The papers by name."""

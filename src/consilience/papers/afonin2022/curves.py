@@ -1,0 +1,188 @@
+"""Test accuracy over rounds, and what the paper says of it, checked as orders and not as numbers.
+
+A difference counts where its mean over repetitions is larger than its standard error. Differences are paired:
+the same repetition has the same images in every scheme and setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.papers.exhibit import Claim
+
+Array = NDArray[np.float64]
+
+FLAT = 0.01
+"""Accuracy by which a curve that "does not degrade" may fall between its second and its last quarter."""
+
+CHANCE = 0.1
+"""Accuracy of a guess among ten classes."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One scheme in one setting.
+
+    Attributes:
+        values: shape ``(R, T + 1, M)``: repetitions, rounds, agents; M is 1 for one model of all.
+        megabytes: that an agent sends in a round; ``None`` where nothing is sent.
+    """
+
+    values: Array
+    megabytes: float | None = None
+
+    @property
+    def mean(self) -> Array:
+        """Over agents, shape ``(R, T + 1)``."""
+        return np.asarray(self.values.mean(axis=2))
+
+    @property
+    def last(self) -> Array:
+        """Over agents after the last round, shape ``(R,)``."""
+        return np.asarray(self.mean[:, -1])
+
+    @property
+    def drop(self) -> Array:
+        """What is lost from round 0 to the last, over agents, shape ``(R,)``."""
+        return np.asarray(self.mean[:, 0] - self.last)
+
+    def after(self, round: int) -> Array:
+        """Every agent's after a round, shape ``(R, M)``."""
+        return np.asarray(self.values[:, round])
+
+    @property
+    def lost(self) -> Array:
+        """How fast it falls, from wherever: shape ``(R,)``.
+
+        The share that is lost of what round 0 has above chance, averaged over later rounds; NaN where it has
+        nothing above chance.
+        """
+        above = self.mean - CHANCE
+        first = np.where(above[:, 0] > 0, above[:, 0], np.nan)
+        return np.asarray(1 - above[:, 1:].mean(axis=1) / first)
+
+    @property
+    def late(self) -> Array:
+        """The last quarter of the rounds less the second, over agents, shape ``(R,)``."""
+        quarter = max(1, (self.values.shape[1] - 1) // 4)
+        second = self.mean[:, quarter + 1 : 2 * quarter + 1].mean(axis=1)
+        return np.asarray(self.mean[:, -quarter:].mean(axis=1) - second)
+
+    def columns(self) -> dict[str, Any]:
+        """The cells of a row."""
+        over = self.mean.mean(axis=0)
+        many = len(over) > 1
+        return {
+            "round 0": float(over[0]) if many else None,
+            "round 1": float(over[1]) if many else None,
+            "best": float(over.max()) if many else None,
+            "last": float(over[-1]),
+            "standard error": standard_error(self.last),
+            "weakest agent": float(self.after(-1).mean(axis=0).min()) if many else None,
+            "MB sent": self.megabytes,
+            "repetitions": len(self.values),
+        }
+
+
+Cells = Mapping[str, Mapping[str, Curve]]
+"""Setting to scheme to curve."""
+
+
+def standard_error(values: Array) -> float:
+    """Of the mean, shape ``(R,)``."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def differs(difference: Array) -> bool:
+    """Whether a paired difference, shape ``(R,)``, is above 0 by more than its standard error."""
+    return bool(difference.mean() > standard_error(difference))
+
+
+def said(values: Array) -> str:
+    """Mean and standard error.
+
+    >>> said(np.array([0.1, 0.3]))
+    '+0.200 ± 0.100'
+    """
+    return f"{values.mean():+.3f} ± {standard_error(values):.3f}"
+
+
+def _of_all(
+    text: str, values: Mapping[str, Array], holds: Callable[[Array], bool], what: str
+) -> Claim:
+    return Claim(text, all(map(holds, values.values())), f"{what}: {_listed(values)}")
+
+
+def _listed(values: Mapping[str, Array]) -> str:
+    return "; ".join(f"{label}: {said(value)}" for label, value in values.items())
+
+
+def degrades(cells: Cells, scheme: str) -> Claim:
+    """The scheme loses accuracy in every setting."""
+    values = {label: cell[scheme].drop for label, cell in cells.items()}
+    return _of_all(f"{scheme} degrades in every setting", values, differs, "lost since round 0")
+
+
+def falls_faster(text: str, more: tuple[str, Curve], less: tuple[str, Curve]) -> Claim:
+    """One curve falls faster than the other."""
+    difference = more[1].lost - less[1].lost
+    return Claim(
+        text,
+        differs(difference),
+        f"share lost of what was above chance, over all rounds, {more[0]}: {said(more[1].lost)}, {less[0]}: "
+        f"{said(less[1].lost)}; difference {said(difference)}",
+    )
+
+
+def settles(cells: Cells, scheme: str) -> Claim:
+    """The scheme does not lose accuracy in later rounds."""
+    return _of_all(
+        f"{scheme} does not degrade in later rounds (by more than {FLAT:g})",
+        {label: cell[scheme].late for label, cell in cells.items()},
+        lambda value: bool(value.mean() >= -FLAT),
+        "last quarter less second quarter of the rounds",
+    )
+
+
+def beats_alone(cells: Cells, labels: Sequence[str], *, round: int) -> Claim:
+    """Every agent is better off with AvgKD than alone after a round, -1 for the last."""
+    gains = {
+        label: (cells[label]["AvgKD"].after(round) - cells[label]["AvgKD"].after(0)).T
+        for label in labels
+    }
+    weakest = {label: gain[gain.mean(axis=1).argmin()] for label, gain in gains.items()}
+    when = "the last round" if round == -1 else f"round {round}"
+    return Claim(
+        f"every agent does better with AvgKD than alone after {when}, {', '.join(labels)}",
+        all(differs(agent) for gain in gains.values() for agent in gain),
+        "gained by the agent that gains least: " + _listed(weakest),
+    )
+
+
+def beats(cells: Cells, labels: Sequence[str], one: str, other: str) -> Claim:
+    """One scheme is better than another after the last round."""
+    values = {label: cells[label][one].last - cells[label][other].last for label in labels}
+    means = "; ".join(
+        f"{cells[label][one].last.mean():.3f} and {cells[label][other].last.mean():.3f}"
+        for label in labels
+    )
+    text = f"{one} is better than {other}, {', '.join(labels)}"
+    return _of_all(text, values, differs, f"after the last round {means}; difference")
+
+
+def ensemble(cells: Cells, *, improves: bool) -> Claim:
+    """EKD gets better with rounds, or it does not."""
+    values = {label: -cell["EKD"].drop for label, cell in cells.items()}
+    if improves:
+        return _of_all("EKD improves with rounds", values, differs, "gained since round 0")
+    return _of_all(
+        "EKD does not improve with rounds",
+        values,
+        lambda value: not differs(value),
+        "gained since round 0",
+    )
