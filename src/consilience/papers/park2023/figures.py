@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 METHODS = ("standalone", "one-shot", "iterated", "de-regularised", "central")
 MARKS = dict(zip(METHODS, ("x:", "s--", "^--", "o-", "k--"), strict=True))
-CLIENTS = {10: (10, 20, 30, 40, 50, 100), 20: (10, 30)}
+CLIENTS = {10: (10, 20, 30, 40, 50, 100), 20: (10, 30, 50)}
 """N to m."""
 
 
