@@ -144,13 +144,7 @@ class SignedEnsemble:
             arrays |= {f"{t}.{i}": m.data for i, m in enumerate(models)}
         metadata = {"consilience": json.dumps(about)}
 
-        def write(part: Path) -> None:
-            try:
-                save_file(arrays, str(part), metadata)
-            except SafetensorError as error:  # its own name for a full disk
-                raise OSError(str(error)) from error
-
-        write_whole(Path(path), write)
+        write_whole(Path(path), lambda part: save_file(arrays, str(part), metadata))
 
     @classmethod
     def load(cls, path: Path, *, trusted: Sequence[str] = TRUSTED) -> SignedEnsemble:

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from consilience.errors import InvalidInput, RunFailed
 
 _TRUSTED = ("sklearn.", "scipy.", "numpy.", "xgboost.", "lightgbm.", "consilience.")
@@ -25,10 +27,10 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         with part.open("rb+") as written:  # a power cut must not leave a name without its bytes
             os.fsync(written.fileno())
         os.replace(part, path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # the latter is safetensors' name for a full disk
         part.unlink(missing_ok=True)
         raise RunFailed(
-            f"the model cannot be written: {error.strerror or error}",
+            f"the model cannot be written: {getattr(error, 'strerror', None) or error}",
             where=str(path),
             mend="Free some space or give another folder; the run can be resumed.",
         ) from error

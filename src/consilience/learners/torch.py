@@ -251,7 +251,6 @@ class TorchLearner(Learner):
         return self._fitted
 
     def save(self, path: Path) -> None:
-        from safetensors import SafetensorError
         from safetensors.torch import save_model
 
         module = self.module
@@ -261,13 +260,7 @@ class TorchLearner(Learner):
         about = {"input_shape": shape, "dtype": dtype, "n_outputs": self.n_outputs}
         metadata = {"consilience": json.dumps(about)}
 
-        def write(part: Path) -> None:
-            try:
-                save_model(module, str(part), metadata)
-            except SafetensorError as error:  # its own name for a full disk
-                raise OSError(str(error)) from error
-
-        write_whole(Path(path), write)
+        write_whole(Path(path), lambda part: save_model(module, str(part), metadata))
 
     def load(self, path: Path) -> None:
         from safetensors import safe_open

@@ -101,6 +101,14 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
     )
 
 
+def check_several(network: Network) -> None:
+    """Raise ``InvalidInput`` where nobody is there to exchange models with."""
+    if len(network.parties) < 2:
+        raise InvalidInput(
+            "there is one agent only", where="protocol", mend="Models are exchanged by two or more."
+        )
+
+
 def check_options(
     network: Network,
     *,

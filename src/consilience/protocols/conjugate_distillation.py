@@ -40,7 +40,14 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.knowledge import Agreement, Array, Asked, Public, Replies, SharedModel
 from consilience.messages import message
 from consilience.party import Party
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.protocols.base import (
+    Round,
+    Rounds,
+    RoundState,
+    check_options,
+    check_several,
+    protocol,
+)
 from consilience.tasks import Network, Task
 
 
@@ -192,10 +199,7 @@ def conjugate_distillation(
         Afonin & Karimireddy 2022, Proposition VII; Hestenes & Stiefel 1952.
     """
     check_options(network, rounds=rounds)
-    if len(network.parties) < 2:
-        raise InvalidInput(
-            "there is one agent only", where="protocol", mend="Models are exchanged by two or more."
-        )
+    check_several(network)
     none = np.zeros(network.agreed.outputs)
 
     if state is None:

@@ -39,7 +39,14 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.knowledge import Public, Replies, SharedModel
 from consilience.messages import message
 from consilience.party import Party
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.protocols.base import (
+    Round,
+    Rounds,
+    RoundState,
+    check_options,
+    check_several,
+    protocol,
+)
 from consilience.tasks import Network
 
 
@@ -203,7 +210,4 @@ def _after(t: int, replies: Replies) -> RoundState:
 
 def _check(network: Network, rounds: int) -> None:
     check_options(network, rounds=rounds)
-    if len(network.parties) < 2:
-        raise InvalidInput(
-            "there is one agent only", where="protocol", mend="Models are exchanged by two or more."
-        )
+    check_several(network)

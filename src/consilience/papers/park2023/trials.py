@@ -26,6 +26,18 @@ def drawn(problem: str, clients: int, rows: int, public: int, repetition: int) -
     return PROBLEMS[problem].sample(rng, clients, rows, public)
 
 
+def federated(
+    problem: str, clients: int, rows: int, public: int, repetition: int, *, regularization: float
+) -> tuple[Sample, KernelFederation]:
+    """The data of a repetition, and the clients that hold them."""
+    sample = drawn(problem, clients, rows, public, repetition)
+    kernel = PROBLEMS[problem].kernel
+    federation = KernelFederation(
+        kernel, sample.clients, sample.public, regularization=regularization
+    )
+    return sample, federation
+
+
 def central(kernel: Kernel, X: Array, y: Array, grid: Sequence[float], X_test: Array) -> Array:
     """Kernel ridge regression on all rows for every λ of a grid: values at ``X_test``, ``(L, n)``."""
     values, vectors = np.linalg.eigh(gram(kernel, X))
@@ -52,9 +64,9 @@ def compare(
     repetition: int,
 ) -> Numbers:
     """Figures 2, 3 and 5: every method's squared error, averaged over clients, for every λ."""
-    sample = drawn(problem, clients, rows, public, repetition)
-    kernel = PROBLEMS[problem].kernel
-    federation = KernelFederation(kernel, sample.clients, sample.public, regularization=grid[0])
+    sample, federation = federated(
+        problem, clients, rows, public, repetition, regularization=grid[0]
+    )
     points = federation.points(sample.X)
     errors: dict[str, list[float]] = {}
     for regularization in grid:
@@ -67,7 +79,7 @@ def compare(
         }
         for method, found in models.items():
             errors.setdefault(method, []).append(float(found.mse(points, sample.truth).mean()))
-    together = central(kernel, *sample.pooled, grid, sample.X)
+    together = central(PROBLEMS[problem].kernel, *sample.pooled, grid, sample.X)
     return {**errors, "central": np.square(together - sample.truth).mean(axis=1)}
 
 
@@ -82,9 +94,9 @@ def deregularised(
     repetition: int,
 ) -> Numbers:
     """Table 2: iterated distillation with de-regularisation alone, for every λ."""
-    sample = drawn(problem, clients, rows, public, repetition)
-    kernel = PROBLEMS[problem].kernel
-    federation = KernelFederation(kernel, sample.clients, sample.public, regularization=grid[0])
+    sample, federation = federated(
+        problem, clients, rows, public, repetition, regularization=grid[0]
+    )
     points = federation.points(sample.X)
     errors = []
     for regularization in grid:
@@ -98,10 +110,7 @@ def regressors(
     *, rounds: Sequence[int], regularization: float, points: int, repetition: int
 ) -> Numbers:
     """Figure 1: the first client's regressor on Data set 1 after so many rounds, with and without."""
-    sample = drawn("1", 20, 20, 380, repetition)
-    federation = KernelFederation(
-        PROBLEMS["1"].kernel, sample.clients, sample.public, regularization=regularization
-    )
+    _, federation = federated("1", 20, 20, 380, repetition, regularization=regularization)
     at = federation.points(np.linspace(0, 1, points)[:, None])
     return {
         f"{name} {count}": federation.after(count, deregularization=strength).predict(at)[0, :, 0]
@@ -129,10 +138,7 @@ def approach(
 
     Data set 3, m = 50, N = 10, ``count`` = C clients a round and steps ``t ** -exponent``.
     """
-    sample = drawn("3", 50, 10, 490, repetition)
-    federation = KernelFederation(
-        PROBLEMS["3"].kernel, sample.clients, sample.public, regularization=regularization
-    )
+    _, federation = federated("3", 50, 10, 490, repetition, regularization=regularization)
     limit = federation.limit(deregularization=regularization).coordinates
     rng = stream(repetition, "park2023/participants", 0, f"{count}")
     steps = federation.iterate(
@@ -152,10 +158,7 @@ def selected(
 
     For every λ of a grid: errors of shape ``(rounds, L)`` and ``(L,)``.
     """
-    sample = drawn(problem, 50, 10, 490, repetition)
-    federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=grid[0]
-    )
+    sample, federation = federated(problem, 50, 10, 490, repetition, regularization=grid[0])
     points = federation.points(sample.X)
     some, everybody = [], []
     for regularization in grid:
@@ -212,9 +215,8 @@ def acceleration(
     repetition: int,
 ) -> Numbers:
     """Rounds until the consensus is within a share of its limit, plain and with Anderson acceleration."""
-    sample = drawn(problem, clients, 10, public, repetition)
-    federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=regularization
+    _, federation = federated(
+        problem, clients, 10, public, repetition, regularization=regularization
     )
     limit = federation.limit(deregularization=regularization).coordinates
     found: Numbers = {}
@@ -248,10 +250,7 @@ def rate(
     repetition: int,
 ) -> Numbers:
     """Theorems 5.1 and 5.5: squared errors with λ = factor (mN)^(−1/(2r+2)) and N = 10, ``(factors,)``."""
-    sample = drawn(problem, clients, 10, public, repetition)
-    federation = KernelFederation(
-        PROBLEMS[problem].kernel, sample.clients, sample.public, regularization=1.0
-    )
+    sample, federation = federated(problem, clients, 10, public, repetition, regularization=1.0)
     points = federation.points(sample.X)
     errors: dict[str, list[float]] = {"one-shot": [], "limit": []}
     for factor in factors:
