@@ -18,7 +18,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, as_learner
-from consilience.learners.transfer import TRUSTED, pack, rows_held_by, unpack
+from consilience.learners.transfer import TRUSTED, check_packing, pack, rows_held_by, unpack
 from consilience.randomness import stream
 
 Array = NDArray[Any]
@@ -281,19 +281,25 @@ class Party:
 
     # --- where models are exchanged ---------------------------------------------------------------
 
+    def check_sharing(self) -> None:
+        """Raise ``InvalidInput`` if the trained model would hold private rows and may not, or cannot be sent."""
+        part = rows_held_by(self.learner)
+        if part is not None and not self._sends_rows:
+            raise InvalidInput(
+                f"a trained {part} holds rows of its private data, and would be sent to others",
+                where=self._where,
+                mend="Take another model, or allow it: sends_rows = true, in a configuration under its "
+                "[[models]], in Python at its Party.",
+            )
+        check_packing(self.learner)
+
     def share(self) -> tuple[str, Array]:
         """The model as others can use it: its description and its bytes.
 
         Raises:
             InvalidInput: it holds private rows and may not, or cannot be sent.
         """
-        part = rows_held_by(self.learner)
-        if part is not None and not self._sends_rows:
-            raise InvalidInput(
-                f"a trained {part} holds rows of its private data, and would be sent to others",
-                where=self._where,
-                mend="Take another model, or allow it with Party(…, sends_rows=True).",
-            )
+        self.check_sharing()
         return pack(self.learner)
 
     def opinion(self, about: str, data: Array) -> Array:

@@ -63,6 +63,14 @@ class Network(Protocol):
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Have every party that is named run a task of its own; otherwise like :meth:`ask`."""
 
+    def require(self, *tasks: Task) -> Replies:
+        """Like :meth:`ask`, for what has to be right at every party before anything is trained.
+
+        Raises:
+            InvalidInput: a party's data or model cannot be used.
+            RunFailed: a party failed for another reason.
+        """
+
 
 @message
 class Describe:
@@ -96,6 +104,19 @@ class Join:
     def run(self, party: Party) -> Receipt:
         """Checks the agreement against the party's own data."""
         party.join(self.agreement)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class CheckSharing:
+    """Say whether your model, once trained, may and can be sent to others."""
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Fails where it may not or cannot."""
+        party.check_sharing()
         return Receipt(party=party.name, round=self.round)
 
 

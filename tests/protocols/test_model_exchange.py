@@ -168,8 +168,20 @@ def test_models_that_hold_rows_are_not_sent_unasked() -> None:
     rows = np.random.default_rng(0).random((8, 2))
     y = np.repeat(["a", "b"], 4)
     parties = [Party(name, KNeighborsClassifier(2), rows, y) for name in ("x", "z")]
-    with pytest.raises(QuorumLost, match="KNeighborsClassifier holds rows of its private data"):
+    refused = pytest.raises(InvalidInput, match="KNeighborsClassifier holds rows of its private")
+    for scheme in (averaged_distillation, parallel_distillation, alternating_distillation):
+        with refused:
+            list(Federation(parties).rounds(scheme(rounds=1)))
+        assert not any(party.learner.fitted for party in parties)  # before anything is trained
+
+
+def test_a_network_that_nobody_else_could_build_is_refused_before_it_is_trained() -> None:
+    torch = pytest.importorskip("torch")
+    rows, y = np.random.default_rng(0).random((8, 2)), np.repeat(["a", "b"], 4)
+    parties = [Party(name, torch.nn.Linear(2, 2), rows, y) for name in ("x", "z")]
+    with pytest.raises(InvalidInput, match="no other party could build this network"):
         list(Federation(parties).rounds(averaged_distillation(rounds=1)))
+    assert not any(party.learner.fitted for party in parties)
 
 
 def test_models_that_are_not_trusted_are_not_built() -> None:
@@ -192,7 +204,7 @@ def test_rows_are_looked_for_in_the_parts_of_a_model() -> None:
     rows, y = np.random.default_rng(0).random((8, 2)), np.repeat(["a", "b"], 4)
     model = BaggingClassifier(KNeighborsClassifier(2), n_estimators=2)
     parties = [Party(name, model, rows, y) for name in ("x", "z")]
-    with pytest.raises(QuorumLost, match="a trained KNeighborsClassifier holds rows"):
+    with pytest.raises(InvalidInput, match="a trained KNeighborsClassifier holds rows"):
         list(Federation(parties).rounds(averaged_distillation(rounds=1)))
 
 
@@ -215,11 +227,12 @@ def test_spoilt_models_are_refused(spoil: Any, said: str) -> None:
     assert said in str(refused.value)
 
 
-def test_a_ring_needs_every_agent() -> None:
-    class Lazy(Ridge):  # type: ignore[misc]
-        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-            raise ValueError("not today")
+class Lazy(Ridge):  # type: ignore[misc]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        raise ValueError("not today")
 
+
+def test_a_ring_needs_every_agent() -> None:
     X, y = np.eye(4), np.arange(4.0)
     parties = [Party("a", Ridge(), X, y), Party("b", Ridge(), X, y), Party("c", Lazy(), X, y)]
     with pytest.raises(QuorumLost, match="c did not train"):

@@ -30,7 +30,6 @@ from consilience.knowledge import Agreement, Replies, SharedModel
 from consilience.learners import make
 from consilience.learners.estimators import make_of
 from consilience.learners.sklearn import SklearnLearner
-from consilience.learners.transfer import HOLDS_ROWS
 from consilience.network import LocalNetwork
 from consilience.tasks import Task
 
@@ -133,27 +132,20 @@ def rehearse(spec: Spec) -> None:
             )
         for method in spec.methods:
             protocol = spec.protocol_for(method)
-            try:  # a protocol checks its options before it asks for anything
-                next(protocol(_Rehearsal(network.parties, agreed), cohort.public))
+            try:  # a protocol checks its options, and requires what it must, before it has anything trained
+                next(protocol(_Rehearsal(network), cohort.public))
             except _Asked as asked:
                 if any(task.answers is SharedModel for task in asked.args):
-                    _check_sharing(spec)
+                    _check_trust(spec)
 
 
-def _check_sharing(spec: Spec) -> None:
-    """Raise ``InvalidInput`` on a model that its party would not send, or that the others would not take."""
+def _check_trust(spec: Spec) -> None:
+    """Raise ``InvalidInput`` on a model that the others would not take."""
     for chosen in spec.models:
         learner = make(chosen.name, **chosen.options)
         where = f"model {chosen.name!r}"
         if isinstance(learner, SklearnLearner):
-            model = make_of(learner.model)[-1]
-            module = model.__module__.partition(".")[0]
-            if model.__name__ in HOLDS_ROWS and not chosen.sends_rows:
-                raise InvalidInput(
-                    f"a trained {model.__name__} holds rows of its private data, and would be sent to others",
-                    where=where,
-                    mend="Take another model, or allow it with sends_rows = true beside its name.",
-                )
+            module = make_of(learner.model)[-1].__module__.partition(".")[0]
         else:  # networks travel as the name of the function that builds them
             module = chosen.name.partition(":")[0] if ":" in chosen.name else "consilience"
         needed = dict.fromkeys((module.partition(".")[0], module))
@@ -167,15 +159,25 @@ def _check_sharing(spec: Spec) -> None:
 
 
 class _Asked(Exception):
-    """The first question of a protocol, where a rehearsal ends."""
+    """The first question of a protocol that takes work, where a rehearsal ends."""
 
 
 @dataclass(frozen=True)
 class _Rehearsal:
-    """A network of which nothing can be asked."""
+    """Parties who answer what is required of them before anything is trained, and nothing else."""
 
-    parties: tuple[str, ...]
-    agreed: Agreement
+    network: LocalNetwork
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        return self.network.agreed
+
+    def require(self, *tasks: Task) -> Replies:
+        return self.network.require(*tasks)
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         raise _Asked(*tasks)

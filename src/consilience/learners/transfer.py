@@ -54,6 +54,13 @@ def rows_held_by(learner: Learner) -> str | None:
     return next((name for name in names if name in HOLDS_ROWS), None)
 
 
+def check_packing(learner: Learner) -> None:
+    """Raise ``InvalidInput`` on a model, trained or not, that :func:`pack` could not send."""
+    learner.check_saving()
+    if not isinstance(learner, SklearnLearner):
+        _construction(learner)
+
+
 def pack(learner: Learner) -> tuple[str, Bytes]:
     """A trained learner's description, as JSON, and its bytes, shape ``(n_bytes,)``.
 

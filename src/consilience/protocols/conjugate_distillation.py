@@ -48,7 +48,7 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks import Network, Task
+from consilience.tasks import CheckSharing, Network, Task
 
 
 @message
@@ -203,6 +203,7 @@ def conjugate_distillation(
     none = np.zeros(network.agreed.outputs)
 
     if state is None:
+        network.require(CheckSharing())
         first = _all(network, Start(round=0))  # line 1
         still = _each(network, first, lambda others: Residual(round=0, models=others, step=none))
         _check_alike(still)  # line 2

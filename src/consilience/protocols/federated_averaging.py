@@ -210,7 +210,7 @@ def federated_averaging(
     """
     check_options(network, rounds=rounds, participation=participation, probabilities=probabilities)
     if state is None:
-        first = _alike(network.ask(DescribeParameters(round=0)))
+        first = _alike(network.require(DescribeParameters(round=0)))
         drawn = network.ask(SendParameters(round=0, size=first.size), to=[first.party])
         state = _sent(network, 0, drawn.of(Parameters)[0].values)  # line 1
         yield Round(0, state)
@@ -241,9 +241,6 @@ def _sent(network: Network, t: int, values: Array) -> RoundState:
 
 def _alike(replies: Replies) -> Architecture:
     """The first party's architecture, which must be everybody's."""
-    for party, failure in replies.missing.items():
-        if failure.kind == "invalid":
-            raise InvalidInput(failure.reason, where=f"party {party!r}", mend=failure.mend or None)
     first, *others = replies.of(Architecture)
     for other in others:
         if other.parts != first.parts:

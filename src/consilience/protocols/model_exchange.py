@@ -47,7 +47,7 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks import Network
+from consilience.tasks import CheckSharing, Network
 
 
 @message
@@ -151,7 +151,7 @@ def alternating_distillation(
     Source:
         Afonin & Karimireddy 2022, sections 4 and 5.2.
     """
-    _check(network, rounds)
+    _check(network, state, rounds)
     ring = network.parties
     if start is not None and start not in ring:
         raise InvalidInput(f"no agent is called {start!r}", where="alternating_distillation")
@@ -186,7 +186,7 @@ def _whole(replies: Replies) -> Replies:
 def _in_parallel(
     network: Network, state: RoundState | None, rounds: int, *, labels: bool
 ) -> Rounds:
-    _check(network, rounds)
+    _check(network, state, rounds)
     if state is None:
         replies = network.ask(TrainTowards(round=0, labels=1.0))
         state = _after(0, replies)
@@ -208,6 +208,8 @@ def _after(t: int, replies: Replies) -> RoundState:
     return RoundState(round=t, memory={model.party: model for model in replies.of(SharedModel)})
 
 
-def _check(network: Network, rounds: int) -> None:
+def _check(network: Network, state: RoundState | None, rounds: int) -> None:
     check_options(network, rounds=rounds)
     check_several(network)
+    if state is None:
+        network.require(CheckSharing())

@@ -31,17 +31,17 @@ CIFAR = Setting(data="cifar-10", loss="cross-entropy")
 FOREST = Setting(models="forest")
 
 
-def figure4(study: Study, size: str = "cpu") -> Exhibit:
+def figure4(study: Study, size: str = "images") -> Exhibit:
     """AKD on MNIST, squared loss."""
     return _alternating(study, "fig4", SQUARED, size)
 
 
-def figure5(study: Study, size: str = "cpu") -> Exhibit:
+def figure5(study: Study, size: str = "images") -> Exhibit:
     """AvgKD on MNIST, squared loss."""
     return _averaged(study, "fig5", SQUARED, size)
 
 
-def figure6(study: Study, size: str = "cpu") -> Exhibit:
+def figure6(study: Study, size: str = "images") -> Exhibit:
     """All schemes on MNIST over Alpha, same model."""
     return _same_model(study, "fig6", SQUARED, size, improves=True)
 
@@ -71,7 +71,7 @@ def figure12(study: Study, size: str = "cpu") -> Exhibit:
     return _averaged(study, "fig12", ENTROPY, size)
 
 
-def figure13(study: Study, size: str = "cpu") -> Exhibit:
+def figure13(study: Study, size: str = "images") -> Exhibit:
     """AKD and AvgKD of an MLP and a random forest over Alpha."""
     panels = measured(study, "fig13", _alphas(FOREST), ["AKD", "AvgKD"], size)
     claims = [
@@ -82,7 +82,7 @@ def figure13(study: Study, size: str = "cpu") -> Exhibit:
     return panels.exhibit("an MLP and a random forest on MNIST, squared loss", claims)
 
 
-def figure14(study: Study, size: str = "cpu") -> Exhibit:
+def figure14(study: Study, size: str = "images") -> Exhibit:
     """AvgKD of an MLP and a random forest over Alpha."""
     panels = measured(study, "fig14", _alphas(FOREST), ["AvgKD"], size)
     least, *_, most = (cell["AvgKD"].after(-1).mean(axis=0) for cell in panels.cells.values())

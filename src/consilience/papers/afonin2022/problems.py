@@ -112,6 +112,18 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             second=("mlp", {"hidden": (200, 200)}),
             forest=("random-forest-regressor", {"n_estimators": 100, "max_features": "sqrt"}),
         ),
+        "images": Size(
+            "all images, networks for one core",
+            train=60000,
+            test=10000,
+            rounds=20,
+            epochs=1,
+            learning_rate=3e-3,
+            batch=128,
+            first=("lenet5", {}),
+            second=("mlp", {"hidden": (100,)}),
+            forest=("random-forest-regressor", {"n_estimators": 20, "max_features": "sqrt"}),
+        ),
         "cpu": Size(
             "CPU",
             train=3000,
