@@ -284,6 +284,7 @@ def test_check_names_the_mismatch(module: Any, example: np.ndarray, said: str) -
         ("cnn", (5, 5, 5), "no images"),
         ("lenet5", (63,), "no images"),
         ("lenet5", (33, 20), "larger than 32×32"),
+        ("vgg16", (3, 28, 28), "smaller than 32×32"),
     ],
 )
 def test_networks_refuse_what_is_no_image_for_them(
@@ -310,6 +311,28 @@ def test_lenet5_has_the_layers_of_the_paper(shape: tuple[int, ...]) -> None:
             part.register_forward_hook(lambda _, __, out: maps.append(tuple(out.shape[1:])))
     learner.predict(np.zeros((1, *shape)))
     assert maps == [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("batch_norm", "hidden", "parameters"),
+    [
+        # 9 depth filters + filters, summed over the thirteen convolutions: 14,714,688; 512·10 + 10
+        (False, (), 14_714_688 + 5_130),
+        # a factor and a shift in place of each of 4,224 shifts; 512·512 + 512 twice
+        (True, (512, 512), 14_714_688 + 4_224 + 2 * 262_656 + 5_130),
+    ],
+)
+def test_vgg16_has_the_layers_of_the_paper(
+    batch_norm: bool, hidden: tuple[int, ...], parameters: int
+) -> None:
+    learner = make("vgg16", batch_norm=batch_norm, hidden=hidden, recipe={"first_epochs": 0})
+    learner.bind(10)
+    images = np.random.default_rng(0).random((4, 3, 32, 32), dtype=np.float32)
+    learner.fit(images, np.eye(10)[:4], rng=np.random.default_rng(0), phase="first")
+    module = learner.module  # type: ignore[attr-defined]
+    assert sum(part.numel() for part in module.parameters()) == parameters
+    assert sum(isinstance(part, torch.nn.Conv2d) for part in module.modules()) == 13
+    assert learner.predict(images).shape == (4, 10)
 
 
 def test_lenet5_centres_small_images() -> None:

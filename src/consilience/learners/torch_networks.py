@@ -57,6 +57,25 @@ def lenet5(*, activation: str = "relu") -> Factory:
     return partial(_lenet5, activation=activation)
 
 
+def vgg16(*, hidden: Sequence[int] = (512, 512), batch_norm: bool = True) -> Factory:
+    """VGG-16: thirteen convolutions of 3×3 in five stages, each ended by pooling, then full layers.
+
+    Takes images of 32×32 or more in the layouts that :func:`cnn` takes. 15 million parameters at 32×32: a
+    matter for a GPU.
+
+    Args:
+        hidden: widths of the full layers; the paper's for 224×224 images are ``(4096, 4096)``.
+        batch_norm: normalise after every convolution, as is usual since; the paper's network does not, and
+            learns slowly from scratch.
+
+    Source:
+        Simonyan & Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
+        table 1, column D.
+    """
+    _whole_numbers("hidden", hidden)
+    return partial(_vgg16, hidden=tuple(hidden), batch_norm=bool(batch_norm))
+
+
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 # At the top level, so that a party with such a model can be sent to another process.
@@ -106,6 +125,31 @@ def _lenet5(input_shape: tuple[int, ...], n_outputs: int, *, activation: str) ->
         *(nn.Flatten(), nn.Linear(16 * 5 * 5, 120), bend()),
         *(nn.Linear(120, 84), bend(), nn.Linear(84, n_outputs)),
     )
+
+
+_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""VGG-16's filters, and convolutions with them."""
+
+
+def _vgg16(
+    input_shape: tuple[int, ...], n_outputs: int, *, hidden: Sequence[int], batch_norm: bool
+) -> nn.Module:
+    as_image, (depth, height, width) = _as_image(input_shape, "vgg16")
+    if min(height, width) < 32:
+        raise InvalidInput(
+            f"images of shape {input_shape} are smaller than 32×32",
+            where="vgg16",
+            mend='Scale them up, or take "cnn".',
+        )
+    layers: list[nn.Module] = [as_image]
+    for filters, convolutions in _STAGES:
+        for _ in range(convolutions):
+            layers.append(nn.Conv2d(depth, filters, 3, padding=1, bias=not batch_norm))
+            layers += [nn.BatchNorm2d(filters), nn.ReLU()] if batch_norm else [nn.ReLU()]
+            depth = filters
+        layers.append(nn.MaxPool2d(2))
+    full = (depth * (height // 32) * (width // 32),)
+    return nn.Sequential(*layers, _mlp(full, n_outputs, hidden=hidden))
 
 
 class _ChannelsFirst(nn.Module):
