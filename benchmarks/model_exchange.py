@@ -89,9 +89,7 @@ def figures(name: str, data: Pairs) -> tuple[float, float, float]:
     """Medians over rounds: seconds of a round, of its training steps, of its predictions."""
     federation, rounds = rounds_of(name, data)
     next(rounds)
-    tensors = [
-        (torch.from_numpy(X), torch.from_numpy(y.astype(np.float32))) for X, y in data
-    ]
+    tensors = [(torch.from_numpy(X), torch.from_numpy(y.astype(np.float32))) for X, y in data]
     networks = [model.learner.module for model in federation.network.models().values()]
     times = []
     for _ in range(ROUNDS):
@@ -137,11 +135,11 @@ def lines() -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
         *rows,
         "",
-        "A round is that of `averaged_distillation` in one process: every agent reads the other's model from its "
-        "bytes, predicts its own rows with it, trains a new network, and packs it. Training steps are a "
-        "plain torch loop over as many batches with the same optimiser; predictions are one forward "
-        "pass of every network over the other agent's rows, which the method cannot do without: with M agents "
-        "they are M − 1 passes, and with one epoch in place of ten they weigh ten times as much.",
+        "A round is that of `averaged_distillation` in one process: every agent reads the other's model from "
+        "its bytes, predicts its own rows with it, trains a new network, and packs it. Training steps are a "
+        "plain torch loop over as many batches with the same optimiser; predictions are one forward pass of "
+        "every network over the other agent's rows, which the method cannot do without: with M agents they "
+        "are M − 1 passes, and with one epoch in place of ten they weigh ten times as much.",
     ]
 
 

@@ -282,7 +282,7 @@ class Party:
     # --- where models are exchanged ---------------------------------------------------------------
 
     def check_sharing(self) -> None:
-        """Raise ``InvalidInput`` if the trained model would hold private rows and may not, or cannot be sent."""
+        """Raise ``InvalidInput`` if the model would hold private rows and may not, or cannot be sent."""
         part = rows_held_by(self.learner)
         if part is not None and not self._sends_rows:
             raise InvalidInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from consilience.ensemble import SignedEnsemble
 from consilience.federation import Federation
+from consilience.kernel_agents import KernelAgents
 from consilience.papers import PAPERS, Study
-from consilience.papers.afonin2022 import curves, problems, trials
+from consilience.papers.afonin2022 import any_models, curves, problems, trials
 from consilience.papers.afonin2022.curves import Curve
 from consilience.papers.afonin2022.problems import SIZES, Setting
 from consilience.papers.exhibit import Exhibit
@@ -136,6 +138,38 @@ def test_every_size_can_be_built(data: str, size: str) -> None:
             model.check(np.zeros((2, *shape), dtype=np.float32))
             assert model.abilities.kind == "classification"
             assert model.recipe.weight_decay == 3e-4  # type: ignore[attr-defined]
+
+
+# --- conjugate gradients where they are not meant -------------------------------------------------------
+
+
+def test_with_one_kernel_what_a_fit_leaves_is_as_good_as_coefficients() -> None:
+    """The same functions as the exact ones, round for round, for two columns at once."""
+    data, (fresh, _) = problems.toy(0, ordered=True)
+    data = [(X[:20], np.stack([y[:20], np.sin(9 * y[:20])], axis=1)) for X, y in data]
+    agents = KernelAgents("rbf", data, regularization=1e-2)
+    found = any_models.conjugate(
+        agents.X, agents.y, lambda targets: [f.predict for f in agents.fit(tuple(targets))]
+    )
+    for ours, exact in islice(zip(found, agents.conjugate(), strict=False), 6):
+        assert ours(fresh) == pytest.approx(exact.predict(fresh), rel=1e-9, abs=1e-12)
+
+
+def test_two_kernels_come_to_what_the_series_comes_to() -> None:
+    found = any_models.two_kernels(regularization=1e-2, rounds=60, repetition=0)
+    assert found["conjugate"][0] == pytest.approx(found["EKD"][0])
+    assert found["conjugate"][60] == pytest.approx(found["EKD"][60], rel=1e-3)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("models", ["same", "forest"])
+def test_networks_begin_with_the_sum_of_models_alone(models: str) -> None:
+    setting = asdict(Setting(models=models, portion=0.0))
+    sizes = asdict(QUICK)
+    found = any_models.learners(setting=setting, size=sizes, rounds=2, repetition=0)["accuracy"]
+    again = any_models.learners(setting=setting, size=sizes, rounds=1, repetition=0)["accuracy"]
+    assert len(found) == 3 and found[:2] == again
+    assert all(0 <= value <= 1 for value in found)
 
 
 # --- networks -----------------------------------------------------------------------------------------
@@ -262,7 +296,7 @@ EXHIBITS = PAPERS["afonin2022"].exhibits
 
 def test_names() -> None:
     figures = {f"fig{n}" for n in (3, 4, 5, 6, *range(8, 16))}
-    assert set(EXHIBITS) == figures | {"conjugate"}
+    assert set(EXHIBITS) == figures | {"conjugate", "conjugate-networks"}
 
 
 def complete(exhibit: Exhibit) -> None:

@@ -114,7 +114,9 @@ LEARNERS: dict[str, Entry] = {
     "mlp": Entry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
     "cnn": Entry("torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"),
     "lenet5": Entry("torch: LeNet-5, for images", f"{_NETS}:lenet5", kind=None, extra="torch"),
-    "vgg16": Entry("torch: VGG-16, for images and a GPU", f"{_NETS}:vgg16", kind=None, extra="torch"),
+    "vgg16": Entry(
+        "torch: VGG-16, for images and a GPU", f"{_NETS}:vgg16", kind=None, extra="torch"
+    ),
     "ridge": Entry(
         "linear regression with an L2 penalty on standardised inputs",
         "sklearn.linear_model:Ridge",

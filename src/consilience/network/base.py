@@ -149,7 +149,8 @@ class Network(ABC):
             replies.missing.values(), key=lambda failure: failure.kind != "invalid"
         ):
             kind = InvalidInput if failure.kind == "invalid" else RunFailed
-            where = None if failure.party in failure.reason else f"party {failure.party!r}"
+            named = f"party {failure.party!r}"
+            where = None if named in failure.reason else named
             raise kind(failure.reason, where=where, mend=failure.mend or None)
         return replies
 

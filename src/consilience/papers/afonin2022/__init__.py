@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from consilience.papers.afonin2022.kernels import conjugate, figure3
 from consilience.papers.afonin2022.networks import (
+    conjugate_networks,
     figure4,
     figure5,
     figure6,
@@ -42,5 +43,6 @@ EXHIBITS: Mapping[str, Callable[[Study], Exhibit]] = {
     "fig14": figure14,
     "fig15": figure15,
     "conjugate": conjugate,
+    "conjugate-networks": conjugate_networks,
 }
 """By the name that the command line takes."""

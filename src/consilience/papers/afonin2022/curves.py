@@ -175,13 +175,13 @@ def beats(cells: Cells, labels: Sequence[str], one: str, other: str) -> Claim:
     return _of_all(text, values, differs, f"after the last round {means}; difference")
 
 
-def ensemble(cells: Cells, *, improves: bool) -> Claim:
-    """EKD gets better with rounds, or it does not."""
-    values = {label: -cell["EKD"].drop for label, cell in cells.items()}
+def ensemble(cells: Cells, *, improves: bool, scheme: str = "EKD") -> Claim:
+    """A sum of models gets better with rounds, or it does not."""
+    values = {label: -cell[scheme].drop for label, cell in cells.items()}
     if improves:
-        return _of_all("EKD improves with rounds", values, differs, "gained since round 0")
+        return _of_all(f"{scheme} improves with rounds", values, differs, "gained since round 0")
     return _of_all(
-        "EKD does not improve with rounds",
+        f"{scheme} does not improve with rounds",
         values,
         lambda value: not differs(value),
         "gained since round 0",

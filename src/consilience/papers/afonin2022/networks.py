@@ -1,4 +1,4 @@
-"""Figures 4 to 6 and 8 to 15: networks and forests on images.
+"""Figures 4 to 6 and 8 to 15, and conjugate distillation: networks and forests on images.
 
 Every figure takes the name of a :data:`~consilience.papers.afonin2022.problems.SIZES` beside the study.
 """
@@ -6,10 +6,12 @@ Every figure takes the name of a :data:`~consilience.papers.afonin2022.problems.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from consilience.papers.afonin2022 import any_models
 from consilience.papers.afonin2022.curves import (
     Cells,
+    Curve,
     beats,
     beats_alone,
     degrades,
@@ -116,6 +118,30 @@ def figure15(study: Study, size: str = "cpu") -> Exhibit:
     ]
     title = "AvgKD of five agents on MNIST, labels 2(i − 1) and 2i − 1 at agent i"
     return panels.exhibit(title, claims, apart=True)
+
+
+def conjugate_networks(study: Study, size: str = "cpu") -> Exhibit:
+    """Conjugate gradients with networks and forests, for which they are not meant, beside EKD."""
+    settings = {
+        "same model": Setting(portion=0.0),
+        "different models": Setting(models="different", portion=0.0),
+        "MLP and forest": Setting(models="forest", portion=0.0),
+    }
+    panels = measured(study, "conjugate-networks", settings, ["EKD"], size)
+    cells = {}
+    for label, setting in settings.items():
+        found = study.repeat(
+            any_models.learners,
+            study.times(3, 2),
+            label=f"conjugate-networks, {label}, conjugate",
+            setting=asdict(setting),
+            size=asdict(panels.size),
+            rounds=min(10, panels.size.rounds),
+        )
+        cells[label] = {**panels.cells[label], "conjugate": Curve(found["accuracy"][:, :, None])}
+    claims = [ensemble(cells, improves=True, scheme=scheme) for scheme in ("EKD", "conjugate")]
+    title = "conjugate gradients and EKD on MNIST, squared loss, Alpha = 0"
+    return replace(panels, cells=cells).exhibit(title, claims)
 
 
 # --- figures of one form ------------------------------------------------------------------------------

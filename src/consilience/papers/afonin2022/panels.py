@@ -26,7 +26,9 @@ RUNS = {
 }
 """Scheme to the run that it comes from, and what of it; AKD and EKD come from one."""
 
-COLOURS = {"AKD": "C3", "EKD": "k", "AvgKD": "C0", "PKD": "C1", "FedAvg": "C2"}
+COLOURS = {
+    "AKD": "C3", "EKD": "k", "AvgKD": "C0", "PKD": "C1", "FedAvg": "C2", "conjugate": "C4"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Panels:
             for scheme, curve in cell.items()
         ]
         number = self.name.removeprefix("fig")
-        heading = f"Figure {number}: {title}: test accuracy"
+        heading = f"Figure {number}: {title}" if number.isdigit() else title
+        heading += ": test accuracy"
         return Exhibit(self.name, heading, rows, claims, [_about(self.size), _HOW], draw)
 
 

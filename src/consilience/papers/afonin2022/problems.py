@@ -2,8 +2,8 @@
 
 The paper gives the optimiser (Adam), the weight decay (3e-4, or 0 without regularisation), 20 rounds and how
 rows are divided. It leaves open the networks' sizes, learning rate, batch size and epochs, and whether a
-network goes on from where it was; :class:`Size` says what is taken, and every fit starts anew. VGG-16 has batch
-normalisation, since without it it hardly learns from scratch.
+network goes on from where it was; :class:`Size` says what is taken, and every fit starts anew. VGG-16 has
+batch normalisation, since without it it hardly learns from scratch.
 """
 
 from __future__ import annotations
