@@ -9,7 +9,7 @@ batch normalisation, since without it it hardly learns from scratch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -98,6 +98,18 @@ _QUICK = Size(
     forest=("random-forest-regressor", {"n_estimators": 5, "max_features": "sqrt"}),
 )
 
+_CPU = Size(
+    "CPU",
+    train=3000,
+    test=1000,
+    rounds=20,
+    epochs=3,
+    learning_rate=3e-3,
+    batch=32,
+    first=("lenet5", {}),
+    second=("mlp", {"hidden": (100,)}),
+)
+
 SIZES: Mapping[str, Mapping[str, Size]] = {
     "mnist": {
         "full": Size(
@@ -124,17 +136,8 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             second=("mlp", {"hidden": (100,)}),
             forest=("random-forest-regressor", {"n_estimators": 20, "max_features": "sqrt"}),
         ),
-        "cpu": Size(
-            "CPU",
-            train=3000,
-            test=1000,
-            rounds=20,
-            epochs=3,
-            learning_rate=3e-3,
-            batch=32,
-            first=("lenet5", {}),
-            second=("mlp", {"hidden": (100,)}),
-        ),
+        "cpu": _CPU,
+        "five": replace(_CPU, title="CPU, five agents with as many images each as two", train=7500),
         "quick": _QUICK,
     },
     "cifar-10": {
