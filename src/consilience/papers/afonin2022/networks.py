@@ -33,12 +33,12 @@ CIFAR = Setting(data="cifar-10", loss="cross-entropy")
 FOREST = Setting(models="forest")
 
 
-def figure4(study: Study, size: str = "images") -> Exhibit:
+def figure4(study: Study, size: str = "cpu") -> Exhibit:
     """AKD on MNIST, squared loss."""
     return _alternating(study, "fig4", SQUARED, size)
 
 
-def figure5(study: Study, size: str = "images") -> Exhibit:
+def figure5(study: Study, size: str = "cpu") -> Exhibit:
     """AvgKD on MNIST, squared loss."""
     return _averaged(study, "fig5", SQUARED, size)
 
