@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from consilience.learners.estimators import (
 from consilience.learners.store import blob_of, dump, read
 from consilience.learners.targets import expand, harden, usable
 from consilience.learners.twins import twin_name
+from consilience.learners.vetting import PACKAGES
 
 
 class SklearnLearner(Learner):
@@ -230,8 +231,8 @@ class SklearnLearner(Learner):
         }
         dump(state, Path(path), given=self.model, where=self.name)
 
-    def load(self, path: Path) -> None:
-        state = read(Path(path), given=self.model)
+    def load(self, path: Path, *, packages: Sequence[str] = PACKAGES) -> None:
+        state = read(Path(path), given=self.model, packages=packages)
         try:
             models, n_outputs = list(state["models"]), int(state["n_outputs"])
             present = np.asarray(state["present"], dtype=np.int64)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
-
-_TRUSTED = ("sklearn.", "scipy.", "numpy.", "xgboost.", "lightgbm.", "consilience.")
+from consilience.learners.vetting import PACKAGES, found_at, refused, unsound
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -63,25 +61,27 @@ def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
     )
     try:
         blob = skops.io.dumps(state)
-        refused = _refused(blob, given)
+        unsafe = refused(blob, known=_names_in(given))
     except Exception as error:  # skops raises many kinds for what it does not know
         raise InvalidInput(
             f"the model cannot be saved: {_first_line(error)}", where=where, mend=mend
         ) from error
-    if refused:
+    if unsafe:
         raise InvalidInput(
-            f"the model cannot be saved safely, it holds {', '.join(refused)}",
+            f"the model cannot be saved safely, it holds {', '.join(unsafe)}",
             where=where,
             mend=mend,
         )
     return bytes(blob)
 
 
-def read(path: Path, *, given: object, also: tuple[str, ...] = ()) -> dict[str, Any]:
+def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """Read what :func:`dump` wrote.
 
-    Only classes (no functions) of scikit-learn, SciPy, NumPy, XGBoost, LightGBM and ours are
-    built, those of ``given``, which the caller has already, and of the packages that ``also`` names.
+    Args:
+        path: the file.
+        given: what the caller has already; its own types count as trusted.
+        packages: whose classes may be built beside, as :mod:`consilience.learners.vetting` has it.
 
     Raises:
         RunFailed: there is no such file, or it is damaged or foreign.
@@ -90,18 +90,21 @@ def read(path: Path, *, given: object, also: tuple[str, ...] = ()) -> dict[str, 
 
     try:
         blob = path.read_bytes()
-        refused = _refused(blob, given, also)
-        if not refused:
+        unsafe = refused(blob, known=_names_in(given), packages=packages)
+        if not unsafe:
             names = skops.io.get_untrusted_types(data=blob)
             state = skops.io.loads(blob, trusted=names)
+            fault = unsound(state)
     except FileNotFoundError as error:
         raise RunFailed("there is no such model file", where=str(path)) from error
     except Exception as error:  # a damaged file can fail anywhere in zip, JSON, NumPy or skops
         raise RunFailed(
             f"the model file is damaged: {_first_line(error)}", where=str(path)
         ) from error
-    if refused:
-        raise RunFailed(f"the model file holds {', '.join(refused)}", where=str(path))
+    if unsafe:
+        raise RunFailed(f"the model file holds {', '.join(unsafe)}", where=str(path))
+    if fault:
+        raise RunFailed(f"the model file holds {fault}", where=str(path))
     if not isinstance(state, dict):
         raise RunFailed("the model file is not one of ours", where=str(path))
     return state
@@ -109,31 +112,6 @@ def read(path: Path, *, given: object, also: tuple[str, ...] = ()) -> dict[str, 
 
 def _write(path: Path, blob: bytes) -> None:
     path.write_bytes(blob)
-
-
-def _refused(blob: bytes, given: object, also: tuple[str, ...] = ()) -> list[str]:
-    import skops.io
-
-    trusted = (*_TRUSTED, *(f"{package}." for package in also))
-    known = _names_in(given) | {"collections.OrderedDict"}  # LightGBM keeps its scores in one
-    return [
-        name
-        for name in skops.io.get_untrusted_types(data=blob)
-        if name not in known and not (name.startswith(trusted) and _is_class(name))
-    ]
-
-
-def _is_class(name: str) -> bool:
-    # A function of a trusted library may run whatever a file tells it to; a class only holds state.
-    return isinstance(_found(name), type)
-
-
-def _found(name: str) -> object:
-    module, _, attribute = name.rpartition(".")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError):
-        return None
 
 
 def _names_in(given: Any) -> set[str]:
@@ -144,7 +122,7 @@ def _names_in(given: Any) -> set[str]:
     named = [part if hasattr(part, "__qualname__") else type(part) for part in parts]
     names = {f"{part.__module__}.{part.__name__}": part for part in named}
     # Lambdas and classes made inside a function could be written, but never found again.
-    return {name for name, part in names.items() if _found(name) is part}
+    return {name for name, part in names.items() if found_at(name) is part}
 
 
 def _first_line(error: Exception) -> str:

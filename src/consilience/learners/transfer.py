@@ -24,10 +24,11 @@ from consilience.learners.estimators import make_of
 from consilience.learners.presets import find
 from consilience.learners.sklearn import SklearnLearner
 from consilience.learners.store import blob_of, read
+from consilience.learners.vetting import PACKAGES
 
 Bytes = NDArray[np.uint8]
 
-TRUSTED = ("consilience", "lightgbm", "sklearn", "xgboost")
+TRUSTED = PACKAGES
 """Packages whose models a party accepts unless told otherwise."""
 
 NETWORKS = "consilience.learners.torch_networks"
@@ -107,7 +108,10 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model"
             path.write_bytes(saved)
-            learner.load(path)
+            if isinstance(learner, SklearnLearner):
+                learner.load(path, packages=trusted)
+            else:
+                learner.load(path)
     except KnowledgeRefused:
         raise
     except ConsilienceError as error:
@@ -128,7 +132,7 @@ def _built(
         with TemporaryDirectory() as folder:
             path = Path(folder) / "prototype"
             path.write_bytes(data[:length])
-            model = read(path, given=None, also=tuple(trusted))["model"]
+            model = read(path, given=None, packages=trusted)["model"]
         if _name(make_of(model)[-1]) != described["model"]:
             raise KnowledgeRefused(
                 "a model that is not what it is called", where=described["model"]
@@ -136,10 +140,15 @@ def _built(
         return SklearnLearner(model, kind=described["kind"]), data[length:]
     from consilience.learners import TorchRecipe, as_learner
 
-    module = str(described["model"]).partition(":")[0]
-    if module != NETWORKS and module not in trusted:
+    name = str(described["model"])
+    module = name.partition(":")[0]
+    # A package is trusted for its models; which functions are called is said by a module's full name.
+    if module != NETWORKS and (module not in trusted or module in TRUSTED):
         raise KnowledgeRefused("its networks are not trusted here", where=module)
-    factory = partial(find(described["model"]), **_tuples(described["parameters"]))
+    function = find(name)
+    if getattr(function, "__module__", None) != module or isinstance(function, type):
+        raise KnowledgeRefused("no function of that module builds networks", where=name)
+    factory = partial(function, **_tuples(described["parameters"]))
     recipe = TorchRecipe.of(described["recipe"])
     return as_learner(factory, kind=described["kind"], recipe=recipe), data
 

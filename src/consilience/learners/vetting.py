@@ -1,0 +1,174 @@
+"""What a model file may hold, looked at before anything in it is built, and once it is.
+
+skops names every object of a file with a loader, some of which call a class or a function with arguments
+from the file: ``subprocess.Popen`` and ``numpy.memmap`` are classes. Here a file may hold only plain
+containers, arrays, and objects whose state is put in place without a call, of classes that are defined in
+the packages that are trusted. Models of trees index arrays by what the file says, in compiled code that does
+not look; their indices are checked.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+PACKAGES = ("consilience", "lightgbm", "sklearn", "xgboost")
+"""Packages whose classes a file may hold, unless its reader says otherwise."""
+
+_EVERYWHERE = ("builtins", "collections", "numpy", "scipy")
+"""What every model is made of; of numpy and scipy only what skops trusts itself, and scipy's own objects."""
+
+_CONTAINERS = {
+    "DictNode", "DefaultDictNode", "ListNode", "SetNode", "TupleNode",
+}  # fmt: skip
+_CONTAINER_TYPES = {
+    "builtins.dict", "builtins.list", "builtins.set", "builtins.tuple",
+    "collections.OrderedDict", "collections.defaultdict",
+}  # fmt: skip
+_OBJECTS = {"ObjectNode", "TreeNode", "LossNode"}
+"""Loaders that make an object of a class without arguments from the file, and put its state in place."""
+
+_VALUES = {
+    "BytesNode", "BytearrayNode", "DTypeNode", "FunctionNode", "JsonNode", "MaskedArrayNode", "NdArrayNode",
+    "RandomGeneratorNode", "RandomStateNode", "SliceNode", "SparseMatrixNode", "TypeNode",
+}  # fmt: skip
+"""Loaders whose types are those that skops trusts, and no others."""
+
+
+def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES) -> list[str]:
+    """What a file of skops holds that it may not, in words; nothing of it is built.
+
+    Args:
+        blob: the file.
+        known: full names of classes and functions that its reader has brought along.
+        packages: whose classes are accepted.
+
+    Raises:
+        Exception: of many kinds, where the file is damaged.
+    """
+    import skops.io
+
+    with zipfile.ZipFile(io.BytesIO(blob)) as file:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
+            return ["compressed parts"]  # skops writes none, and their size is not known beforehand
+        schema = json.loads(file.read("schema.json"))
+    doubtful = set(skops.io.get_untrusted_types(data=blob)) - {"collections.OrderedDict"}
+    found = [
+        name
+        for loader, name in _nodes(schema)
+        if name not in known and not _accepted(loader, name, name in doubtful, packages)
+    ]
+    seen = {name for _, name in _nodes(schema)}
+    found += [name for name in doubtful if name not in seen and name not in known]
+    return list(dict.fromkeys(found))
+
+
+def _nodes(part: Any) -> Iterator[tuple[str, str]]:
+    """Loader and full name of every object in a schema."""
+    if isinstance(part, dict):
+        if "__loader__" in part:
+            yield str(part["__loader__"]), f"{part.get('__module__')}.{part.get('__class__')}"
+        for inner in part.values():
+            yield from _nodes(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _nodes(inner)
+
+
+def _accepted(loader: str, name: str, doubtful: bool, packages: Sequence[str]) -> bool:
+    package = name.partition(".")[0]
+    if loader in _CONTAINERS:
+        return name in _CONTAINER_TYPES
+    if package not in _EVERYWHERE and package not in packages:
+        return False
+    if not doubtful:
+        return loader in _OBJECTS or loader in _VALUES
+    return (
+        loader in _OBJECTS and package not in ("builtins", "collections", "numpy") and defined(name)
+    )
+
+
+def defined(name: str) -> bool:
+    """Whether a module defines a class of that full name, and has not merely imported it."""
+    module, _, attribute = name.rpartition(".")
+    found = found_at(name)
+    return isinstance(found, type) and (found.__module__, found.__qualname__) == (module, attribute)
+
+
+def found_at(name: str) -> object:
+    """What a full name stands for; ``None`` if for nothing."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def unsound(model: object) -> str | None:
+    """What is wrong with the indices of the trees in a built model; ``None`` if nothing is.
+
+    Compiled models of other kinds, such as support vector machines and k-d trees, are not looked into.
+    """
+    for part, columns in _parts(model, None, set()):
+        if hasattr(part, "children_left") and hasattr(part, "node_count"):
+            children = np.stack([part.children_left, part.children_right])
+            split = children[0] != -1
+            fault = _fault(children[:, split], np.flatnonzero(split), part.node_count)
+            fault = fault or _beyond(part.feature[split], columns)
+        elif type(part).__name__ == "TreePredictor":
+            fault = _unsound_predictor(part, columns)
+        else:
+            continue
+        if fault:
+            return f"a tree with {fault}"
+    return None
+
+
+def _unsound_predictor(part: Any, columns: int | None) -> str | None:
+    nodes = part.nodes
+    split = nodes["is_leaf"] == 0
+    children = np.stack([nodes["left"], nodes["right"]]).astype(np.int64)[:, split]
+    fault = _fault(children, np.flatnonzero(split), len(nodes))
+    fault = fault or _beyond(nodes["feature_idx"][split], columns)
+    categorical = nodes["bitset_idx"][split & (nodes["is_categorical"] != 0)]
+    sets = min(len(part.binned_left_cat_bitsets), len(part.raw_left_cat_bitsets))
+    return fault or ("a category set that is not there" if (categorical >= sets).any() else None)
+
+
+def _fault(children: Any, parents: Any, count: int) -> str | None:
+    """Children come after their parents, so that there are no loops."""
+    if ((children <= parents) | (children >= count)).any():
+        return "a branch that leads nowhere"
+    return None
+
+
+def _beyond(features: Any, columns: int | None) -> str | None:
+    if columns is None or ((features < 0) | (features >= columns)).any():
+        return "a column that its inputs do not have"
+    return None
+
+
+def _parts(part: Any, columns: int | None, seen: set[int]) -> Iterator[tuple[Any, int | None]]:
+    """Everything that a model is made of, with the number of columns that its owner takes."""
+    if id(part) in seen or isinstance(part, str | bytes | type | int | float | None):
+        return
+    seen.add(id(part))
+    if isinstance(part, np.ndarray):
+        inner: Any = part.ravel().tolist() if part.dtype == object else ()
+    elif isinstance(part, dict):
+        inner = part.values()
+    elif isinstance(part, list | tuple | set):
+        inner = part
+    else:
+        own = getattr(part, "__dict__", {})
+        columns = own.get("n_features_in_", columns)
+        yield part, columns if isinstance(columns, int) else None
+        inner = own.values()
+    for one in inner:
+        yield from _parts(one, columns, seen)
