@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from consilience.density import ClassGaussians
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, as_learner
-from consilience.learners.transfer import TRUSTED, check_packing, pack, rows_held_by, unpack
+from consilience.learners.transfer import (
+    TRUSTED,
+    check_packing,
+    holds_rows_of,
+    pack,
+    rows_held_by,
+    unpack,
+)
 from consilience.randomness import stream
 
 Array = NDArray[Any]
@@ -284,6 +291,8 @@ class Party:
     def check_sharing(self) -> None:
         """Raise ``InvalidInput`` if the model would hold private rows and may not, or cannot be sent."""
         part = rows_held_by(self.learner)
+        if part is None and self.learner.fitted and holds_rows_of(self.learner, self._train[0]):
+            part = type(getattr(self.learner, "model", self.learner)).__name__
         if part is not None and not self._sends_rows:
             raise InvalidInput(
                 f"a trained {part} holds rows of its private data, and would be sent to others",
@@ -309,9 +318,23 @@ class Party:
             KnowledgeRefused: the model is not trusted, damaged, or answers something else.
         """
         X, targets = self._train
-        values = unpack(about, data, trusted=self._trusts).predict(X)
+        model = unpack(about, data, trusted=self._trusts)
+        if model.abilities.kind != self.kind:
+            raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {self.kind}")
+        try:
+            values = model.predict(X)
+        except KnowledgeRefused:
+            raise
+        except ConsilienceError as error:
+            raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
         if values.shape != targets.shape or not np.isfinite(values).all():
-            raise KnowledgeRefused(f"a model that answers {values.shape}, expected {targets.shape}")
+            raise KnowledgeRefused(
+                f"a model that answers {values.shape}, expected finite {targets.shape}"
+            )
+        if self.kind == "classification" and (
+            (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
+        ):
+            raise KnowledgeRefused("a model whose answers are no probabilities")
         return values
 
     def kernel_regression(self) -> tuple[Array, float, str]:
@@ -332,6 +355,11 @@ class Party:
         coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(self.labels.shape)
         return coefficients, float(trained.regularization_) * len(self.labels), kernel
 
+    @property
+    def trained(self) -> bool:
+        """Whether it has a trained model."""
+        return self.learner.fitted
+
     def own_opinion(self) -> Array:
         """What the model says of the rows it was trained on, shape ``(n, n_outputs)``."""
         return self.learner.predict(self._train[0])
@@ -350,14 +378,15 @@ class Party:
             labels: the weight of the private labels in [0, 1]; targets are ``labels y + opinions``.
         """
         X, y = self._train
-        self.learner = self._untrained()
-        self.learner.fit(
+        new = self._untrained()
+        new.fit(
             X,
             labels * y + opinions,
             rng=self._rng(round, "fit"),
-            validation=self._held_out if len(self._held_out[0]) else None,
+            validation=self._validation,
             phase="first",
         )
+        self.learner = new  # where that failed, the party keeps the model that it had
         self._public_outputs.clear()
 
     def outputs(self, kind: str) -> Array:

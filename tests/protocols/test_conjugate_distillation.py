@@ -12,12 +12,13 @@ from sklearn.linear_model import Ridge
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.ensemble import SignedEnsemble
-from consilience.errors import InvalidInput, QuorumLost
+from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.kernel_agents import KernelAgents
 from consilience.knowledge import Public
 from consilience.learners import KernelRidge
 from consilience.network.wire import decode, encode
-from consilience.protocols import conjugate_distillation
+from consilience.protocols import alternating_distillation, conjugate_distillation
+from consilience.protocols.conjugate_distillation import Products, Residual
 from consilience.tasks import Checkpoint, Restore
 
 RIDGE = 0.4
@@ -49,10 +50,35 @@ def kernel(X: Any, Z: Any) -> Any:
 def test_rounds_are_those_of_the_exact_agents(outputs: int) -> None:
     X = np.random.default_rng(1).random((5, 2))
     agents = KernelAgents(kernel, data(outputs), regularization=RIDGE / sum(SIZES))
-    rounds = federation(outputs=outputs).rounds(conjugate_distillation(rounds=4))
-    for round, expected in zip(rounds, islice(agents.conjugate(), 5), strict=True):
+    alone = next(federation(outputs=outputs).rounds(conjugate_distillation(rounds=1)))
+    last = [
+        list(federation(outputs=outputs).rounds(conjugate_distillation(rounds=t)))[-1]
+        for t in (1, 2, 3, 4)
+    ]
+    for round, expected in zip([alone, *last], islice(agents.conjugate(), 5), strict=True):
         found = SignedEnsemble.of([round.replies]).predict(X)
         assert found == pytest.approx(expected.predict(X), rel=1e-8)
+
+
+def test_a_round_sends_one_model_and_two_numbers() -> None:
+    """And one model more in the last; EKD's round sends one model."""
+    ours, series = federation(), federation()
+    list(ours.rounds(conjugate_distillation(rounds=3)))
+    list(series.rounds(alternating_distillation(rounds=3)))
+
+    def sent(of: Federation, round: int) -> int:
+        return sum(d.bytes_up for d in of.network.deliveries if d.round == round)
+
+    assert 1 <= sent(ours, 2) / sent(series, 2) < 1.2
+    assert 2 <= sent(ours, 3) / sent(series, 3) < 2.2
+
+
+@pytest.mark.parametrize("spoilt", [np.array([np.nan]), np.array([np.inf]), np.ones(2)])
+def test_products_are_finite_and_one_an_output(spoilt: Any) -> None:
+    agreed = federation().form()
+    products = Products(party="a", round=1, values=spoilt, ridge=1.0, kernel="k")
+    with pytest.raises(KnowledgeRefused, match="one finite number an output"):
+        products.validate(party="a", task=Residual(round=1, step=np.ones(1)), agreement=agreed)
 
 
 def test_enough_rounds_are_central_training() -> None:
@@ -98,6 +124,10 @@ def test_resuming_changes_nothing(tmp_path: Path) -> None:
         (
             [KernelRidge(0.1), KernelRidge(0.1), KernelRidge(0.1)],
             "regularization times rows is 0.4 at",
+        ),
+        (
+            [KernelRidge(RIDGE / n * (1 + (n == 5) / 1000)) for n in SIZES],
+            "regularization times rows is 0.4 at agent-0, 0.4004 at agent-2",
         ),
         (
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,138 @@ def test_spoilt_models_are_refused(spoil: Any, said: str) -> None:
     with pytest.raises(KnowledgeRefused) as refused:
         party.opinion(model.about, spoil(model.data))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda about: about.replace('"regression"', '"classification"'),
+            "cannot be used|a model for",
+        ),
+        (lambda about: about.replace("Ridge", "Lasso"), "not what it is called"),
+    ],
+)
+def test_models_that_are_described_otherwise_are_refused(change: Any, said: str) -> None:
+    X, y = np.eye(4), np.arange(4.0)
+    parties = [Party(name, Ridge(), X, y, calibration=0) for name in ("a", "b")]
+    replies = next(Federation(parties).rounds(averaged_distillation(rounds=1))).replies
+    assert replies is not None
+    model = replies.of(SharedModel)[0]
+    with pytest.raises(KnowledgeRefused, match=said):
+        parties[0].opinion(change(model.about), model.data)
+
+
+def shared_by(model: Any, X: Any, y: Any) -> SharedModel:
+    """What a party of its own federation sends."""
+    parties = [Party(name, model, X, y, calibration=0) for name in ("a", "b")]
+    replies = next(
+        Federation(parties, strict=False).rounds(averaged_distillation(rounds=1))
+    ).replies
+    assert replies is not None
+    return replies.of(SharedModel)[0]
+
+
+class Wild(Ridge):  # type: ignore[misc]
+    """Answers that are no numbers."""
+
+    def predict(self, X: Any) -> Any:
+        return np.full(len(X), np.inf)
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "said"),
+    [
+        (LogisticRegression(), 5, "a model that cannot answer"),
+        (Ridge(), 4, "a model for regression, not classification"),
+    ],
+)
+def test_a_bad_model_is_left_out_and_everybody_goes_on(model: Any, width: int, said: str) -> None:
+    """Of three agents one sends what nobody can use; the others train on without it, round after round."""
+    rng = np.random.default_rng(0)
+    X, y = rng.random((20, 4)), np.tile([0, 1], 10)
+    bad = shared_by(
+        model, rng.random((20, width)), y if model.__class__ is LogisticRegression else X
+    )
+    parties = [Party(n, LogisticRegression(), X, y, calibration=0) for n in ("a", "b", "c")]
+    federation = Federation(parties)
+    steps = federation.rounds(averaged_distillation(rounds=3))
+    first = next(steps)
+    spoilt = replace(bad, party="c", round=0)
+    first.state.memory["c"] = spoilt  # type: ignore[index]
+    second = next(steps)
+    assert second.replies is not None and second.replies.parties == ("a", "b", "c")
+    notes = [d.detail for d in federation.network.deliveries if d.round == 1 and d.party == "a"]
+    assert any(said in note for note in notes), notes
+
+
+def test_answers_without_end_are_refused() -> None:
+    X, y = np.eye(4), np.arange(4.0)
+    model = shared_by(Wild(), X, y)
+    party = Party("a", Ridge(), X, y, calibration=0, trusts=("sklearn", "tests"))
+    Federation([party, Party("b", Ridge(), X, y)]).form()
+    with pytest.raises(KnowledgeRefused):
+        party.opinion(model.about, model.data)
+
+
+class Moody(Ridge):  # type: ignore[misc]
+    """Fails at its second fit."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        Moody.fits += 1
+        if Moody.fits == 2:
+            raise ValueError("not today")
+        return super().fit(X, y, sample_weight)
+
+    fits = 0
+
+
+@pytest.mark.parametrize("scheme", [averaged_distillation, parallel_distillation])
+def test_an_agent_that_failed_once_comes_back(scheme: Any) -> None:
+    X, y = np.eye(4), np.arange(4.0)
+    Moody.fits = 0
+    trusts = ("sklearn", "tests")
+    parties = [
+        Party(name, model, X, y, calibration=0, trusts=trusts)
+        for name, model in (("a", Moody()), ("b", Ridge()), ("c", Ridge()))
+    ]
+    answered = [
+        round.replies.parties if round.replies else ()
+        for round in Federation(parties).rounds(scheme(rounds=3))
+    ]
+    everyone = ("a", "b", "c")
+    assert answered == [everyone, ("b", "c"), everyone, everyone]
+
+
+class Keeper(Ridge):  # type: ignore[misc]
+    """Keeps two of its rows in a list, for no good reason."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.kept_ = [np.array(X[:2])]
+        return super().fit(X, y, sample_weight)
+
+
+def test_rows_are_found_where_nobody_expects_them() -> None:
+    X, y = np.random.default_rng(0).random((6, 3)), np.arange(6.0)
+    for allowed in (True, False):
+        parties = [Party(n, Keeper(), X, y, calibration=0, sends_rows=allowed) for n in "ab"]
+        steps = Federation(parties).rounds(averaged_distillation(rounds=1))
+        if allowed:
+            assert next(steps).number == 0
+        else:
+            with pytest.raises(QuorumLost, match="a trained Keeper holds rows of its private data"):
+                next(steps)
+
+
+class Mine(KNeighborsClassifier):  # type: ignore[misc]
+    """Derived of a model that is its rows."""
+
+
+def test_what_is_derived_of_a_model_that_holds_rows_holds_them_too() -> None:
+    X, y = np.random.default_rng(0).random((6, 3)), np.tile([0, 1], 3)
+    parties = [Party(name, Mine(1), X, y) for name in "ab"]
+    with pytest.raises(InvalidInput, match="a trained Mine holds rows"):
+        next(Federation(parties).rounds(averaged_distillation(rounds=1)))
 
 
 class Lazy(Ridge):  # type: ignore[misc]

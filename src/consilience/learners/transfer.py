@@ -24,7 +24,7 @@ from consilience.learners.estimators import make_of
 from consilience.learners.presets import find
 from consilience.learners.sklearn import SklearnLearner
 from consilience.learners.store import blob_of, read
-from consilience.learners.vetting import PACKAGES
+from consilience.learners.vetting import PACKAGES, parts
 
 Bytes = NDArray[np.uint8]
 
@@ -36,23 +36,51 @@ NETWORKS = "consilience.learners.torch_networks"
 
 HOLDS_ROWS = frozenset(
     {
-        "GaussianProcessRegressor", "GaussianProcessClassifier", "KernelRidge",
-        "KNeighborsClassifier", "KNeighborsRegressor", "KNNImputer", "LabelPropagation",
-        "LabelSpreading", "LocalOutlierFactor", "NearestNeighbors", "Nystroem",
-        "NuSVC", "NuSVR", "RadiusNeighborsClassifier", "RadiusNeighborsRegressor", "SVC", "SVR",
+        "CountVectorizer", "DictVectorizer", "GaussianProcessClassifier", "GaussianProcessRegressor",
+        "Isomap", "KNeighborsClassifier", "KNeighborsRegressor", "KNNImputer", "KernelPCA", "KernelRidge",
+        "LabelPropagation", "LabelSpreading", "LocalOutlierFactor", "LocallyLinearEmbedding",
+        "NearestNeighbors", "NuSVC", "NuSVR", "Nystroem", "OneClassSVM", "RadiusNeighborsClassifier",
+        "RadiusNeighborsRegressor", "SVC", "SVR",
     }
 )  # fmt: skip
-"""Models whose saved form contains rows that they were trained on."""
+"""Models whose saved form contains rows, or words, that they were trained on; and what is derived of them."""
 
 
 def rows_held_by(learner: Learner) -> str | None:
-    """The part of a model that holds rows it was trained on, pipelines and ensembles looked into."""
+    """The part of a model that will hold rows it is trained on, pipelines and ensembles looked into."""
     model: Any = getattr(learner, "model", None)
-    parts = [model]
+    members = [model]
     if hasattr(model, "get_params"):
-        parts += model.get_params(deep=True).values()
-    names = (type(part).__name__ for part in parts)
-    return next((name for name in names if name in HOLDS_ROWS), None)
+        members += model.get_params(deep=True).values()
+    return next(
+        (
+            type(part).__name__
+            for part in members
+            if any(kind.__name__ in HOLDS_ROWS for kind in type(part).__mro__)
+        ),
+        None,
+    )
+
+
+def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
+    """Whether two or more of the rows ``X``, shape ``(n, d)``, lie in an array of a trained model.
+
+    It finds rows as they are, not what was computed of them. Rows of one column are not looked for.
+    """
+    if X.ndim != 2 or X.shape[1] < 2 or X.dtype.kind not in "biuf":
+        return False
+    for width in (np.float64, np.float32):
+        private = set(map(bytes, np.ascontiguousarray(X, dtype=width)))
+        for part, _ in parts(learner):
+            rows = getattr(part, "toarray", lambda part=part: part)()
+            if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "biuf":
+                continue
+            if rows.ndim != 2 or rows.shape[1] != X.shape[1]:
+                continue
+            held = private.intersection(map(bytes, np.ascontiguousarray(rows, dtype=width)))
+            if len(held) > 1:
+                return True
+    return False
 
 
 def check_packing(learner: Learner) -> None:

@@ -115,7 +115,7 @@ def unsound(model: object) -> str | None:
 
     Compiled models of other kinds, such as support vector machines and k-d trees, are not looked into.
     """
-    for part, columns in _parts(model, None, set()):
+    for part, columns in parts(model):
         if hasattr(part, "children_left") and hasattr(part, "node_count"):
             children = np.stack([part.children_left, part.children_right])
             split = children[0] != -1
@@ -154,12 +154,19 @@ def _beyond(features: Any, columns: int | None) -> str | None:
     return None
 
 
-def _parts(part: Any, columns: int | None, seen: set[int]) -> Iterator[tuple[Any, int | None]]:
-    """Everything that a model is made of, with the number of columns that its owner takes."""
+def parts(model: object) -> Iterator[tuple[Any, int | None]]:
+    """All objects and arrays that a model is made of, with the number of columns that their owner takes."""
+    return _parts(model, None, {})
+
+
+def _parts(
+    part: Any, columns: int | None, seen: dict[int, object]
+) -> Iterator[tuple[Any, int | None]]:
     if id(part) in seen or isinstance(part, str | bytes | type | int | float | None):
         return
-    seen.add(id(part))
+    seen[id(part)] = part  # held, so that nothing else comes to lie there
     if isinstance(part, np.ndarray):
+        yield part, columns
         inner: Any = part.ravel().tolist() if part.dtype == object else ()
     elif isinstance(part, dict):
         inner = part.values()

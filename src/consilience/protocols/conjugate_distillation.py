@@ -20,7 +20,8 @@ labels:
 Legend: M agents, X_a, y_a private rows, A = c I + L, P its blocks, g trained models, T ``rounds``. Every
 target column has step lengths of its own.
 
-What travels: a model an agent and round, as in EKD, and two numbers a target column.
+What travels: a model an agent and round, as in EKD, and two numbers a target column; one more model in the
+last round. An agent trains twice in a round, EKD's once.
 
 Deviations
     - This is not in the paper, whose Proposition VII is about the series; the method is Hestenes &
@@ -184,8 +185,8 @@ def conjugate_distillation(
 ) -> Rounds:
     """Kernel ridge regressions come to the model of all their rows, by conjugate gradients.
 
-    A round's replies hold every agent's term: ``SignedEnsemble.of([round.replies])`` is the model, and agents
-    that were asked last hold their terms, not the sum.
+    The last round's replies hold every agent's term: ``SignedEnsemble.of([round.replies])`` is the model, and
+    agents hold their terms, not the sum. Round 0 has the sum of the agents alone, rounds between have none.
 
     Args:
         rounds: number of rounds T.
@@ -217,7 +218,8 @@ def conjugate_distillation(
         step = _ratio(length, _sum(image))  # line 6
         still = _all(network, Residual(round=t, step=step))  # line 7
         state = RoundState(round=t, memory={"length": _sum(still), "before": length})
-        yield Round(t, state, replies=_all(network, Solution(round=t)))  # line 8
+        last = _all(network, Solution(round=t)) if t == rounds else None  # line 8
+        yield Round(t, state, replies=last)
 
 
 def _ratio(above: Array, below: Array) -> Array:

@@ -70,8 +70,11 @@ class TrainTowards:
 
     def run(self, party: Party) -> SharedModel:
         """The newly trained model."""
-        opinions = self.own * party.own_opinion() if self.own else np.zeros(party.labels.shape)
-        weight, notes = self.own + self.labels, []
+        opinions, weight, notes = np.zeros(party.labels.shape), self.labels, []
+        if self.own and party.trained:
+            opinions, weight = self.own * party.own_opinion(), weight + self.own
+        elif self.own:
+            notes.append("without a model of its own")
         for model in self.models:
             try:
                 opinions = opinions + self.share * party.opinion(model.about, model.data)

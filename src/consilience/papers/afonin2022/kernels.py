@@ -218,7 +218,8 @@ def conjugate(study: Study) -> Exhibit:
             "Median over draws, in brackets the least and the most. Rounds after round 0, in which every "
             "agent trains alone, until the function stays within 0.1 %: in the length of the vector of "
             "predictions, or in the mean squared error, on all training rows. Both pass on one function an "
-            "agent and round, conjugate gradients two numbers beside.",
+            "agent and round, conjugate gradients two numbers beside; between parties they train twice in a "
+            "round, and pass on one function more in the last.",
             *_with_different_kernels(study),
         ],
     )
