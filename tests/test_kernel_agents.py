@@ -150,3 +150,30 @@ def test_what_cannot_be_used_is_refused(change: dict[str, Any], said: str) -> No
 def test_conjugate_gradients_need_one_kernel() -> None:
     with pytest.raises(InvalidInput, match="one kernel for all agents"):
         next(toy(1e-3, ["linear", "rbf"]).conjugate())
+
+
+@pytest.mark.parametrize("c", [-1, np.inf, np.nan, "a", None])
+def test_regularization_is_a_finite_number(c: Any) -> None:
+    with pytest.raises(InvalidInput, match="regularization is"):
+        KernelAgents("linear", [(np.eye(2), np.ones(2))] * 2, regularization=c)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([(np.ones((0, 2)), np.ones(0)), (np.eye(2), np.ones(2))], r"agent 0: .* shape \(0, 2\)"),
+        ([(np.ones(2), np.ones(2)), (np.eye(2), np.ones(2))], r"agent 0: .* shape \(2,\)"),
+        ([(np.eye(2), ["a", "b"]), (np.eye(2), np.ones(2))], "not pairs of numbers"),
+    ],
+)
+def test_data_that_are_none(data: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        KernelAgents("linear", data, regularization=1.0)
+
+
+def test_agents_and_inputs_that_are_not_there() -> None:
+    agents = KernelAgents("linear", [(np.eye(2), np.ones(2))] * 2, regularization=1.0)
+    with pytest.raises(InvalidInput, match="there is no agent 5 of 2"):
+        agents.central(5)
+    with pytest.raises(InvalidInput, match=r"inputs have shape \(3, 4\), expected \(n, 2\)"):
+        agents.central(0).predict(np.ones((3, 4)))

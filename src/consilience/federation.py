@@ -214,7 +214,7 @@ class History:
         )
         if not names:
             said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
-            return "\n".join([said, *self._left_out()])
+            return "\n".join([said, *self._left_out(), *self._noted()])
         width = max(len(party) for party in ("party", *self.metrics[-1]))
         heads = [f"{name + ' alone → after':>24}" for name in names]
         lines = [f"{'party':<{width}}  " + "  ".join(heads)]
@@ -223,7 +223,14 @@ class History:
             cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
             fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
             lines.append(f"{party:<{width}}  " + "  ".join(fitted))
-        return "\n".join([*lines, *self._left_out()])
+        return "\n".join([*lines, *self._left_out(), *self._noted()])
+
+    def _noted(self) -> Iterator[str]:
+        """A line for every party that went on without something, with what it said first."""
+        whole = [d for row in self.deliveries for d in row if d.status == "ok" and d.detail]
+        for party in sorted({delivery.party for delivery in whole}):
+            mine = [delivery.detail for delivery in whole if delivery.party == party]
+            yield f"{party} noted {len(mine)} times, first: {mine[0]}"
 
     def _left_out(self) -> Iterator[str]:
         """A line for every party that was left out of an exchange, with its first reason."""

@@ -54,6 +54,11 @@ class Expansion:
             X: shape ``(n, d)``.
         """
         X = np.asarray(X, dtype=np.float64)
+        columns = self.agents.X[0].shape[1]
+        if X.ndim != 2 or X.shape[1] != columns:
+            raise InvalidInput(
+                f"inputs have shape {X.shape}, expected (n, {columns})", where="kernel agents"
+            )
         parts = [
             gram(kernel, X, rows) @ s / self.agents.rows
             for kernel, rows, s in zip(
@@ -97,11 +102,11 @@ class KernelAgents:
     ) -> None:
         if len(data) < 2:
             raise InvalidInput("there are fewer than two agents", where="kernel agents")
-        if not regularization >= 0:
+        if not isinstance(regularization, int | float | np.floating) or not 0 <= regularization < np.inf:
             raise InvalidInput(
-                f"regularization is {regularization}",
+                f"regularization is {regularization!r}",
                 where="kernel agents",
-                mend="Give c of 0 or above; 0 takes the fits of least norm.",
+                mend="Give a finite c of 0 or above; 0 takes the fits of least norm.",
             )
         given = [kernels] * len(data) if isinstance(kernels, str) or callable(kernels) else kernels
         if len(given) != len(data):
@@ -148,6 +153,8 @@ class KernelAgents:
 
     def central(self, agent: int) -> Expansion:
         """What an agent would learn from all rows (Proposition I), with its kernel."""
+        if not 0 <= agent < len(self):
+            raise InvalidInput(f"there is no agent {agent} of {len(self)}", where="kernel agents")
         kernel, X = self.kernels[agent], np.concatenate(self.X)
         solution = self._solver(gram(kernel, X) / self.rows)(np.concatenate(self.y))
         parts = np.split(solution, np.cumsum([len(y) for y in self.y])[:-1])
@@ -265,11 +272,24 @@ def _dot(ones: Sequence[Array], others: Sequence[Array]) -> Array:
 
 
 def _checked(data: Sequence[tuple[Array, Array]]) -> tuple[Targets, Targets]:
-    X = tuple(np.asarray(rows, dtype=np.float64) for rows, _ in data)
-    y = tuple(np.asarray(values, dtype=np.float64) for _, values in data)
+    try:
+        X: Targets = tuple(np.asarray(rows, dtype=np.float64) for rows, _ in data)
+        y: Targets = tuple(np.asarray(values, dtype=np.float64) for _, values in data)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"data are not pairs of numbers ({error})",
+            where="kernel agents",
+            mend="Give (X, y) for every agent.",
+        ) from error
     for a, (rows, values) in enumerate(zip(X, y, strict=True)):
         where = f"kernel agents, agent {a}"
-        if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != X[0].shape[1]:
+        if rows.ndim != 2 or len(rows) == 0:
+            raise InvalidInput(
+                f"its inputs have shape {rows.shape}",
+                where=where,
+                mend="Give one row or more, shape (n, d).",
+            )
+        if rows.shape[1] != X[0].shape[1]:
             raise InvalidInput(
                 f"its inputs have shape {rows.shape}, those of agent 0 {X[0].shape}",
                 where=where,

@@ -72,6 +72,14 @@ class Party:
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
+        if not isinstance(sends_rows, bool):
+            raise InvalidInput(
+                f"sends_rows is {sends_rows!r}", where=self._where, mend="Give True or False."
+            )
+        if isinstance(trusts, str):
+            raise InvalidInput(
+                f"trusts is {trusts!r}", where=self._where, mend=f"Give a list: [{trusts!r}]."
+            )
         if not 0 <= calibration < 1:
             raise InvalidInput(
                 f"calibration is {calibration}", where=self._where, mend="It is a share in [0, 1)."
@@ -337,19 +345,20 @@ class Party:
             raise KnowledgeRefused("a model whose answers are no probabilities")
         return values
 
-    def kernel_regression(self) -> tuple[Array, float, str]:
-        """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words.
-
-        Raises:
-            InvalidInput: the model is none, or a pipeline around one.
-        """
-        trained: Any = getattr(self.learner, "trained", None)
-        if not hasattr(trained, "regularization_") or not hasattr(trained, "dual_coef_"):
+    def check_kernel(self) -> None:
+        """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
+        model = getattr(self._prototype, "model", None)
+        if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
             raise InvalidInput(
-                "its model is no kernel ridge regression",
+                "its model is no consilience.KernelRidge",
                 where=self._where,
-                mend="Give it KernelRidge(…), without transformers in front.",
+                mend="Give it KernelRidge(…), without transformers in front; scikit-learn's does not say "
+                "its λ times rows.",
             )
+
+    def kernel_regression(self) -> tuple[Array, float, str]:
+        """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words."""
+        trained: Any = getattr(self.learner, "trained", None)
         names = ("kernel", "gamma", "degree", "coef0")
         kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
         coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(self.labels.shape)

@@ -136,7 +136,7 @@ def test_resuming_changes_nothing(tmp_path: Path) -> None:
             ],
             "agent-0 has kernel=rbf.*agent-2 kernel=laplacian",
         ),
-        ([Ridge(), Ridge(), Ridge()], "its model is no kernel ridge regression"),
+        ([Ridge(), Ridge(), Ridge()], "its model is no consilience.KernelRidge"),
     ],
 )
 def test_what_has_no_common_system_is_refused(models: Any, said: str) -> None:

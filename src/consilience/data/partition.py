@@ -253,6 +253,9 @@ def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **opt
     check_options(
         PARTITIONS[name].deal, options, where=f"partition {name}", given=("y", "parties", "rng")
     )
+    y = np.asarray(y)
+    if y.dtype.kind in "US":  # names of classes, in alphabetical order
+        y = np.unique(y, return_inverse=True)[1]
     return PARTITIONS[name].deal(y, parties, rng, **options)
 
 

@@ -33,12 +33,13 @@ Deviations
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.knowledge import Agreement, Array, Asked, Public, Replies, SharedModel
+from consilience.knowledge import Agreement, Array, Asked, Public, Receipt, Replies, SharedModel
 from consilience.messages import message
 from consilience.party import Party
 from consilience.protocols.base import (
@@ -49,7 +50,7 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks import CheckSharing, Network, Task
+from consilience.tasks import Network, Task
 
 
 @message
@@ -77,6 +78,20 @@ class Products:
             raise KnowledgeRefused("speaks for another party or round", where=party)
         if self.values.shape != (agreement.outputs,) or not np.isfinite(self.values).all():
             raise KnowledgeRefused("its products are not one finite number an output", where=party)
+
+
+@message
+class CheckKernel:
+    """Say whether your model is a kernel ridge regression that may be sent."""
+
+    answers: ClassVar[type[Any]] = Receipt
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Fails where it is not."""
+        party.check_kernel()
+        party.check_sharing()
+        return Receipt(party=party.name, round=self.round)
 
 
 @message
@@ -186,7 +201,8 @@ def conjugate_distillation(
     """Kernel ridge regressions come to the model of all their rows, by conjugate gradients.
 
     The last round's replies hold every agent's term: ``SignedEnsemble.of([round.replies])`` is the model, and
-    agents hold their terms, not the sum. Round 0 has the sum of the agents alone, rounds between have none.
+    agents hold their terms, not the sum: what a federation measures at the agents is not the model. Round 0
+    has the agents alone, rounds between have no replies.
 
     Args:
         rounds: number of rounds T.
@@ -204,17 +220,24 @@ def conjugate_distillation(
     none = np.zeros(network.agreed.outputs)
 
     if state is None:
-        network.require(CheckSharing())
+        network.require(CheckKernel())
         first = _all(network, Start(round=0))  # line 1
-        still = _each(network, first, lambda others: Residual(round=0, models=others, step=none))
+        state = RoundState(round=0, memory={m.party: m for m in first.of(SharedModel)})
+        yield Round(0, state, replies=first)
+    if state.round == 0:
+        still = _each(
+            network,
+            tuple(state.memory.values()),
+            lambda others: Residual(round=1, models=others, step=none),
+        )
         _check_alike(still)  # line 2
         state = RoundState(round=0, memory={"length": _sum(still), "before": none})
-        yield Round(0, state, replies=first)
     for t in range(state.round + 1, rounds + 1):
         length, before = (np.asarray(state.memory[name]) for name in ("length", "before"))
         keep = _ratio(length, before)  # line 3
         sent = _all(network, Direction(round=t, keep=keep))  # line 4
-        image = _each(network, sent, lambda others, t=t: Image(round=t, models=others))  # line 5
+        models = sent.of(SharedModel)
+        image = _each(network, models, lambda others, t=t: Image(round=t, models=others))  # line 5
         step = _ratio(length, _sum(image))  # line 6
         still = _all(network, Residual(round=t, step=step))  # line 7
         state = RoundState(round=t, memory={"length": _sum(still), "before": length})
@@ -235,12 +258,11 @@ def _all(network: Network, task: Task) -> Replies:
     return _whole(network.ask(task))
 
 
-def _each(network: Network, models: Replies, task: Any) -> Replies:
+def _each(network: Network, models: Sequence[SharedModel], task: Any) -> Replies:
     """Every agent asked with the others' models."""
-    shared = models.of(SharedModel)
     return _whole(
         network.ask_each(
-            {name: task(tuple(m for m in shared if m.party != name)) for name in network.parties}
+            {name: task(tuple(m for m in models if m.party != name)) for name in network.parties}
         )
     )
 
