@@ -102,7 +102,10 @@ class KernelAgents:
     ) -> None:
         if len(data) < 2:
             raise InvalidInput("there are fewer than two agents", where="kernel agents")
-        if not isinstance(regularization, int | float | np.floating) or not 0 <= regularization < np.inf:
+        if (
+            not isinstance(regularization, int | float | np.floating)
+            or not 0 <= regularization < np.inf
+        ):
             raise InvalidInput(
                 f"regularization is {regularization!r}",
                 where="kernel agents",

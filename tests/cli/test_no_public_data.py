@@ -55,6 +55,8 @@ def test_methods_are_listed_with_what_they_are(call: Call) -> None:
         ("models.0.name=svc", "unknown parameter 'n_estimators'", "Known"),
         ('models=[{name="svc"}]', "a trained SVC holds rows", "sends_rows = true"),
         ('trusts=["sklearn"]', "'consilience' is not trusted", '"sklearn", "consilience"'),
+        ('methods=["conjugate_distillation"]', "cannot be run from a file", "In Python"),
+        ("protocol.name=conjugate_distillation", "cannot be run from a file", "In Python"),
         ('methods=["federated_averaging"]', "no parameters to average", "same torch module"),
         ('partition={name="iid",parties=1}', "one agent only", "two or more"),
     ],

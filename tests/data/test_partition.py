@@ -232,7 +232,11 @@ def test_values_have_no_classes_to_deal_by(name, options) -> None:
 def test_labels_may_be_names() -> None:
     codes = np.repeat([0, 1, 2], 6)
     names = np.array(["ill", "so-so", "well"])[codes]
-    for name, options in [("mixing", {"portion": 0.5}), ("classes", {"per_party": 1}), ("shards", {"share": 0.1})]:
+    for name, options in [
+        ("mixing", {"portion": 0.5}),
+        ("classes", {"per_party": 1}),
+        ("shards", {"share": 0.1}),
+    ]:
         by_code, by_name = (
             partition(name, y, 3, np.random.default_rng(0), **options) for y in (codes, names)
         )

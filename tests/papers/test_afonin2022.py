@@ -284,9 +284,21 @@ def test_claims_hold_and_do_not() -> None:
         assert "x: " in claim.evidence or "x, agent 1: " in claim.evidence, claim
 
 
-def test_a_difference_counts_beyond_its_standard_error() -> None:
-    assert curves.differs(np.array([0.1, 0.3]))
-    assert not curves.differs(np.array([-0.1, 0.3]))
+def test_a_difference_counts_by_a_test() -> None:
+    """Means of 0.2 at standard errors of 0.1/√3 and 0.15/√3: 3.46 and 2.31, where 2.92 are needed."""
+    assert curves.differs(np.array([0.1, 0.2, 0.3]))
+    assert not curves.differs(np.array([0.05, 0.2, 0.35]))
+
+
+def test_what_has_lost_everything_has_not_settled() -> None:
+    """From 0.9 to chance in one round, and flat from there on; one agent of two is enough."""
+    fallen = np.array([0.9] + 8 * [0.1])
+    kept = np.full(9, 0.9)
+    curve = Curve(np.stack([np.stack([kept, fallen], axis=1)] * 3))
+    assert curve.late == pytest.approx([0, 0, 0]) and curve.kept == pytest.approx(0)
+    assert not curves.settles({"x": {"AKD": curve}}, "AKD").holds
+    level = Curve(np.stack([np.stack([kept, kept], axis=1)] * 3))
+    assert curves.settles({"x": {"AKD": level}}, "AKD").holds
 
 
 # --- exhibits -----------------------------------------------------------------------------------------

@@ -41,6 +41,22 @@ EXCHANGES = {
 """Protocols that are a method by themselves: parties exchange models, and need no public rows."""
 
 
+PYTHON_ONLY = {
+    "conjugate_distillation": "its model is a sum of the parties' models, which no party holds",
+}
+"""Protocols that a configuration cannot name, and why."""
+
+
+def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:
+    """Raise ``InvalidInput`` unless a registry has that name; say so of what there is in Python alone."""
+    if name in PYTHON_ONLY:
+        raise InvalidInput(
+            f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
+            mend=f"In Python: from consilience.protocols import {name}.",
+        )
+    known(name, registry, what)
+
+
 class ProtocolSpec(Open):
     """A protocol and its options, the aggregator aside.
 
@@ -61,7 +77,7 @@ class ProtocolSpec(Open):
         Raises:
             InvalidInput: there is no such protocol, or it does not take an option.
         """
-        known(self.name, PROTOCOLS, "protocol")
+        check_protocol_name(self.name, PROTOCOLS, "protocol")
         options = {"rounds": self.rounds, **self.options}
         if self.consensus is not None:
             options["consensus"] = _consensus_step(self.consensus)
@@ -136,7 +152,7 @@ class MethodSpec(Open):
 def aggregator_of(method: MethodSpec) -> Aggregator:
     """The aggregator of a method that is not a baseline."""
     name = str(method.aggregate)
-    known(name, {**AGGREGATORS, **BASELINES, **EXCHANGES}, "method")
+    check_protocol_name(name, {**AGGREGATORS, **BASELINES, **EXCHANGES}, "method")
     if name in EXCHANGES:
         raise InvalidInput(
             f"{name!r} is a protocol",
@@ -181,7 +197,7 @@ def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
     options = shared.model_dump(exclude_none=True)
     name = method.protocol.get("name", shared.name)
     if name != shared.name:
-        known(str(name), PROTOCOLS, "protocol")
+        check_protocol_name(str(name), PROTOCOLS, "protocol")
         options = {key: given for key, given in options.items() if takes(PROTOCOLS[name], key)}
     try:
         return ProtocolSpec(**{**options, **method.protocol})

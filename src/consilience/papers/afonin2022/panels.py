@@ -128,6 +128,8 @@ def _spelt(model: Model) -> str:
 
 
 _HOW = (
+    "A difference counts where a t-test over repetitions, paired and one-sided at 5 %, says so: with three "
+    "of them its mean must be 2.92 standard errors above 0. What does not hold may be too little to tell. "
     "Means over repetitions and agents; “weakest agent” is after the last round. Round 0 is every agent "
     "alone (FedAvg: the untrained network). AKD is by the agent at which the chain began; every agent begins "
     "one. EKD is one sum of models, of which every other one is subtracted. Bands are the least and the most "
