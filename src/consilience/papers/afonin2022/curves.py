@@ -1,7 +1,7 @@
 """Test accuracy over rounds, and what the paper says of it, checked as orders and not as numbers.
 
-A difference counts where a t-test over repetitions, one-sided at 5 %, says that it is above 0. Differences are
-paired: the same repetition has the same images in every scheme and setting.
+A difference counts where a t-test over repetitions, one-sided at 5 %, says that it is above 0. Differences
+are paired: the same repetition has the same images in every scheme and setting.
 """
 
 from __future__ import annotations
