@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.base import Abilities, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.presets import LEARNERS, Entry, model_of
 from consilience.learners.recipe import TorchRecipe
 
@@ -26,6 +26,8 @@ __all__ = [
     "Kind",
     "Learner",
     "Phase",
+    "Pull",
+    "Steps",
     "TorchRecipe",
     "as_learner",
     "make",
