@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import random_table
 
 from consilience.errors import InvalidInput, nearest
 from consilience.heterogeneity.distances import (
@@ -503,11 +502,15 @@ def _w1(
     )
 
 
-def _random_tables(counts: Array, permutations: int, seed: int, purpose: str) -> Array:
-    """The counts after random deals, shape ``(permutations, N, n_outcomes)``."""
+def _random_tables(counts: Array, permutations: int, seed: int, purpose: str) -> Iterator[Array]:
+    """The counts after random deals, each of shape ``(N, n_outcomes)``: drawn without replacement."""
     rng = stream(seed, "coordinator", 0, f"deals of {purpose}")
-    drawn = random_table(counts.sum(axis=1), counts.sum(axis=0)).rvs(permutations, random_state=rng)
-    return np.asarray(drawn)
+    for _ in range(permutations):
+        left, dealt = counts.sum(axis=0), []
+        for size in counts.sum(axis=1)[:-1]:
+            dealt.append(rng.multivariate_hypergeometric(left, size, method="marginals"))
+            left = left - dealt[-1]
+        yield np.array([*dealt, left])
 
 
 def _random_owners(owners: Array, permutations: int, seed: int, purpose: str) -> Iterator[Array]:

@@ -65,7 +65,10 @@ class Inputs:
         n = sum(map(len, parts))
         centre = sum(part.sum(axis=0, dtype=np.float64) for part in parts) / n
         # Party by party, so that no copy in double precision is made of all rows at once.
-        variance = sum(((part - centre) ** 2).sum(axis=0) for part in parts) / n
+        with np.errstate(over="ignore"):
+            variance = sum(((part - centre) ** 2).sum(axis=0) for part in parts) / n
+        if not np.isfinite(variance).all():
+            raise InvalidInput("the inputs are too large to square", mend="Scale them down.")
         # The deviation of equal numbers comes out as rounding.
         constant = np.sqrt(variance) <= 1e-12 * np.maximum(np.abs(centre), 1e-300)
         variance = np.where(constant, 0.0, variance)
@@ -173,7 +176,7 @@ def _checked(name: str, X: Any) -> Array:
         raise InvalidInput(
             "its inputs are texts or objects, between which there is no distance",
             where=where,
-            mend="Compare the labels alone, or turn the rows into numbers first, by what all parties share.",
+            mend="Compare the labels alone (inputs=False, --labels-only), or turn rows into numbers first.",
         )
     if rows.dtype.kind not in "biuf" or rows.ndim < 2:
         raise InvalidInput(
