@@ -125,8 +125,7 @@ def federated_dynamics(
 
     Args:
         rounds: number of rounds T.
-        strength: α > 0; the paper tries 0.001, 0.01, 0.03 and 0.1. Small ones make large steps, and with few
-            local epochs diverge.
+        strength: α > 0; the paper takes 0.001 to 0.1.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: how likely each party takes part, relative to the others; alike by default.
         weights: whose loss is minimised: the mean of the parties' (``"uniform"``), or that of all ``"rows"``.
