@@ -86,6 +86,15 @@ def test_chance_by_every_deal() -> None:
     assert set(found.omega_by_chance) == {0.0, 0.5}
 
 
+def test_false_alarms_are_as_rare_as_said() -> None:
+    """Alike parties are called apart once in 21 times: of 300 about 14, with deviation 3.7."""
+    rng, alarms = RNG(8), 0
+    for seed in range(300):
+        table = rng.multinomial(40, [0.5, 0.3, 0.2], size=5)
+        alarms += compare_labels({str(i): row for i, row in enumerate(table)}, seed=seed).differs
+    assert 3 <= alarms <= 25
+
+
 def test_random_deals_keep_sizes_and_rows() -> None:
     """Both ways to deal, over counts and over rows, have the same mean: inputs with two values."""
     rng = RNG(1)
