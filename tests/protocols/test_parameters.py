@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
+from consilience.ensemble import SignedEnsemble
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner
 from consilience.protocols import (
+    alternating_distillation,
     federated_adagrad,
     federated_adam,
     federated_averaging,
@@ -26,12 +29,13 @@ from consilience.protocols import (
 from consilience.protocols.parameters import (
     Architecture,
     DescribeParameters,
+    line_of,
     named_parameters,
     recall,
     remember,
 )
 from parametric import network, networks
-from quadratics import RATE, SIZES, STEPS, cohort, mean, minimum, quadratics, share
+from quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -120,6 +124,20 @@ def test_a_given_model_may_be_of_any_form(tmp_path: Path) -> None:
     assert np.array_equal(expected[-8:], np.concatenate(buffers))
 
 
+def test_an_ensemble_of_trees_warms_a_network_up() -> None:
+    """Models of any kind teach a network of the parties' architecture, and FedAvg goes on from there."""
+    parties, public = networks()
+    trees = [Party(p.name, DecisionTreeClassifier(max_depth=3), p.X, p.y) for p in parties]
+    history = Federation(trees).run(alternating_distillation(rounds=1))
+    ensemble = SignedEnsemble.of(round.replies for round in history.rounds[:1])
+    recipe = {"first_epochs": 60, "learning_rate": 0.02}
+    student = as_learner(network, recipe=recipe)
+    student = ensemble.distilled(student, public.X, rng=np.random.default_rng(0))
+    first = next(Federation(parties).rounds(federated_averaging(rounds=1, initial=student)))
+    assert np.array_equal(first.state.memory["parameters"], line_of(student))
+    assert np.array_equal(parties[2].learner.predict(public.X), student.predict(public.X))
+
+
 @pytest.mark.parametrize(
     ("initial", "said"),
     [
@@ -191,13 +209,29 @@ def test_other_precision_and_other_frozen_parts_are_refused() -> None:
     def frozen(input_shape: Any, n_outputs: int) -> Any:
         return single(input_shape, n_outputs).double().requires_grad_(False)
 
-    for factory, said in (
-        (single, "'a' has 2 trained numbers in float64; 'z' has 2 trained numbers in float32"),
-        (frozen, "'a' has 2 trained numbers in float64; 'z' has 0 trained numbers in float64"),
+    def two(input_shape: Any, n_outputs: int) -> Any:
+        return nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 1, bias=False))
+
+    def half(input_shape: Any, n_outputs: int) -> Any:
+        module = two(input_shape, n_outputs)
+        module[0].requires_grad_(False)
+        return module
+
+    for here, there, said in (
+        (
+            line,
+            single,
+            "'a' has 2 trained numbers in float64; 'b' has 2 trained numbers in float32",
+        ),
+        (two, half, "'a' has 9 trained numbers in float32; 'b' has 3 trained numbers in float32"),
+        (line, frozen, "party 'b': all parameters of its model are frozen"),
     ):
-        stranger = Party("z", as_learner(factory, kind="regression"), np.eye(2), np.arange(2.0))
+        parties = [
+            Party(name, as_learner(made, kind="regression"), np.eye(2), np.arange(2.0))
+            for name, made in (("a", here), ("b", there))
+        ]
         with pytest.raises(InvalidInput, match=said):
-            next(Federation([*cohort(), stranger]).rounds(federated_averaging(rounds=1)))
+            next(Federation(parties).rounds(federated_averaging(rounds=1)))
 
 
 @pytest.mark.parametrize(

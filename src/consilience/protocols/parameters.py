@@ -145,15 +145,19 @@ class DescribeParameters:
         learner = learner_of(party)
         if self.plain_steps:
             learner.check_plain_steps()
-        parts = learner.parameters()
-        line = line_of(learner)
+        parts = _in_line(learner)
+        if not learner.trained_parameters():
+            raise InvalidInput(
+                "all parameters of its model are frozen",
+                mend="Let some be trained: module.requires_grad_(True).",
+            )
         return Architecture(
             party=party.name,
             round=self.round,
-            parts=tuple(f"{name} {parts[name].shape}" for name in _in_line(learner)),
-            size=line.size,
+            parts=tuple(f"{name} {part.shape}" for name, part in parts.items()),
+            size=sum(part.size for part in parts.values()),
             trained=sum(parts[name].size for name in learner.trained_parameters()),
-            precision=str(line.dtype),
+            precision=str(np.result_type(*parts.values())),
             rows=party.train_rows,
         )
 
@@ -229,41 +233,46 @@ def learner_of(party: Any) -> Parametric:
 
 def line_of(learner: Parametric) -> Array:
     """All parameters in one line, shape ``(size,)``."""
-    parts = learner.parameters()
-    return np.concatenate([parts[name].ravel() for name in _in_line(learner)])
+    return np.concatenate([part.ravel() for part in _in_line(learner).values()])
 
 
 def adopt(party: Any, values: Array | None) -> None:
     """Have the party's model take a line of parameters; nothing happens where it is ``None``."""
     learner = learner_of(party)
     if values is not None:
-        party.adopt(by_name(learner, _in_line(learner), values))
+        party.adopt(_by_name(_in_line(learner), values))
 
 
 def trained_of(learner: Parametric) -> Array:
     """The part of :func:`line_of` that training changes, shape ``(trained,)``."""
-    parts = learner.parameters()
-    return np.concatenate([parts[name].ravel() for name in sorted(learner.trained_parameters())])
+    parts, trained = _in_line(learner), learner.trained_parameters()
+    return np.concatenate([part.ravel() for name, part in parts.items() if name in trained])
 
 
 def trained_by_name(learner: Parametric, values: Array) -> dict[str, Array]:
     """One number for every one that training changes, ``(trained,)``, as arrays by name."""
-    return by_name(learner, sorted(learner.trained_parameters()), values)
+    parts, trained = _in_line(learner), learner.trained_parameters()
+    return _by_name({name: part for name, part in parts.items() if name in trained}, values)
 
 
-def by_name(learner: Parametric, names: Sequence[str], values: Array) -> dict[str, Array]:
-    """One line of numbers in the parts that it was made of."""
-    shapes = {name: part.shape for name, part in learner.parameters().items()}
-    sizes = [math.prod(shapes[name]) for name in names]
+def _in_line(learner: Parametric) -> dict[str, Array]:
+    """The parameters by name, in the order in which they travel."""
+    parts, trained = learner.parameters(), learner.trained_parameters()
+    return {
+        name: parts[name] for name in sorted(parts, key=lambda name: (name not in trained, name))
+    }
+
+
+def _by_name(parts: Mapping[str, Array], values: Array) -> dict[str, Array]:
+    """One line of numbers in the shapes of these parts, in their order."""
+    sizes = [part.size for part in parts.values()]
     if values.shape != (sum(sizes),):
         raise InvalidInput(f"{values.shape} parameters for a model that has {sum(sizes)}")
     pieces = np.split(values, np.cumsum(sizes)[:-1])
-    return {n: piece.reshape(shapes[n]) for n, piece in zip(names, pieces, strict=True)}
-
-
-def _in_line(learner: Parametric) -> list[str]:
-    trained = learner.trained_parameters()
-    return sorted(learner.parameters(), key=lambda name: (name not in trained, name))
+    return {
+        name: piece.reshape(part.shape)
+        for (name, part), piece in zip(parts.items(), pieces, strict=True)
+    }
 
 
 def recall(party: Any, counted: Mapping[str, int], size: int) -> Array:
