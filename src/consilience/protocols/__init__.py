@@ -13,6 +13,7 @@ from consilience.protocols.federated_optimizers import (
     federated_yogi,
 )
 from consilience.protocols.federated_proximal import federated_proximal
+from consilience.protocols.functional_gradient_boosting import functional_gradient_boosting
 from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
 from consilience.protocols.model_exchange import (
@@ -37,6 +38,7 @@ __all__ = [
     "federated_dynamics",
     "federated_proximal",
     "federated_yogi",
+    "functional_gradient_boosting",
     "iterative_distillation",
     "local_only",
     "parallel_distillation",
@@ -54,6 +56,7 @@ PROTOCOLS: dict[str, Callable[..., Protocol]] = {
     "federated_dynamics": federated_dynamics,
     "federated_proximal": federated_proximal,
     "federated_yogi": federated_yogi,
+    "functional_gradient_boosting": functional_gradient_boosting,
     "iterative_distillation": iterative_distillation,
     "local_only": local_only,
     "parallel_distillation": parallel_distillation,
