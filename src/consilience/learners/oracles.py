@@ -67,8 +67,8 @@ class LeastMaximum:
     one that trains incrementally goes on from answer to answer, with its recipe's ``epochs``.
 
     The classical update ``w_i ← w_i ‖e_i‖`` (Lawson 1961) loses rows that were met exactly once, as trees
-    do, for good. Minimising a smooth maximum of minibatches by gradients, possible for networks alone, was
-    no nearer to the minimum after as many epochs.
+    do, for good. Minimising a smooth maximum of minibatches by gradients, possible for networks alone, came
+    no nearer in as many epochs (``benchmarks/oracles.py``).
 
     Args:
         fits: how often the learner is fitted, 1 or more.
