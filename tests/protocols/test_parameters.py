@@ -314,6 +314,17 @@ def test_shared_parameters_travel_once() -> None:
     assert not np.array_equal(first.state.memory["parameters"], last.state.memory["parameters"])
 
 
+def test_what_was_said_of_public_rows_goes_with_the_model() -> None:
+    parties, public = networks()
+    rounds = Federation(parties, public=public).rounds(federated_averaging(rounds=1))
+    next(rounds)
+    before = parties[0].outputs("probabilities")
+    next(rounds)
+    after = parties[0].outputs("probabilities")
+    assert np.array_equal(after, parties[0].learner.predict(public.X))
+    assert not np.array_equal(after, before)
+
+
 # --- a party's own state ----------------------------------------------------------------------------------
 
 

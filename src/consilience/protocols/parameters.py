@@ -339,11 +339,11 @@ def begin(network: Network, *, initial: Any, where: str, plain_steps: bool = Fal
     else:
         values = _fitting(named_parameters(initial, where=where), first, where)
     rows = sum(one.rows for one in described.of(Architecture))
-    return send(network, 0, values, {"trained": first.trained, "rows": rows})
+    return send(network, 0, values, {"trained": first.trained, "rows": rows}, where=where)
 
 
 def send(
-    network: Network, round: int, values: Array, memory: Mapping[str, Any], *, where: str = ""
+    network: Network, round: int, values: Array, memory: Mapping[str, Any], *, where: str
 ) -> RoundState:
     """The state after all parties have been sent new parameters: these, and who holds them.
 
@@ -360,7 +360,7 @@ def send(
     if not np.isfinite(values).all():
         raise RunFailed(
             f"the server's parameters are NaN or infinite after round {round}",
-            where=where or None,
+            where=where,
             mend="Lower the parties' learning_rate or the server's, or raise the strength.",
         )
     holders = network.ask(AdoptParameters(round=round, values=values)).parties
