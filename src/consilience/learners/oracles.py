@@ -134,8 +134,8 @@ class SobolevTraining:
     - where φ is known at rows alone, over secants to one of the nearest rows,
       ``‖(h − φ)(x_i) − (h − φ)(x_j)‖² / ‖x_i − x_j‖²``, the largest of which is what equation 15 is about.
 
-    It trains for the recipe's ``first_epochs``, a step at two to three times the cost of least squares, and
-    keeps the epoch with the least sum.
+    It trains for the recipe's ``first_epochs``, with a small network at three to six times the cost of least
+    squares, and keeps the epoch with the least sum.
 
     Args:
         gradient: ∇φ at rows of shape ``(m, ...)``, as ``(m, c, d)`` with d inputs in all, such as
