@@ -177,8 +177,8 @@ def main() -> None:
         "`l_infinity` keeps the best of its fits; Lawson's and the smooth maxima are as they end. Much of "
         "what `l_infinity` gains with the network it gains by its epochs. Where queries are as smooth as "
         "these, nothing is stronger than `sobolev`, with secants or with ∇φ, in any norm; gradients of "
-        "losses at noisy labels are not smooth. The extension u is as steep as its constant everywhere, and its "
-        "gradient a poor stand-in for that of a smooth φ.",
+        "losses at noisy labels are not smooth. The extension u is as steep as its constant everywhere, and "
+        "its gradient a poor stand-in for that of a smooth φ.",
     ]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -173,7 +173,8 @@ def general_rate(
     Args:
         rounds: T.
         local_steps: K.
-        gradient: G, a bound on ``‖∇R_i[f](x)‖`` at every x of client i (Assumption 4.1), √2 for cross-entropy.
+        gradient: G, a bound on ``‖∇R_i[f](x)‖`` at every x of client i (Assumption 4.1); √2 for
+            cross-entropy.
         ridge: μ.
         gamma: γ in (0, 1].
         distance: ‖f⁰ − f*‖_α.
