@@ -126,6 +126,16 @@ def test_any_oracle() -> None:
         Boosted("tree-regressor", oracle="l3")
 
 
+def test_oracles_by_name() -> None:
+    """One step of η = 1 towards 0, 0 and 6 at one input: by squares 2, by the maximum 3."""
+    rows, y = np.array([[0.0]] * 3), np.array([[0.0], [0.0], [6.0]])
+    found = {
+        name: fitted(squared("tree-regressor", oracle=name, steps=1), rows, y).predict(rows)[0, 0]
+        for name in ("l2", "l_infinity")
+    }
+    assert found["l2"] == pytest.approx(2) and found["l_infinity"] == pytest.approx(3, abs=0.3)
+
+
 def test_kept(tmp_path: Path) -> None:
     rows = RNG.normal(size=(30, 2))
     learner = fitted(Boosted(STUMP, steps=5), rows, np.eye(3)[np.arange(30) % 3])

@@ -22,8 +22,8 @@ from consilience.learners.boosted import Boosted
 from consilience.losses import LOSSES
 from consilience.network.base import Arrival
 from consilience.network.wire import encode
+from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb
-from consilience.protocols import local_only
 from consilience.protocols.functional_gradient_boosting import (
     ChangeFunction,
     Objective,
@@ -161,10 +161,11 @@ def slope(error: Any, since: int) -> float:
     return float(np.polyfit(np.log(T), np.log(np.asarray(error)[since:]), 1)[0])
 
 
-def test_homogeneous_inputs_reach_the_minimiser_at_the_rate_of_theorem_4_3() -> None:
-    """An exact oracle (γ = 1): at least O(log T / T), and no plateau."""
+@pytest.mark.parametrize("schedule", ["heterogeneous", "homogeneous"])
+def test_homogeneous_inputs_reach_the_minimiser_at_the_rate_of_the_theorems(schedule: Any) -> None:
+    """Theorems 4.1 with ω_TV = 0 and 4.3, an exact oracle (γ = 1): at least O(log T / T), and no plateau."""
     parties, best = classified(EXACT, 1.0)
-    error = errors(parties, best, rounds=12, local_steps=2, step_size="homogeneous", ridge=1.0)
+    error = errors(parties, best, rounds=12, local_steps=2, step_size=schedule, ridge=1.0)
     assert slope(error, 2) < -1
     assert all(later < earlier for earlier, later in pairwise(error[2:]))
     assert error[-1] < 1e-6 * error[0]
@@ -205,7 +206,10 @@ def apart(count: int) -> list[Party]:
 
 
 def test_heterogeneous_inputs_leave_a_plateau_that_grows_with_what_is_apart() -> None:
-    """Labels are a function of the inputs, so that f* = y / (1 + μ) whatever the parties hold."""
+    """Labels are a function of the inputs, so that f* = y / (1 + μ) whatever the parties hold.
+
+    Of a party's 12, 10 and 8 points 0, 2 and 4 are with it alone: ω_TV is 0, 1/10 and 1/4.
+    """
     plateaus = []
     for count in (0, 4, 8):
         parties = apart(count)
@@ -290,6 +294,17 @@ def test_networks_are_distilled_and_go_on_from_the_last_student() -> None:
     assert first[1] == second[1] and first[2] != second[2]  # there is no student to begin with
 
 
+def test_a_student_warms_federated_averaging_up() -> None:
+    """Section 5: what FFGB-distill leaves is where the parameters of the same network start from."""
+    parties, X = waves(NETWORK)
+    boosted = Federation(parties, public=X).run(ffgb(rounds=2, step_size=1.0, distill=True))
+    student = boosted.models["a"].learner.student  # type: ignore[attr-defined]
+    network = make(**{**NETWORK, "kind": "regression"})  # type: ignore[arg-type]
+    made = [Party(p.name, network, p.X, p.y, test=p.test, calibration=0) for p in waves(EXACT)[0]]
+    averaged = Federation(made).run(federated_averaging(rounds=1, initial=student))
+    assert averaged.metric("mse")[0] == pytest.approx(boosted.metric("mse")[-1])
+
+
 def test_pruning_leaves_out_old_terms() -> None:
     """η μ = 1/2 halves the old weights in every round: the first of 7 makes up less than 1 %."""
     options: dict[str, Any] = {"rounds": 7, "step_size": 0.5, "ridge": 1.0}
@@ -317,11 +332,12 @@ class Drops(LocalNetwork):
         return arrivals
 
 
-def test_a_party_that_missed_the_function_is_sent_all_of_it() -> None:
+@pytest.mark.parametrize("wire", [False, True])
+def test_a_party_that_missed_the_function_is_sent_all_of_it(wire: bool) -> None:
     """The same numbers as without the loss; the question of round 2 is a larger one for b."""
     options: dict[str, Any] = {"rounds": 3, "step_size": 0.5}
     expected = function_of(run(by_hand(), **options).state).predict(TWO)
-    network = Drops(by_hand(), Public.none())
+    network = Drops(by_hand(), Public.none(), wire=wire)
     *rounds, last = Federation.over(network, Public.none()).rounds(ffgb(**options))
     assert rounds[1].state.memory["holders"] == ("a",)
     assert last.state.memory["holders"] == ("a", "b")
@@ -418,6 +434,12 @@ def test_parties_that_cannot_boost_are_refused(parties: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         run(made, rounds=1)
     assert not any(isinstance(p.learner, Boosted) and p.learner.ensemble for p in made)
+
+
+def test_protocols_that_exchange_whole_models_refuse_sums() -> None:
+    parties = [labelled(name, Boosted(EXACT)) for name in "ab"]
+    with pytest.raises(InvalidInput, match="a sum of weak learners is not sent as a whole"):
+        next(Federation(parties).rounds(averaged_distillation(rounds=1)))
 
 
 def test_weak_learners_that_are_not_trusted_are_refused_before_any_is_trained() -> None:

@@ -222,8 +222,8 @@ class Boosted(Learner):
                 mend="Take one below 2 / (smoothness + ridge) = "
                 f"{2 / (self.loss.smoothness + self.ridge):.3g}: with exact weak learners it cannot diverge.",
             )
-        weights = descent_weights(rates, self.ridge)
-        self.ensemble = WeightedEnsemble(found, weights, trusted=self.trusts)
+        terms = descent_weights(rates, self.ridge)
+        self.ensemble = WeightedEnsemble(found, terms, trusted=self.trusts)
         self._started = True
 
     def objective(self, f: Array, targets: Array, ridge: float) -> float:
