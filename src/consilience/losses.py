@@ -175,7 +175,7 @@ def check_convex(loss: Loss, n_outputs: int) -> None:
         InvalidInput: it is not convex, its gradient is no subgradient of it, or shapes are not as they have
             to be.
     """
-    if LOSSES.get(loss.name) is loss:
+    if LOSSES.get(loss.name) == loss:
         return
     where = f"loss {loss.name!r}"
     rng = np.random.default_rng(0)

@@ -164,6 +164,10 @@ def test_the_student_is_the_one_weak_learner() -> None:
     values = learner.values(X)
     student = learner.approximated(X, values, rng=RNG)
     assert student.predict(X) == pytest.approx(values)
+    own = make("tree-regressor")
+    one, other = squared(own), squared(own)
+    one.bind(3), other.bind(1)
+    assert (one.weak.n_outputs, other.weak.n_outputs, own.n_outputs) == (3, 1, 0)
     network = {"name": "mlp", "hidden": (4,), "recipe": {"first_epochs": 1, "distill_epochs": 0}}
     warm = squared(network, steps=1)
     fitted(warm, X, [[1.0], [3.0]])
@@ -171,6 +175,9 @@ def test_the_student_is_the_one_weak_learner() -> None:
     warm.ensemble = warm.ensemble.scaled(-1.0)
     again = warm.approximated(X, np.zeros((2, 1)), rng=RNG, warm_start=True)
     assert np.array_equal(again.predict(X), warm.student.predict(X))  # no epochs: where it was
+    before = warm.predict(X)
+    warm.student.fit(X, np.full((2, 1), 9.0), rng=RNG, phase="first")  # a copy
+    assert np.array_equal(warm.predict(X), before)
 
 
 def test_by_name() -> None:
@@ -216,7 +223,7 @@ def test_a_step_size_that_diverges_is_named() -> None:
         (lambda: Boosted({"name": "mlp", "kind": "classification"}), "kind is 'classification'"),
         (lambda: Boosted({"name": "tree-regressor", "depth": 3}), "unknown parameter 'depth'"),
         (lambda: Boosted(KernelRidge("calibration")), "it chooses by held-out rows"),
-        (lambda: Boosted(STUMP, oracle="sobolev"), "takes derivatives by the inputs"),
+        (lambda: Boosted(STUMP, oracle="sobolev"), "the oracle 'sobolev'"),
         (lambda: Boosted(STUMP, loss="hinge"), "unknown loss 'hinge'"),
         (lambda: Boosted(STUMP, loss="logistic", kind="regression"), "is for classification"),
         (lambda: Boosted(STUMP, kind="ranking"), "kind is 'ranking'"),  # type: ignore[arg-type]

@@ -113,6 +113,14 @@ def test_schedules_by_hand() -> None:
     assert step_sizes(0.3, 0.0, 7, 3) == (0.3, 0.3, 0.3)
 
 
+def test_the_first_rounds_of_a_schedule_by_hand() -> None:
+    """μ = 1, K = 1: η = 1, 2/3, 1/2, and f ← f − η (2f − 3) goes 0, 3, 1, 3/2, which is the minimiser."""
+    federation = Federation(by_hand())
+    protocol = ffgb(rounds=3, step_size="homogeneous", ridge=1.0)
+    found = [values(federation)[0][0] for _ in federation.rounds(protocol)]
+    assert found == pytest.approx([0, 3, 1, 1.5])
+
+
 # --- known minimisers -----------------------------------------------------------------------------
 
 POINTS = np.arange(6.0)[:, None]
@@ -448,6 +456,10 @@ def test_weak_learners_that_are_not_trusted_are_refused_before_any_is_trained() 
         labelled("b", Boosted("lightgbm-regressor"), trusts=("sklearn", "lightgbm")),
     ]
     with pytest.raises(InvalidInput, match="'a': it would be sent weak learners of 'lightgbm'"):
+        run(parties, rounds=1)
+    parties = [labelled(n, Boosted(EXACT, trusts=()), trusts=("sklearn", "xgboost")) for n in "ab"]
+    parties.append(labelled("c", Boosted("xgboost-regressor"), trusts=("sklearn", "xgboost")))
+    with pytest.raises(InvalidInput, match="'a': it would be sent weak learners of 'xgboost'"):
         run(parties, rounds=1)
     allowed = labelled("a", Boosted(KNeighborsRegressor(2)), sends_rows=True)
     assert run([allowed, labelled("b", Boosted(EXACT))], rounds=1).number == 1

@@ -56,7 +56,8 @@ class Boosted(Learner):
         oracle: how a weak learner is fitted: a name of :data:`consilience.learners.oracles.ORACLES`, such as
             ``"l2"``, by its own ``fit`` (Shen et al., equation 6), one of these with options, or a function
             ``(learner, X, targets, rng)``.
-        trusts: packages whose weak learners are accepted when a saved sum is read, beside its own.
+        trusts: packages whose weak learners are accepted, beside its own, where they become part of the sum
+            or a saved sum is read.
 
     Attributes:
         weak: the untrained weak learner.
@@ -148,7 +149,7 @@ class Boosted(Learner):
 
     @property
     def student(self) -> Learner:
-        """The one trained weak learner that f is, as after a distillation.
+        """A copy of the one trained weak learner that f is, as after a distillation.
 
         Raises:
             InvalidInput: f is a sum of several, or 0.
@@ -160,7 +161,7 @@ class Boosted(Learner):
                 where=self.name,
                 mend="Distil it: functional_gradient_boosting(…, distill=True).",
             )
-        return self.ensemble.learner(0)
+        return copy.deepcopy(self.ensemble.learner(0))
 
     def bind(self, n_outputs: int) -> None:
         super().bind(n_outputs)
@@ -303,7 +304,7 @@ class Boosted(Learner):
         Source:
             Shen et al. 2022, equation 17.
         """
-        student = copy.deepcopy(self.student if warm_start else self.weak)
+        student = self.student if warm_start else copy.deepcopy(self.weak)
         student.fit(X, values, rng=rng, phase="distill" if warm_start else "first")
         return student
 
@@ -385,7 +386,7 @@ def _weak_learner(given: Any) -> Learner:
         if isinstance(given, Mapping):
             learner = make(**{**table, "kind": "regression"})
         else:
-            learner = as_learner(given, kind="regression")
+            learner = copy.deepcopy(as_learner(given, kind="regression"))
     except InvalidInput as error:
         raise InvalidInput(
             f"the weak learner cannot be used: {error.what}",

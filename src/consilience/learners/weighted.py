@@ -124,7 +124,7 @@ class WeightedEnsemble:
             yield total
 
     def learner(self, i: int) -> Learner:
-        """The i-th model, built.
+        """The i-th model, built; copy it before you train it, as other sums may hold it too.
 
         Raises:
             KnowledgeRefused: it is not trusted, or damaged.

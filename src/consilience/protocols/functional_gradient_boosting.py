@@ -17,10 +17,10 @@ Legend: T ``rounds``, K ``local_steps``, S_t by ``participation``, η ``step_siz
 residual, Q the oracle of a party's :class:`~consilience.learners.boosted.Boosted`, R_i the mean of its loss
 over its training rows, at whose j-th ``∇R_i[g] = ∂ℓ(g(x_j), y_j)/∂g``.
 
-As line 7 is linear, ``g^{K+1} = Π_k (1 − η_k μ) f + Σ_k w_k h^k`` with ``w_k = −η_k Π_{l>k} (1 − η_l μ)``: what
-a chosen party sends are its K weak learners, and what all parties are sent the new terms of f with the
-factor on the old ones. FFGB-distill (equation 17) fits one weak learner to f^{t+1} on the public rows in every
-round, and puts it in place of the sum.
+As line 7 is linear, ``g^{K+1} = Π_k (1 − η_k μ) f + Σ_k w_k h^k`` with ``w_k = −η_k Π_{l>k} (1 − η_l μ)``:
+what a chosen party sends are its K weak learners, and what all parties are sent the new terms of f with the
+factor on the old ones. FFGB-distill (equation 17) fits one weak learner to f^{t+1} on the public rows in
+every round, and puts it in place of the sum.
 
 Deviations
     - f⁰ = 0, the server's round t is round t + 1 here, and round 0 is yielded with f⁰: nothing is trained.
@@ -70,6 +70,7 @@ class Boosting(Protocol):
 
     weak: Any
     loss: Loss
+    trusts: tuple[str, ...]
     ensemble: WeightedEnsemble | None
     """f; ``None`` where it is 0."""
 
@@ -214,13 +215,14 @@ class CheckTrust:
     packages: tuple[str, ...]
 
     def run(self, party: Party) -> Receipt:
-        """Fails where it does not."""
+        """Fails where it does not: the party, or its learner, which reads what it has saved."""
         for package in self.packages:
-            if package not in party.trusts:
+            if package not in party.trusts or package not in _learner(party).trusts:
                 raise InvalidInput(
                     f"it would be sent weak learners of {package!r}, which it does not trust",
                     where=f"party {party.name!r}",
-                    mend="Name the package in trusts = …, or take other weak learners.",
+                    mend="Name the package in trusts = …, that of the party and that of its Boosted, or take "
+                    "other weak learners.",
                 )
         return Receipt(party=party.name, round=self.round)
 
