@@ -393,6 +393,7 @@ def functional_gradient_boosting(
             chosen,
         )
         answers = replies.of(WeakLearners)
+        state = _caught_up(state, replies)
         _check_steady(state, t, {answer.party: answer.value for answer in answers})
         change = _mean(state, answers, rates, ridge, prune)  # line 3
         if distill:
@@ -530,6 +531,12 @@ def _asked(network: Network, state: RoundState, task: Any, to: tuple[str, ...]) 
         return network.ask(task, to=to)
     late = replace(task, missed=_whole(state))
     return network.ask_each({party: task if party in held else late for party in to})
+
+
+def _caught_up(state: RoundState, replies: Replies) -> RoundState:
+    """Who answered holds the last function."""
+    holders = tuple(sorted({*state.memory["holders"], *replies.parties}))
+    return replace(state, memory={**state.memory, "holders": holders})
 
 
 def _whole(state: RoundState) -> Change:
