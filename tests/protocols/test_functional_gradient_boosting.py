@@ -26,6 +26,7 @@ from consilience.protocols import averaged_distillation, federated_averaging, lo
 from consilience.protocols import functional_gradient_boosting as ffgb
 from consilience.protocols.functional_gradient_boosting import (
     ChangeFunction,
+    Descend,
     Objective,
     StartFunction,
     WeakLearners,
@@ -524,3 +525,14 @@ def test_what_parties_answer_is_checked() -> None:
         with pytest.raises(KnowledgeRefused):
             wrong.validate(party="a", task=task, agreement=None)
     assert encode([Objective(**fine, value=float("inf"))])
+    asked = Descend(round=1, step_sizes=(1.0, 1.0), ridge=0.0, residual=True, limit=10.0)
+    mine = SharedModel(party="a", round=1, about="", data=np.ones(1, np.uint8))
+    stopped = WeakLearners(**about, models=(mine,), value=float("inf"))
+    stopped.validate(party="a", task=asked, agreement=None)  # beyond the limit: the run will end
+    WeakLearners(**about, models=(mine, mine), value=1.0).validate(
+        party="a", task=asked, agreement=None
+    )
+    with pytest.raises(KnowledgeRefused, match="1 weak learners of 2"):
+        WeakLearners(**about, models=(mine,), value=1.0).validate(
+            party="a", task=asked, agreement=None
+        )
