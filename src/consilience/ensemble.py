@@ -1,22 +1,28 @@
-"""A sum of many trained models with signs, as one model."""
+"""A sum of many trained models with signs, as one model; :class:`WeightedEnsemble` takes any weights."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.knowledge import Replies, SharedModel
-from consilience.learners import Learner, as_learner
-from consilience.learners.store import write_whole
-from consilience.learners.transfer import TRUSTED, unpack
+from consilience.learners import Learner
+from consilience.learners.transfer import TRUSTED
+from consilience.learners.weighted import (
+    BATCH,
+    WeightedEnsemble,
+    descent_weights,
+    negligible,
+    read_arrays,
+    write_arrays,
+)
+
+__all__ = ["SignedEnsemble", "WeightedEnsemble", "descent_weights", "negligible"]
 
 Array = NDArray[Any]
 
@@ -52,10 +58,10 @@ class SignedEnsemble:
         self, terms: Sequence[Sequence[SharedModel]], *, trusted: Sequence[str] = TRUSTED
     ) -> None:
         self._terms = tuple(tuple(models) for models in terms)
-        if not any(self._terms):
-            raise InvalidInput("there are no models", where="ensemble")
-        self._trusted = tuple(trusted)
-        self._built: dict[tuple[int, int], Learner] = {}
+        signs = [(-1.0) ** t for t, models in enumerate(self._terms) for _ in models]
+        self._sum = WeightedEnsemble(
+            [model for models in self._terms for model in models], signs, trusted=trusted
+        )
 
     @classmethod
     def of(
@@ -72,7 +78,7 @@ class SignedEnsemble:
 
     def __len__(self) -> int:
         """How many models there are."""
-        return sum(map(len, self._terms))
+        return len(self._sum)
 
     def truncated(self, rounds: int) -> SignedEnsemble:
         """The sum up to round ``rounds``."""
@@ -80,11 +86,11 @@ class SignedEnsemble:
             raise InvalidInput(
                 f"rounds is {rounds}", where="ensemble", mend=f"Give 0 to {self.rounds}."
             )
-        shorter = SignedEnsemble(self._terms[: rounds + 1], trusted=self._trusted)
-        shorter._built = {place: m for place, m in self._built.items() if place[0] <= rounds}
+        shorter = SignedEnsemble(self._terms[: rounds + 1], trusted=self._sum.trusted)
+        shorter._sum = self._sum.taken(range(len(shorter)))
         return shorter
 
-    def predict(self, X: Any, *, batch: int = 4096) -> Array:
+    def predict(self, X: Any, *, batch: int = BATCH) -> Array:
         """The sum at ``X``, shape ``(n, n_outputs)``; for classes, the largest column is the answer.
 
         Args:
@@ -94,42 +100,20 @@ class SignedEnsemble:
         Raises:
             KnowledgeRefused: a model is not trusted, or damaged.
         """
-        return np.asarray(list(self.predictions(X, batch=batch))[-1])
+        return self._sum.predict(X, batch=batch)
 
-    def predictions(self, X: Any, *, batch: int = 4096) -> Iterable[Array]:
+    def predictions(self, X: Any, *, batch: int = BATCH) -> Iterable[Array]:
         """The sum after every round, as :meth:`predict` gives it: round 0 first."""
-        X = np.asarray(X)
-        total: Array | None = None
-        for t, models in enumerate(self._terms):
-            for i in range(len(models)):
-                learner = self._learner(t, i)
-                parts = [learner.predict(X[at : at + batch]) for at in range(0, len(X), batch)]
-                signed = (-1.0) ** t * np.concatenate(parts)
-                total = signed if total is None else total + signed
+        sums, total = self._sum.partial_sums(X, batch=batch), None
+        for models in self._terms:
+            for _ in models:
+                total = next(sums)
             if total is not None:
                 yield total.copy()
 
     def distilled(self, model: Any, X: Any, *, rng: np.random.Generator) -> Learner:
-        """One model trained on what the ensemble says of ``X``.
-
-        Args:
-            model: anything that :func:`consilience.learners.as_learner` takes. A regressor learns the sums; a
-                classifier their positive parts, brought to sum 1.
-            X: inputs without labels, shape ``(n, ...)``, such as agents' own or public rows.
-            rng: the only source of randomness.
-        """
-        X = np.asarray(X)
-        learner = as_learner(model)
-        targets = self.predict(X)
-        if learner.abilities.kind == "classification":
-            targets = np.maximum(targets, 0)
-            sums = targets.sum(axis=1, keepdims=True)
-            targets = np.where(
-                sums > 0, targets / np.where(sums > 0, sums, 1), 1 / targets.shape[1]
-            )
-        learner.bind(targets.shape[1])
-        learner.fit(X, targets, rng=rng, phase="first")
-        return learner
+        """One model trained on what the ensemble says of ``X``: :meth:`WeightedEnsemble.distilled`."""
+        return self._sum.distilled(model, X, rng=rng)
 
     def save(self, path: Path) -> None:
         """Write it to one file, of bytes and plain text only.
@@ -137,14 +121,11 @@ class SignedEnsemble:
         Raises:
             RunFailed: it cannot be written.
         """
-        arrays: dict[str, Array] = {}
-        about = []
-        for t, models in enumerate(self._terms):
-            about.append([[m.party, m.round, m.about] for m in models])
-            arrays |= {f"{t}.{i}": m.data for i, m in enumerate(models)}
-        metadata = {"consilience": json.dumps(about)}
-
-        write_whole(Path(path), lambda part: save_file(arrays, str(part), metadata))
+        arrays = {
+            f"{t}.{i}": m.data for t, models in enumerate(self._terms) for i, m in enumerate(models)
+        }
+        about = [[[m.party, m.round, m.about] for m in models] for models in self._terms]
+        write_arrays(Path(path), arrays, about)
 
     @classmethod
     def load(cls, path: Path, *, trusted: Sequence[str] = TRUSTED) -> SignedEnsemble:
@@ -153,26 +134,17 @@ class SignedEnsemble:
         Raises:
             RunFailed: there is no such file, or it is damaged or something else.
         """
+        about, arrays = read_arrays(Path(path))
         try:
-            with safe_open(str(path), framework="np") as file:
-                about = json.loads((file.metadata() or {})["consilience"])
-                terms = [
-                    [
-                        SharedModel(
-                            party=party, round=t, about=text, data=file.get_tensor(f"{n}.{i}")
-                        )
-                        for i, (party, t, text) in enumerate(models)
-                    ]
-                    for n, models in enumerate(about)
+            terms = [
+                [
+                    SharedModel(party=party, round=t, about=text, data=arrays[f"{n}.{i}"])
+                    for i, (party, t, text) in enumerate(models)
                 ]
-        except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+                for n, models in enumerate(about)
+            ]
+        except (KeyError, ValueError, TypeError) as error:
             raise RunFailed(
                 f"the file does not hold an ensemble ({error})", where=str(path)
             ) from error
         return cls(terms, trusted=trusted)
-
-    def _learner(self, t: int, i: int) -> Learner:
-        if (t, i) not in self._built:
-            model = self._terms[t][i]
-            self._built[t, i] = unpack(model.about, model.data, trusted=self._trusted)
-        return self._built[t, i]

@@ -17,7 +17,7 @@ from consilience.density import ClassGaussians
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
-from consilience.learners import Kind, Learner, as_learner
+from consilience.learners import Kind, Learner, Pull, Steps, as_learner
 from consilience.learners.transfer import (
     TRUSTED,
     check_packing,
@@ -294,13 +294,52 @@ class Party:
         """The calibration rows, if there are any."""
         return self._held_out if len(self._held_out[0]) else None
 
+    # --- where parameters are exchanged -----------------------------------------------------------
+
+    def adopt(self, values: Mapping[str, Array]) -> None:
+        """Take these parameters, by name, for the model's own."""
+        learner: Any = self.learner
+        learner.set_parameters(values)
+        self._public_outputs.clear()
+
+    def fit_pulled(
+        self,
+        round: int,
+        *,
+        strength: float = 0.0,
+        correction: Mapping[str, Array] | None = None,
+    ) -> Steps:
+        """Train on private rows with gradients ``g(w) + correction + strength (w − where it starts)``.
+
+        Args:
+            round: the round, for the random stream.
+            strength: 0 or more.
+            correction: parameter name to an array of its shape.
+
+        Returns:
+            How many steps were made, and of which size.
+        """
+        X, targets = self._train
+        pull = Pull(strength, correction)
+        learner: Any = self.learner
+        self._public_outputs.clear()
+        steps: Steps = learner.fit_pulled(
+            X, targets, rng=self._rng(round, "fit"), pull=pull, validation=self._validation
+        )
+        return steps
+
     # --- where models are exchanged ---------------------------------------------------------------
 
-    def check_sharing(self) -> None:
-        """Raise ``InvalidInput`` if the model would hold private rows and may not, or cannot be sent."""
-        part = rows_held_by(self.learner)
-        if part is None and self.learner.fitted and holds_rows_of(self.learner, self._train[0]):
-            part = type(getattr(self.learner, "model", self.learner)).__name__
+    def check_sharing(self, learner: Learner | None = None) -> None:
+        """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
+
+        Args:
+            learner: the model that would be sent, such as a weak learner; by default the party's own.
+        """
+        learner = self.learner if learner is None else learner
+        part = rows_held_by(learner)
+        if part is None and learner.fitted and holds_rows_of(learner, self._train[0]):
+            part = type(getattr(learner, "model", learner)).__name__
         if part is not None and not self._sends_rows:
             raise InvalidInput(
                 f"a trained {part} holds rows of its private data, and would be sent to others",
@@ -308,7 +347,7 @@ class Party:
                 mend="Take another model, or allow it: sends_rows = true, in a configuration under its "
                 "[[models]], in Python at its Party.",
             )
-        check_packing(self.learner)
+        check_packing(learner)
 
     def share(self) -> tuple[str, Array]:
         """The model as others can use it: its description and its bytes.
@@ -344,6 +383,20 @@ class Party:
         ):
             raise KnowledgeRefused("a model whose answers are no probabilities")
         return values
+
+    @property
+    def trusts(self) -> tuple[str, ...]:
+        """Packages whose models it accepts from others."""
+        return self._trusts
+
+    @property
+    def training(self) -> tuple[Array, Array]:
+        """The private rows that are trained on: inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
+        return self._train
+
+    def model_changed(self) -> None:
+        """Say that a task has changed the model: what it said of the public rows no longer holds."""
+        self._public_outputs.clear()
 
     def check_kernel(self) -> None:
         """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""

@@ -16,7 +16,7 @@ from consilience.knowledge import Failure, Public
 from consilience.learners import as_learner, make
 from consilience.network.wire import encode
 from consilience.protocols import federated_averaging
-from consilience.protocols.federated_averaging import Architecture, Parameters, SendParameters
+from consilience.protocols.parameters import Architecture, Parameters, SendParameters
 from consilience.protocols.participation import participants
 
 torch = pytest.importorskip("torch")

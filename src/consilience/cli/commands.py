@@ -142,6 +142,80 @@ def report(folder: Run, debug: Debug = False) -> None:
         typer.echo(write_report(folder))
 
 
+@app.command(epilog="Example: consilience parties examples/heart.toml --out runs/heart-parties")
+def parties(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Whose parties.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Replace what the file says, as in run. Repeatable."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="S", help="Deal the rows by this seed. [default: the file's first]"
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="columns|overall",
+            help="One scale for every column, or one for all. [default: columns for tables]",
+        ),
+    ] = None,
+    by_rows: Annotated[
+        bool, typer.Option("--by-rows", help="Weight parties by their rows, not equally.")
+    ] = False,
+    labels_only: Annotated[
+        bool, typer.Option("--labels-only", help="Leave the inputs aside; for texts.")
+    ] = False,
+    directions: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Directions of the sliced distance.")
+    ] = 100,
+    permutations: Annotated[
+        int, typer.Option(min=20, metavar="N", help="Random deals, for what chance gives.")
+    ] = 20,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write a page, a plot and the data there.")
+    ] = None,
+    json_to: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Say how different the parties' labels and inputs are, before anything is trained."""
+    with answering(debug):
+        from consilience.cli.parties import check_folder, compared, equalized, facts
+        from consilience.experiments import gather, read_spec
+        from consilience.report.parties import notes, parties_table, write_parties
+
+        check_target(json_to)
+        check_folder(out)
+        spec = read_spec(file, settings or [])
+        seed = spec.seed_list[0] if seed is None else seed
+        cohort = gather(spec, seed)
+        options = {
+            "inputs": not labels_only,
+            "equalize": equalized(cohort, scale),
+            "by_rows": by_rows,
+            "directions": directions,
+            "permutations": permutations,
+        }
+        rows = sum(map(len, cohort.rows))
+        say(f"comparing {len(cohort.names):,} parties with {rows:,} rows; nothing is trained")
+        found = compared(cohort, seed=seed, **options)
+        title = f"{spec.name}, seed {seed}: how different are the parties?"
+        known = facts(spec, seed, settings=settings or [], **options)
+        console = tables(json_to)
+        console.print(parties_table(found, title))
+        for line in notes(found):
+            console.print(line, highlight=False, markup=False)
+        if out is not None:
+            written = write_parties(found, out, title=title, facts=known)
+            line = f"Written: {', '.join(map(str, written))}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        write_json({**known, **found.as_data()}, json_to)
+
+
 @app.command(epilog="Example: consilience papers park2023 table1 fig2 --quick")
 def papers(
     paper: Annotated[

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.base import Abilities, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.presets import LEARNERS, Entry, model_of
 from consilience.learners.recipe import TorchRecipe
 
@@ -26,6 +26,8 @@ __all__ = [
     "Kind",
     "Learner",
     "Phase",
+    "Pull",
+    "Steps",
     "TorchRecipe",
     "as_learner",
     "make",
@@ -68,6 +70,12 @@ def as_learner(
     if isinstance(model, Learner):
         if kind not in (None, model.abilities.kind):
             raise InvalidInput(f"the learner is for {model.abilities.kind}, not {kind}")
+        if recipe is not None:
+            raise InvalidInput(
+                "only torch models take a recipe",
+                where=getattr(model, "name", type(model).__name__),
+                mend="That of a weak learner goes into its own table: weak = { name = …, recipe = … }.",
+            )
         return model
     if _is_torch(model):
         try:
@@ -104,6 +112,8 @@ def make(
     >>> make("random-forest", n_estimators=5).model
     RandomForestClassifier(n_estimators=5)
     """
+    if kind is not None and name in LEARNERS and "kind" in LEARNERS[name].parameters():
+        parameters["kind"] = kind
     return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
 
 

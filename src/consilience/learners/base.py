@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -45,6 +46,35 @@ class Abilities:
     sample_weight: bool = True
     validation: bool = False
     how: str = ""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What a step's gradient g(w) is changed to: ``g(w) + correction + strength (w − anchor)``.
+
+    The anchor is where training starts. g is the gradient of the loss, after clipping where there is any; the
+    optimizer is given the sum.
+
+    Attributes:
+        strength: 0 or more.
+        correction: parameter name to an array of its shape; 0 where it is missing.
+    """
+
+    strength: float = 0.0
+    correction: Mapping[str, Array] | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How far a model was trained.
+
+    Attributes:
+        count: optimizer steps that led to the parameters that are kept.
+        rate: their step size.
+    """
+
+    count: int
+    rate: float
 
 
 class Learner(ABC):

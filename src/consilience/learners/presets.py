@@ -128,6 +128,7 @@ LEARNERS: dict[str, Entry] = {
         "consilience.learners.kernel_ridge:KernelRidge",
         kind="regression",
     ),
+    "tree-regressor": Entry("one tree", "sklearn.tree:DecisionTreeRegressor", kind="regression"),
     "knn-regressor": Entry(
         "mean of the nearest neighbours",
         "sklearn.neighbors:KNeighborsRegressor",
@@ -167,6 +168,13 @@ LEARNERS: dict[str, Entry] = {
         kind="regression",
         defaults=_LGBM,
         extra="lightgbm",
+    ),
+    "boosted": Entry(
+        "a sum of weak regressors fitted to a loss's gradients, for functional_gradient_boosting; "
+        "weak = { name = … }",
+        "consilience.learners.boosted:Boosted",
+        kind=None,
+        defaults={"weak": {"name": "tree-regressor", "max_depth": 4}},
     ),
 }
 """The presets. Those that are not for texts take flat rows and images alike."""

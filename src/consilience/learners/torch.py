@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.recipe import TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
@@ -106,6 +106,61 @@ class TorchLearner(Learner):
         validation: tuple[Array, Array] | None = None,
         phase: Phase = "private",
     ) -> None:
+        self._fit(X, targets, rng, weights, validation, phase, Pull())
+
+    def fit_pulled(
+        self,
+        X: Array,
+        targets: Array,
+        *,
+        rng: np.random.Generator,
+        pull: Pull,
+        validation: tuple[Array, Array] | None = None,
+    ) -> Steps:
+        """Train for the recipe's ``epochs`` as :meth:`fit` does, with gradients changed as ``pull`` says.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+            targets: shape ``(n, n_outputs)``.
+            rng: the only source of randomness.
+            pull: what is added to the gradient.
+            validation: held-out ``(X, targets)``, for early stopping.
+
+        Returns:
+            How many steps were made, and of which size.
+
+        Raises:
+            InvalidInput: the pull is of other parameters.
+        """
+        return self._fit(X, targets, rng, None, validation, "private", pull)
+
+    def check_plain_steps(self) -> None:
+        """Raise ``InvalidInput`` unless training makes steps, and each is ``w − learning_rate gradient``."""
+        recipe = self.recipe
+        mixed = {
+            f"optimizer is {recipe.optimizer!r}": recipe.optimizer != "sgd",
+            f"momentum is {recipe.momentum:g}": recipe.momentum > 0,
+            f"weight_decay is {recipe.weight_decay:g}": recipe.weight_decay > 0,
+            "epochs is 0": recipe.epochs == 0,
+        }
+        for said, wrong in mixed.items():
+            if wrong:
+                raise InvalidInput(
+                    f"{said} in its recipe, where plain gradient steps are needed",
+                    where=self.name,
+                    mend='Set optimizer = "sgd" without momentum and weight_decay, and epochs to 1 or more.',
+                )
+
+    def _fit(
+        self,
+        X: Array,
+        targets: Array,
+        rng: np.random.Generator,
+        weights: Array | None,
+        validation: tuple[Array, Array] | None,
+        phase: Phase,
+        pull: Pull,
+    ) -> Steps:
         X = np.asarray(X)
         X, targets, weights = usable(
             X,
@@ -131,7 +186,7 @@ class TorchLearner(Learner):
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
             held_out = self._tensor(validation[0], module), self._values(validation[1])
         with self._stream(int(seeds[1])), self._blamed():
-            self._train(module, inputs, outputs, rows, epochs, rng, held_out)
+            count = self._train(module, inputs, outputs, rows, epochs, rng, held_out, pull)
         self._fitted = True
         if not all(bool(torch.isfinite(part).all()) for part in module.parameters()):
             raise RunFailed(
@@ -139,6 +194,7 @@ class TorchLearner(Learner):
                 where=self.name,
                 mend="Lower learning_rate, set gradient_clip, or scale the inputs.",
             )
+        return Steps(count, recipe.learning_rate)
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
@@ -146,12 +202,19 @@ class TorchLearner(Learner):
         self._fitted = True
 
     def parameters(self) -> dict[str, Array]:
-        """Copies of the parameters and of buffers that hold fractions, such as running means, by name."""
+        """Copies of the parameters and of buffers that hold fractions, such as running means, by name.
+
+        What several layers share is there once.
+        """
         found = {}
         for name, part in self._parts().items():
             wide = part if part.dtype == torch.float64 else part.float()
-            found[name] = np.array(wide.cpu().numpy())
+            found[name] = np.array(wide.detach().cpu().numpy())
         return found
+
+    def trained_parameters(self) -> frozenset[str]:
+        """Names of those that training changes by gradients: no buffers, nothing frozen."""
+        return frozenset(name for name, part in self._parts().items() if part.requires_grad)
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
         """Put numbers in place of what :meth:`parameters` gives.
@@ -176,10 +239,14 @@ class TorchLearner(Learner):
         """What :meth:`parameters` copies, itself."""
         if self.module is None:
             raise InvalidInput("the model has not been trained yet", where=self.name)
-        state = self.module.state_dict().items()
-        return {
-            n: part for n, part in state if isinstance(part, Tensor) and part.is_floating_point()
-        }
+        first: dict[int, str] = {}
+        found = {}
+        for name, part in self.module.state_dict(keep_vars=True).items():
+            if not isinstance(part, Tensor) or not part.is_floating_point():
+                continue
+            if first.setdefault(id(part), name) == name:
+                found[name] = part
+        return found
 
     def _train(
         self,
@@ -190,11 +257,15 @@ class TorchLearner(Learner):
         epochs: int,
         rng: np.random.Generator,
         held_out: tuple[Tensor, Tensor] | None,
-    ) -> None:
+        pull: Pull,
+    ) -> int:
+        """Returns the number of steps that led to the parameters that are kept."""
         clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
         parameters = [part for part in module.parameters() if part.requires_grad]
         optimizer = _optimizer(self.recipe, parameters)
+        change = self._change(pull)
         lowest, since, best = float("inf"), 0, None
+        steps, kept = 0, 0
         for _ in range(epochs):
             module.train()
             order = torch.from_numpy(rng.permutation(len(X))).to(X.device)
@@ -206,7 +277,10 @@ class TorchLearner(Learner):
                 loss.backward()  # type: ignore[no-untyped-call]
                 if clip is not None:
                     nn.utils.clip_grad_norm_(parameters, clip)
+                if change is not None:
+                    change()
                 optimizer.step()
+                steps += 1
             if held_out is None or patience is None:
                 continue
             with torch.inference_mode():
@@ -214,11 +288,47 @@ class TorchLearner(Learner):
             since += 1
             if now < lowest:
                 lowest, since, best = now, 0, copy.deepcopy(module.state_dict())
+                kept = steps
             if since >= patience:
                 break
         if best is not None:
             module.load_state_dict(best)
         module.eval()
+        return steps if best is None else kept
+
+    def _change(self, pull: Pull) -> Callable[[], None] | None:
+        """What adds a pull, from where the parameters are now, to their gradients; ``None`` for no pull."""
+        given = pull.correction or {}
+        if not given and pull.strength == 0:
+            return None
+        parts = {name: part for name, part in self._parts().items() if part.requires_grad}
+        for name, values in given.items():
+            if name not in parts or np.shape(values) != tuple(parts[name].shape):
+                raise InvalidInput(
+                    f"a correction of shape {np.shape(values)} for parameter {name!r}, here "
+                    f"{tuple(parts[name].shape) if name in parts else None}",
+                    where=self.name,
+                )
+        pulled = [
+            (
+                part,
+                part.detach().clone(),
+                torch.from_numpy(np.array(given[name])).to(part) if name in given else None,
+            )
+            for name, part in parts.items()
+        ]
+
+        def change() -> None:
+            with torch.no_grad():
+                for part, anchor, correction in pulled:
+                    if part.grad is None:  # not used by this batch
+                        part.grad = torch.zeros_like(part)
+                    if correction is not None:
+                        part.grad += correction
+                    if pull.strength:
+                        part.grad.add_(part - anchor, alpha=pull.strength)
+
+        return change
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         squared = self.abilities.kind == "regression" or self.recipe.loss == "mse"

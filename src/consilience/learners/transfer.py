@@ -86,6 +86,13 @@ def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
 def check_packing(learner: Learner) -> None:
     """Raise ``InvalidInput`` on a model, trained or not, that :func:`pack` could not send."""
     learner.check_saving()
+    if hasattr(learner, "weak"):
+        raise InvalidInput(
+            "a sum of weak learners is not sent as a whole",
+            where=getattr(learner, "name", type(learner).__name__),
+            mend="Take functional_gradient_boosting, which sends the weak learners one by one, or another "
+            "model.",
+        )
     if not isinstance(learner, SklearnLearner):
         _construction(learner)
 
@@ -103,6 +110,7 @@ def pack(learner: Learner) -> tuple[str, Bytes]:
         prototype = blob_of({"model": learner.model}, given=learner.model, where=learner.name)
         about["prototype"] = len(prototype)
     else:
+        check_packing(learner)
         about |= _construction(learner)
         prototype = b""
     with TemporaryDirectory() as folder:

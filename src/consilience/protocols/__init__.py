@@ -6,6 +6,14 @@ from consilience.protocols.base import Protocol, Round, RoundState, protocol
 from consilience.protocols.conjugate_distillation import conjugate_distillation
 from consilience.protocols.ensemble_distillation import ensemble_distillation
 from consilience.protocols.federated_averaging import federated_averaging
+from consilience.protocols.federated_dynamics import federated_dynamics
+from consilience.protocols.federated_optimizers import (
+    federated_adagrad,
+    federated_adam,
+    federated_yogi,
+)
+from consilience.protocols.federated_proximal import federated_proximal
+from consilience.protocols.functional_gradient_boosting import functional_gradient_boosting
 from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
 from consilience.protocols.model_exchange import (
@@ -13,6 +21,7 @@ from consilience.protocols.model_exchange import (
     averaged_distillation,
     parallel_distillation,
 )
+from consilience.protocols.scaffold import scaffold
 
 __all__ = [
     "PROTOCOLS",
@@ -23,20 +32,34 @@ __all__ = [
     "averaged_distillation",
     "conjugate_distillation",
     "ensemble_distillation",
+    "federated_adagrad",
+    "federated_adam",
     "federated_averaging",
+    "federated_dynamics",
+    "federated_proximal",
+    "federated_yogi",
+    "functional_gradient_boosting",
     "iterative_distillation",
     "local_only",
     "parallel_distillation",
     "protocol",
+    "scaffold",
 ]
 
 PROTOCOLS: dict[str, Callable[..., Protocol]] = {
     "alternating_distillation": alternating_distillation,
     "averaged_distillation": averaged_distillation,
     "ensemble_distillation": ensemble_distillation,
+    "federated_adagrad": federated_adagrad,
+    "federated_adam": federated_adam,
     "federated_averaging": federated_averaging,
+    "federated_dynamics": federated_dynamics,
+    "federated_proximal": federated_proximal,
+    "federated_yogi": federated_yogi,
+    "functional_gradient_boosting": functional_gradient_boosting,
     "iterative_distillation": iterative_distillation,
     "local_only": local_only,
     "parallel_distillation": parallel_distillation,
+    "scaffold": scaffold,
 }
 """The protocols that a configuration can name."""

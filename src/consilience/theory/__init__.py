@@ -1,12 +1,34 @@
 """What theory says, computed plainly.
 
 Limits, effective dimension and rates of ensemble distillation (Park et al. 2023); what agents that exchange
-models forget, and how they reach the central model all the same (Afonin & Karimireddy 2022).
+models forget, and how they reach the central model all the same (Afonin & Karimireddy 2022); how near
+federated functional gradient boosting comes to the minimiser (Shen et al. 2022).
 
 Nothing here is fast and nothing here is used by a protocol: it is what protocols are tested against, and what
 lets anyone check the theorems on data of their own. It needs numpy and scipy only.
 """
 
+from consilience.theory.boosting import (
+    Rate,
+    best_local_steps,
+    boosting_steps,
+    decay_exponent,
+    error_bound,
+    general_rate,
+    homogeneous_rate,
+    lipschitz_error_bound,
+    lipschitz_rate,
+)
+from consilience.theory.boosting_problems import (
+    FiniteProblem,
+    adversarial_answers,
+    adversarial_oracle,
+    adversarial_problem,
+    finite_problem,
+    functional_gradient_boosting,
+    lipschitz_gradient_boosting,
+    shrinking_oracle,
+)
 from consilience.theory.conjugate import conjugate_distillation, conjugate_rate
 from consilience.theory.expansion import KernelExpansion, kernel_ridge
 from consilience.theory.limits import (
@@ -48,29 +70,45 @@ from consilience.theory.spectrum import (
 
 __all__ = [
     "ConsensusMap",
+    "FiniteProblem",
     "KernelExpansion",
     "Limit",
     "ModelExchange",
     "ObliqueProjections",
+    "Rate",
     "Relabelling",
     "Slope",
+    "adversarial_answers",
+    "adversarial_oracle",
+    "adversarial_problem",
     "alternating_distillation",
     "averaged_distillation",
+    "best_local_steps",
     "blended_kernel",
+    "boosting_steps",
     "brownian_effective_dimension",
     "common_parts",
     "conjugate_distillation",
     "conjugate_rate",
     "consensus_map",
+    "decay_exponent",
     "degradation_bound",
     "deregularized_self_distillation_limit",
     "distillation_limit",
     "distilled",
     "effective_dimension",
     "ensembled_distillation",
+    "error_bound",
     "error_exponent",
     "exchange_of",
+    "finite_problem",
+    "functional_gradient_boosting",
+    "general_rate",
+    "homogeneous_rate",
     "kernel_ridge",
+    "lipschitz_error_bound",
+    "lipschitz_gradient_boosting",
+    "lipschitz_rate",
     "oblique_projections",
     "parallel_distillation",
     "prescribed_regularization",
@@ -78,6 +116,7 @@ __all__ = [
     "residual_distillation",
     "sample_spectrum",
     "self_distillation_limit",
+    "shrinking_oracle",
     "slope",
     "smoothing",
 ]

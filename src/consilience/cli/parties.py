@@ -1,0 +1,71 @@
+"""``consilience parties``: how different the parties of a configuration are."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consilience.errors import InvalidInput, nearest
+
+if TYPE_CHECKING:
+    from consilience.experiments import Cohort, Spec
+    from consilience.heterogeneity import Heterogeneity
+
+SCALES = ("columns", "overall")
+
+
+def check_folder(out: Path | None) -> None:
+    """Raise ``InvalidInput`` if what should become a folder is a file, before any work."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise InvalidInput("this is a file, not a folder", where=f"--out {out}")
+
+
+def equalized(cohort: Cohort, scale: str | None) -> bool:
+    """Whether columns are brought to one scale: if asked for, and by default for tables with named columns.
+
+    Raises:
+        InvalidInput: there is no such scale.
+    """
+    if scale is None:
+        return cohort.dataset.columns is not None
+    if scale not in SCALES:
+        raise InvalidInput(f"unknown scale {scale!r}", where="--scale", mend=nearest(scale, SCALES))
+    return scale == "columns"
+
+
+def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
+    """The private rows of a cohort's parties, compared.
+
+    Args:
+        cohort: from :func:`consilience.experiments.gather`.
+        options: of :func:`consilience.heterogeneity.how_different`.
+    """
+    from consilience.heterogeneity import how_different
+
+    data = cohort.dataset
+    return how_different(
+        {
+            name: (data.X[rows], cohort.labels(data.y[rows]))
+            for name, rows in zip(cohort.names, cohort.rows, strict=True)
+        },
+        kind="regression" if data.classes is None else "classification",
+        classes=data.classes,
+        **options,
+    )
+
+
+def facts(spec: Spec, seed: int, **options: Any) -> dict[str, Any]:
+    """What one has to know to compute the same again."""
+    from consilience.experiments.run import machine, versions
+
+    return {
+        "configuration": spec.name,
+        "dataset": spec.data.name,
+        "partition": spec.partition.name,
+        "seed": seed,
+        **options,
+        "date": date.today().isoformat(),
+        "versions": versions(),
+        "machine": machine(),
+    }

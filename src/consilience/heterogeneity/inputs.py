@@ -1,0 +1,208 @@
+"""The parties' inputs, made comparable: checked, on one scale, and counted where that has a meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+from consilience.randomness import stream
+
+Array = NDArray[Any]
+
+CELLS = 16
+"""Cells that continuous inputs are counted in: 16 of one column, 4 × 4 of two components."""
+ROWS_PER_ATOM = 5
+"""Inputs count as discrete if their distinct rows occur this often on average: with fewer, hardly any row of
+one party is found at another, and total variation between samples says nothing about where they come from."""
+FEW_ATOMS = 64
+"""Up to this many distinct rows the Wasserstein distance is solved exactly, in milliseconds a party."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of all parties.
+
+    Attributes:
+        parts: rows of each party, shape ``(n_i, d)``, real numbers as they came.
+        centre: the pooled mean, shape ``(d,)``.
+        scale: what a column is divided by, shape ``(d,)``: 1, or its pooled standard deviation.
+        spread: root mean square distance of the pooled rows, divided by ``scale``, from their mean; the
+            unit of distances. 1 if all rows are equal.
+    """
+
+    parts: tuple[Array, ...]
+    centre: Array
+    scale: Array
+    spread: float
+
+    @classmethod
+    def of(cls, X: Mapping[str, Any], *, equalize: bool = False) -> Inputs:
+        """Check the inputs and take their pooled mean and spread.
+
+        Args:
+            X: inputs of each party, shape ``(n_i, …)``.
+            equalize: divide every column by its pooled standard deviation, for tables whose columns have
+                units of their own.
+
+        Raises:
+            InvalidInput: texts or other things than real numbers, values that are not finite, no rows,
+                other shapes.
+        """
+        parts = tuple(_checked(name, rows) for name, rows in X.items())
+        for name, part, rows in zip(X, parts, X.values(), strict=True):
+            if part.shape[1] != parts[0].shape[1]:
+                first = next(iter(X))
+                raise InvalidInput(
+                    f"its inputs have shape {np.shape(rows)}, those of party {first!r} {np.shape(X[first])}",
+                    where=f"party {name!r}",
+                    mend="Give every party the same columns, or pictures of one size.",
+                )
+        n = sum(map(len, parts))
+        centre = sum(part.sum(axis=0, dtype=np.float64) for part in parts) / n
+        # Party by party, so that no copy in double precision is made of all rows at once.
+        with np.errstate(over="ignore"):
+            variance = sum(((part - centre) ** 2).sum(axis=0) for part in parts) / n
+        if not np.isfinite(variance).all():
+            raise InvalidInput("the inputs are too large to square", mend="Scale them down.")
+        # The deviation of equal numbers comes out as rounding.
+        constant = np.sqrt(variance) <= 1e-12 * np.maximum(np.abs(centre), 1e-300)
+        variance = np.where(constant, 0.0, variance)
+        scale = np.where(constant, 1.0, np.sqrt(variance)) if equalize else np.ones(len(centre))
+        spread = float(np.sqrt((variance / scale**2).sum()))
+        return cls(parts, np.asarray(centre), scale, spread or 1.0)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each party."""
+        return [len(part) for part in self.parts]
+
+    @property
+    def dimensions(self) -> int:
+        """d, the numbers in a row."""
+        return len(self.centre)
+
+    def scaled(self, rows: Array) -> Array:
+        """Rows in units of the pooled spread, about the pooled mean, shape ``(n, d)``."""
+        return np.asarray((rows - self.centre) / (self.scale * self.spread))
+
+    def projected(self, axes: Array) -> Array:
+        """All parties' scaled rows along axes, stacked.
+
+        Args:
+            axes: shape ``(d, k)``.
+
+        Returns:
+            shape ``(n, k)``.
+        """
+        return np.concatenate([self.scaled(part) @ axes for part in self.parts])
+
+    def atoms(self) -> tuple[Array, Array] | None:
+        """How often each party has each distinct row, if there are few.
+
+        Returns:
+            counts, shape ``(N, n_atoms)``, and the scaled rows, shape ``(n_atoms, d)``; ``None`` if there are
+            more than one in :data:`ROWS_PER_ATOM` rows and more than :data:`FEW_ATOMS`.
+        """
+        most = max(sum(self.sizes) // ROWS_PER_ATOM, FEW_ATOMS)
+        seen: dict[bytes, int] = {}
+        rows: list[Array] = []
+        codes: list[list[int]] = []
+        for part in self.parts:
+            codes.append([])
+            for row in part + part.dtype.type(0):  # −0 and 0 are one number
+                code = seen.setdefault(row.tobytes(), len(seen))
+                if code == len(rows):
+                    if code == most:
+                        return None
+                    rows.append(row)
+                codes[-1].append(code)
+        counts = np.array([np.bincount(mine, minlength=len(rows)) for mine in codes])
+        return counts, self.scaled(np.array(rows))
+
+    def cells(self, *, seed: int) -> tuple[Array, int]:
+        """How many rows each party has in cells that depend on the pooled rows alone.
+
+        One column is cut into :data:`CELLS` ranges with about equally many pooled rows. More columns are
+        first projected onto the two leading principal components of the pooled, scaled rows, and each is
+        cut into 4.
+
+        Args:
+            seed: of the start of the search for the components.
+
+        Returns:
+            counts, shape ``(N, n_cells)``, and the number of components.
+        """
+        components = min(self.dimensions, 2)
+        values = self.projected(self._leading(components, seed))
+        bins = round(CELLS ** (1 / components))
+        codes = np.zeros(len(values), dtype=np.int64)
+        # Equal rows must fall into one cell, wherever rounding puts them.
+        for column in np.round(values, 9).T:
+            edges = np.unique(np.quantile(column, np.arange(1, bins) / bins))
+            codes = codes * bins + np.searchsorted(edges, column, side="right")
+        split = np.split(codes, np.cumsum(self.sizes)[:-1])
+        counts = np.array([np.bincount(part, minlength=bins**components) for part in split])
+        return counts[:, counts.any(axis=0)], components
+
+    def _leading(self, components: int, seed: int) -> Array:
+        """Leading principal components, shape ``(d, k)``, by subspace iteration over the parties' rows."""
+        if self.dimensions == 1:
+            return np.ones((1, 1))
+        width = min(self.dimensions, components + 8)
+        drawn = stream(seed, "coordinator", 0, "components").standard_normal(
+            (self.dimensions, width)
+        )
+        basis = np.linalg.qr(drawn).Q
+        for _ in range(8):
+            image = self._covariance_times(basis)
+            basis = np.linalg.qr(image).Q
+        inner = basis.T @ self._covariance_times(basis)
+        return np.asarray(basis @ np.linalg.eigh(inner).eigenvectors[:, ::-1][:, :components])
+
+    def _covariance_times(self, basis: Array) -> Array:
+        blocks = (self.scaled(part) for part in self.parts)
+        return np.asarray(sum(block.T @ (block @ basis) for block in blocks))
+
+
+def _checked(name: str, X: Any) -> Array:
+    """A party's inputs as real numbers, shape ``(n, d)``."""
+    where, rows = f"party {name!r}", np.asarray(X)
+    if rows.dtype.kind in "OUST":
+        raise InvalidInput(
+            "its inputs are texts or objects, between which there is no distance",
+            where=where,
+            mend="Compare the labels alone (inputs=False, --labels-only), or turn rows into numbers first.",
+        )
+    if rows.dtype.kind not in "biuf" or rows.ndim < 2:
+        raise InvalidInput(
+            f"its inputs are {rows.dtype} of shape {rows.shape}, not real numbers of shape (n, ...)",
+            where=where,
+            mend="A single column has shape (n, 1).",
+        )
+    if len(rows) == 0 or rows[0].size == 0:
+        raise InvalidInput(f"its inputs have shape {rows.shape}: there are none", where=where)
+    rows = rows.reshape(len(rows), -1)
+    if rows.dtype.kind != "f":
+        rows = rows.astype(np.float64)
+    if bad := int((~np.isfinite(rows)).sum()):
+        raise InvalidInput(
+            f"{bad:,} of its inputs are NaN or infinite",
+            where=where,
+            mend="Fill them in, or drop these rows or columns.",
+        )
+    return rows
+
+
+def checked_sizes(parties: Sequence[str], where: str) -> None:
+    """Raise ``InvalidInput`` unless there are two parties or more."""
+    if len(parties) < 2:
+        raise InvalidInput(
+            f"there {'is one party' if parties else 'are no parties'}; nothing to compare",
+            where=where,
+            mend="Give two or more.",
+        )
