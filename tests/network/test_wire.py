@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -87,9 +89,13 @@ def by_type(hint: Any) -> Any:
     usual = {str: "x", int: 3, float: 0.5, bool: True, tuple[str, ...]: ("a", "b")}
     if hint in usual:
         return usual[hint]
+    if get_origin(hint) in (Union, UnionType):
+        return by_type(next(one for one in get_args(hint) if one is not NoneType))
     if get_origin(hint) is tuple:
         return (by_type(get_args(hint)[0]),) * 2
-    return ROWS
+    if get_origin(hint) is Mapping:
+        return {"a": by_type(get_args(hint)[1])}
+    return sample(hint.__name__) if hint in REGISTRY.values() else ROWS
 
 
 def equal(one: Any, other: Any) -> bool:
