@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,15 @@ class SignedEnsemble:
         """How many models there are."""
         return len(self._sum)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the columns of :meth:`predict` are called; empty for regression."""
+        first = next(model for models in self._terms for model in models)
+        return tuple(json.loads(first.about).get("classes", ()))
+
     def truncated(self, rounds: int) -> SignedEnsemble:
         """The sum up to round ``rounds``."""
-        if not 0 <= rounds <= self.rounds:
+        if not isinstance(rounds, int) or not 0 <= rounds <= self.rounds:
             raise InvalidInput(
                 f"rounds is {rounds}", where="ensemble", mend=f"Give 0 to {self.rounds}."
             )
@@ -112,7 +119,10 @@ class SignedEnsemble:
                 yield total.copy()
 
     def distilled(self, model: Any, X: Any, *, rng: np.random.Generator) -> Learner:
-        """One model trained on what the ensemble says of ``X``: :meth:`WeightedEnsemble.distilled`."""
+        """One model trained on what the ensemble says of ``X``: :meth:`WeightedEnsemble.distilled`.
+
+        ``Model(student, ensemble.classes)`` answers with names of classes.
+        """
         return self._sum.distilled(model, X, rng=rng)
 
     def save(self, path: Path) -> None:

@@ -355,8 +355,9 @@ class Party:
         Raises:
             InvalidInput: it holds private rows and may not, or cannot be sent.
         """
+        assert self.agreement is not None
         self.check_sharing()
-        return pack(self.learner)
+        return pack(self.learner, classes=self.agreement.classes)
 
     def opinion(self, about: str, data: Array) -> Array:
         """What another's model says of the rows trained on here, shape ``(n, n_outputs)``.

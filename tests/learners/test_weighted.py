@@ -95,6 +95,34 @@ def test_distilled() -> None:
     assert answer.argmax(axis=1).tolist() == [1] * 4 + [0] * 4 and answer.sum() == 8
 
 
+def test_a_student_does_not_learn_how_many_models_were_added() -> None:
+    """Columns that are lifted alike say the same: sums of 0, 1 and 2 a row."""
+    first, second, third = X < 2, (X >= 2) & (X < 5), X >= 5
+    sharp = trained(np.hstack([first, second, third]))
+    even = trained(np.full((8, 3), 1 / 3))
+    taught = [
+        WeightedEnsemble([sharp, even], [1.0, lift]).distilled(
+            "decision-tree", X, rng=np.random.default_rng(0)
+        )
+        for lift in (-1.0, 0.0, 1.0)
+    ]
+    for student in taught:
+        assert student.predict(X) == pytest.approx(sharp.predict(X))
+
+
+def test_bytes_that_have_changed_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    WeightedEnsemble([LINE], [0.5]).save(path)
+    blob = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(len(blob), size=40):
+        changed = bytearray(blob)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(changed))
+        with pytest.raises(RunFailed, match="does not hold an ensemble"):
+            WeightedEnsemble.load(path)
+
+
 def test_the_same_bytes_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one, built = packed(SQUARE), []
 

@@ -177,6 +177,16 @@ def test_other_architectures_are_refused_by_name() -> None:
     )
 
 
+def test_a_recipe_that_never_trains_is_refused() -> None:
+    X, y = np.eye(4), np.arange(4.0)
+    recipe = {"first_epochs": 30, "epochs": 0}
+    parties = [
+        Party(name, make("mlp", kind="regression", recipe=recipe), X, y) for name in ("a", "b")
+    ]
+    with pytest.raises(InvalidInput, match="party 'a': its recipe trains for 0 epochs in a round"):
+        next(Federation(parties).rounds(federated_averaging(rounds=1)))
+
+
 def test_models_without_parameters_are_refused() -> None:
     X, y = np.eye(4), np.arange(4.0)
     parties = [

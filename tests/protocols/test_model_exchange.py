@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
-from consilience import Federation, LocalNetwork, Party
+from consilience import Federation, LocalNetwork, Model, Party
 from consilience.ensemble import SignedEnsemble
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.kernel_agents import KernelAgents
@@ -400,12 +400,17 @@ def test_ensembles_are_kept(tmp_path: Path) -> None:
     assert kept.predict(X, batch=3) == pytest.approx(ensemble.predict(X), abs=1e-5)
     *_, last = ensemble.predictions(X)
     assert np.array_equal(last, ensemble.predict(X))
+    names = history.models["forest"].classes
+    assert kept.classes == ensemble.classes == names and len(names) == 3
     shorter = ensemble.truncated(1)
     assert len(shorter) == 6 and not np.array_equal(shorter.predict(X), ensemble.predict(X))
     student = ensemble.distilled("logistic-regression", X, rng=np.random.default_rng(0))
     assert student.predict(X).shape == (7, 3)
-    with pytest.raises(InvalidInput, match="rounds is 3"):
-        ensemble.truncated(3)
+    named = Model(student, kept.classes).predict(X)
+    assert set(named) <= set(names)
+    for rounds in (3, 1.5):
+        with pytest.raises(InvalidInput, match=f"rounds is {rounds}"):
+            ensemble.truncated(rounds)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="there are no models"):
         SignedEnsemble([])
     (tmp_path / "other").write_bytes(b"something else")

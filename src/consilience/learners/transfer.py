@@ -97,14 +97,20 @@ def check_packing(learner: Learner) -> None:
         _construction(learner)
 
 
-def pack(learner: Learner) -> tuple[str, Bytes]:
+def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
     """A trained learner's description, as JSON, and its bytes, shape ``(n_bytes,)``.
+
+    Args:
+        learner: what to send.
+        classes: what its columns are called, for whoever keeps it.
 
     Raises:
         InvalidInput: it has not been trained, or cannot be saved safely; a network that was given as a
             module, which no other party could build.
     """
     about: dict[str, Any] = {"kind": learner.abilities.kind, "outputs": learner.n_outputs}
+    if classes:
+        about["classes"] = list(classes)
     if isinstance(learner, SklearnLearner):
         about["model"] = _name(make_of(learner.model)[-1])
         prototype = blob_of({"model": learner.model}, given=learner.model, where=learner.name)

@@ -175,7 +175,8 @@ class WeightedEnsemble:
 
         Args:
             model: anything that :func:`consilience.learners.as_learner` takes. A regressor learns the sums; a
-                classifier their positive parts, brought to sum 1.
+                classifier these lifted alike in all columns until they sum to 1, of which the positive parts
+                are brought to sum 1 again: a signed sum of probabilities sums to anything.
             X: inputs without labels, shape ``(n, ...)``, such as agents' own or public rows.
             rng: the only source of randomness.
         """
@@ -183,7 +184,9 @@ class WeightedEnsemble:
         learner = as_learner(model)
         targets = self.predict(X)
         if learner.abilities.kind == "classification":
-            targets = on_simplex(targets)
+            targets = on_simplex(
+                targets + (1 - targets.sum(axis=1, keepdims=True)) / targets.shape[1]
+            )
         learner.bind(targets.shape[1])
         learner.fit(X, targets, rng=rng, phase="first")
         return learner
@@ -278,8 +281,16 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], about: Any) -> None:
     Raises:
         RunFailed: it cannot be written.
     """
-    metadata = {"consilience": json.dumps(about)}
+    metadata = {"consilience": json.dumps(about), "digest": _digest(arrays, about)}
     write_whole(path, lambda part: save_file(dict(arrays), str(part), metadata))
+
+
+def _digest(arrays: Mapping[str, Array], about: Any) -> str:
+    """By which a file that was damaged on the way is told from one that was not."""
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def read_arrays(path: Path) -> tuple[Any, dict[str, Array]]:
@@ -290,8 +301,12 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Array]]:
     """
     try:
         with safe_open(str(path), framework="np") as file:
-            about = json.loads((file.metadata() or {})["consilience"])
-            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            said = file.metadata() or {}
+            about = json.loads(said["consilience"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if said["digest"] != _digest(arrays, about):
+            raise ValueError("its bytes have changed")
+        return about, arrays
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise _foreign(path, error) from error
 

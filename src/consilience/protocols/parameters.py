@@ -146,6 +146,11 @@ class DescribeParameters:
         if self.plain_steps:
             learner.check_plain_steps()
         parts = _in_line(learner)
+        if getattr(getattr(learner, "recipe", None), "epochs", 1) == 0:
+            raise InvalidInput(
+                "its recipe trains for 0 epochs in a round",
+                mend="Set epochs; first_epochs is for models that are trained alone.",
+            )
         if not learner.trained_parameters():
             raise InvalidInput(
                 "all parameters of its model are frozen",
