@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import skops.io
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     BaggingRegressor,
+    GradientBoostingRegressor,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
+    StackingRegressor,
+    VotingRegressor,
 )
-from sklearn.linear_model import Ridge
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge, SGDRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from consilience.errors import KnowledgeRefused
@@ -99,7 +105,7 @@ def test_no_class_is_called_with_what_a_file_says(name: str, loader: str, tmp_pa
         ("FunctionNode", "sklearn.utils.extmath.fast_logdet"),
         ("ObjectNode", "sklearn.base.defaultdict"),  # imported there, not defined
         ("ObjectNode", "os.PathLike"),
-        ("DictNode", "sklearn.utils._bunch.Bunch"),
+        ("DictNode", "sklearn.linear_model._ridge.Ridge"),
         ("MethodNode", "sklearn.linear_model._ridge.Ridge"),
     ],
 )
@@ -219,6 +225,24 @@ def test_a_tree_whose_owner_does_not_say_its_columns() -> None:
     del learner.trained.n_features_in_
     with pytest.raises(KnowledgeRefused, match="a column that its inputs do not have"):
         unpack(*pack(learner))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        VotingRegressor([("a", Ridge()), ("b", DecisionTreeRegressor())]),
+        StackingRegressor([("a", Ridge())], final_estimator=Ridge()),
+        make_pipeline(SimpleImputer(), KBinsDiscretizer(), Ridge()),
+        make_pipeline(PolynomialFeatures(), PCA(2), SGDRegressor()),
+        GradientBoostingRegressor(n_estimators=2),
+        BaggingRegressor(n_estimators=2),
+        TransformedTargetRegressor(Ridge(), func=np.arcsinh, inverse_func=np.sinh),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_usual_models_travel(model: Any) -> None:
+    learner = trained(model)
+    assert np.array_equal(unpack(*pack(learner)).predict(X), learner.predict(X))
 
 
 def test_sound_models_are_sound() -> None:
