@@ -13,6 +13,7 @@ from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import History
 from consilience.knowledge import Public
+from consilience.protocols import RoundState
 from stubs import Share
 
 POINTS = np.linspace(-1, 1, 12)[:, None]
@@ -263,3 +264,10 @@ def test_threads_are_the_callers_between_rounds():
     for _ in federation.rounds(ROUND):
         assert count() == before
     assert count() == before
+
+
+def test_rounds_after_a_state_need_parties_that_have_joined() -> None:
+    X, y = np.arange(8.0)[:, None], np.tile([0, 1], 4)
+    parties = [Party(name, GaussianNB(), X, y) for name in ("a", "b")]
+    with pytest.raises(InvalidInput, match="the parties have not joined"):
+        next(Federation(parties).rounds(local_only(rounds=2), state=RoundState(round=1)))

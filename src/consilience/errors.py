@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class ConsilienceError(Exception):
@@ -69,14 +69,23 @@ class MissingExtra(ConsilienceError, ImportError):
         return RunFailed, (str(self),)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = None) -> str:
     """A sentence that names the closest known word, or all of them.
 
+    Args:
+        word: what was given.
+        known: what it could have been.
+        also: what others call a known word, in small letters, to that word.
+
+    >>> nearest("Gaussian", ["linear", "rbf"], {"gaussian": "rbf"})
+    "It is called 'rbf' here."
     >>> nearest("uwaa", ["uwa", "avg"])
     "Did you mean 'uwa'?"
     >>> nearest("zzz", ["uwa", "avg"])
     'Known: avg, uwa.'
     """
+    if also and word.lower() in also:
+        return f"It is called {also[word.lower()]!r} here."
     known = sorted(known)
     close = difflib.get_close_matches(word.lower(), known, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

@@ -118,6 +118,13 @@ class Federation:
         """
         if state is None:
             self.form()
+        elif self.network.agreement is None:
+            raise InvalidInput(
+                "the parties have not joined, and cannot go on after a round",
+                where="federation",
+                mend="Call form() and have the parties take up their own state: "
+                "network.require(Restore(round=…)).",
+            )
         threads, steps = Threads(self._threads), protocol(self.network, self.public, state)
         while True:
             with (

@@ -96,7 +96,9 @@ def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
     if callable(kernel):
         return kernel
     if kernel not in KERNELS:
-        raise InvalidInput(f"unknown kernel {kernel!r}", mend=nearest(str(kernel), KERNELS))
+        raise InvalidInput(
+            f"unknown kernel {kernel!r}", mend=nearest(str(kernel), KERNELS, {"gaussian": "rbf"})
+        )
     if kernel in OURS:
         return OURS[kernel]
     taken = KERNEL_PARAMS[kernel]

@@ -46,6 +46,22 @@ PYTHON_ONLY = {
 }
 """Protocols that a configuration cannot name, and why."""
 
+ALSO_CALLED = {
+    "akd": "alternating_distillation",
+    "avgkd": "averaged_distillation",
+    "pkd": "parallel_distillation",
+    "fedmd": "ensemble_distillation",
+    "ffgb": "functional_gradient_boosting",
+    "fedavg": "federated_averaging",
+    "fedprox": "federated_proximal",
+    "feddyn": "federated_dynamics",
+    "fedpd": "federated_dynamics",
+    "fedadam": "federated_adam",
+    "fedyogi": "federated_yogi",
+    "fedadagrad": "federated_adagrad",
+}
+"""What papers call the protocols."""
+
 
 def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:
     """Raise ``InvalidInput`` unless a registry has that name; say so of what there is in Python alone."""
@@ -54,7 +70,7 @@ def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> No
             f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
             mend=f"In Python: from consilience.protocols import {name}.",
         )
-    known(name, registry, what)
+    known(name, registry, what, ALSO_CALLED)
 
 
 class ProtocolSpec(Open):

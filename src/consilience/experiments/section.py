@@ -53,7 +53,9 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     return InvalidInput(what, where=where)
 
 
-def known(name: str, registry: Mapping[str, Any], what: str) -> None:
-    """Raise ``InvalidInput`` unless a registry has that name."""
+def known(
+    name: str, registry: Mapping[str, Any], what: str, also: Mapping[str, str] | None = None
+) -> None:
+    """Raise ``InvalidInput`` unless a registry has that name; ``also`` as :func:`nearest` takes it."""
     if name not in registry:
-        raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry))
+        raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry, also))
