@@ -9,20 +9,17 @@ kernel, c = 10⁻³.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 from itertools import islice, pairwise
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import page
 from sklearn.kernel_ridge import KernelRidge
 
-from consilience.experiments.run import machine, versions
 from consilience.kernel_agents import KernelAgents
 from consilience.randomness import limited_threads
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "kernel-agents.md"
 C, ROUNDS, ROWS, COLUMNS, SHARE = 1e-3, 250, 150, 100, 90
 Array = np.ndarray
 
@@ -163,18 +160,7 @@ def lines() -> list[str]:
 
 def main() -> None:
     with limited_threads(1):
-        found = lines()
-    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    head = [
-        "# kernel-agents",
-        "",
-        f"`python benchmarks/kernel_agents.py` · {date.today().isoformat()}",
-        "",
-        f"{machine()}, one numerical thread. {packages}.",
-        "",
-    ]
-    PAGE.write_text("\n".join([*head, *found]) + "\n", encoding="utf-8")
-    print(PAGE.read_text(encoding="utf-8"))
+        page.write(__file__, lines())
 
 
 if __name__ == "__main__":

@@ -9,22 +9,19 @@ batches of 64, squared loss on ten columns. The same steps are written out in pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import page
 import torch
 from torch import nn
 
 from consilience import Federation, Party
-from consilience.experiments.run import machine, versions
 from consilience.learners import make
 from consilience.protocols import averaged_distillation
 from consilience.randomness import limited_threads
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "model-exchange.md"
 ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 7
 NETWORKS: dict[str, Mapping[str, Any]] = {
     "mlp": {"hidden": (200, 200)},
@@ -152,18 +149,7 @@ def lines() -> list[str]:
 
 def main() -> None:
     with limited_threads(1):
-        found = lines()
-    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    head = [
-        "# model-exchange",
-        "",
-        f"`python benchmarks/model_exchange.py` · {date.today().isoformat()}",
-        "",
-        f"{machine()}, one numerical thread. {packages}.",
-        "",
-    ]
-    PAGE.write_text("\n".join([*head, *found]) + "\n", encoding="utf-8")
-    print(PAGE.read_text(encoding="utf-8"))
+        page.write(__file__, lines())
 
 
 if __name__ == "__main__":

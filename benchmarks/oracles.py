@@ -9,17 +9,15 @@ oracles of the library: other ways to the least maximum.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import page
 import torch
 from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
-from consilience.experiments.run import machine, versions
 from consilience.learners import Learner, as_learner
 from consilience.learners.lipschitz import LipschitzExtension
 from consilience.learners.oracles import (
@@ -32,7 +30,6 @@ from consilience.learners.oracles import (
 )
 from consilience.randomness import limited_threads
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "oracles.md"
 SEEDS, EPOCHS, MORE, RATE, BATCH = range(5), 100, 5, 1e-2, 32
 SHAPES = {1: (60, 1), 2: (150, 2), 5: (200, 1)}
 Array = np.ndarray
@@ -154,17 +151,10 @@ def main() -> None:
         row("tree of depth 4, `l_infinity`", tree, lambda q: ORACLES["l_infinity"]),
         row("tree of depth 4, weights w‖e‖ (Lawson)", tree, lambda q: lawson),
     ]
-    used = ", ".join(f"{name} {version}" for name, version in versions().items())
     sizes = "; ".join(
         f"{n} rows, {c} output{'s' if c > 1 else ''} in {d}" for d, (n, c) in SHAPES.items()
     )
     lines = [
-        "# Weak-learning oracles",
-        "",
-        f"`python benchmarks/oracles.py` · seeds {', '.join(map(str, SEEDS))} · {date.today().isoformat()}",
-        "",
-        f"{machine()}, one numerical thread. {used}.",
-        "",
         "γ of a network of 32 tanh units (Adam, rate 0.01, batches of 32, 100 epochs; `l_infinity` goes on "
         "for 19 times 5 more) and of a tree, fitted to smooth queries in one, two and five dimensions "
         f"({sizes}): 1 is exact, 0 is no better than 0. Mean ± standard deviation over seeds, dimension by "
@@ -180,7 +170,7 @@ def main() -> None:
         "losses at noisy labels are not smooth. The extension u is as steep as its constant everywhere, and "
         "its gradient a poor stand-in for that of a smooth φ.",
     ]
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write(__file__, lines, about=f"seeds {', '.join(map(str, SEEDS))}")
 
 
 if __name__ == "__main__":
