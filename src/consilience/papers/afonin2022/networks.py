@@ -74,7 +74,7 @@ def figure12(study: Study, size: str = "cpu") -> Exhibit:
     return _averaged(study, "fig12", ENTROPY, size)
 
 
-def figure13(study: Study, size: str = "images") -> Exhibit:
+def figure13(study: Study, size: str = "cpu") -> Exhibit:
     """AKD and AvgKD of an MLP and a random forest over Alpha."""
     panels = measured(study, "fig13", _alphas(FOREST), ["AKD", "AvgKD"], size)
     claims = [
@@ -85,7 +85,7 @@ def figure13(study: Study, size: str = "images") -> Exhibit:
     return panels.exhibit("an MLP and a random forest on MNIST, squared loss", claims)
 
 
-def figure14(study: Study, size: str = "images") -> Exhibit:
+def figure14(study: Study, size: str = "cpu") -> Exhibit:
     """AvgKD of an MLP and a random forest over Alpha."""
     panels = measured(study, "fig14", _alphas(FOREST), ["AvgKD"], size)
     least, *_, most = (cell["AvgKD"].after(-1).mean(axis=0) for cell in panels.cells.values())
