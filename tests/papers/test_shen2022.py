@@ -209,7 +209,7 @@ def test_what_needs_more_models() -> None:
 
 
 def test_the_claims_of_table_2() -> None:
-    """With one row of two lost to FedAvg the first claim does not hold, and says where."""
+    """With one row of two lost to FedAvg the first claim does not hold, and says to whom."""
     one, five = np.array([1.0, 1.0, 2.0]), np.array([5.0, 5.0, 5.0])
     good = {method: five for method in trials.METHODS} | {"FFGB-distill": one}
     bad = {**good, "FedAvg": one}
@@ -217,7 +217,7 @@ def test_the_claims_of_table_2() -> None:
     assert fewest.holds and ablation.holds and fewest.evidence == "in 1 of 1 rows"
     fewest, ablation = tables._claims("mnist", {(0.1, 0.5): good, (0.1, 0.8): bad})
     assert not fewest.holds and ablation.holds
-    assert fewest.evidence == "in 1 of 2 rows; s = 0.1, target 0.8: not fewer than FedAvg"
+    assert fewest.evidence == "in 1 of 2 rows; not fewer than FedAvg in 1"
 
 
 def test_the_claims_of_figure_1() -> None:

@@ -113,8 +113,10 @@ def trees(study: Study) -> Exhibit:
     def draw(figure: Figure) -> None:
         axes = figure.subplots(1, len(cells))
         for axis, (name, cell) in zip(np.atleast_1d(axes), cells.items(), strict=True):
-            axis.boxplot([found["all"] for found in cell.values()], vert=False)
-            axis.set_yticks(range(1, len(cell) + 1), labels=list(cell))
+            for i, found in enumerate(cell.values()):
+                axis.plot(found["all"], np.full(repetitions, i), "o", color="C0", alpha=0.3)
+                axis.plot(found["all"].mean(), i, "|", color="k", markersize=16)
+            axis.set_yticks(range(len(cell)), labels=list(cell))
             axis.set(title=name, xlabel=f"{tables[name].metric}, all test rows")
             axis.invert_yaxis()
 
