@@ -359,9 +359,10 @@ def test_rates_quickly(tmp_path: Path) -> None:
     assert len(exhibit.claims) == 10
 
 
+@pytest.mark.needs_data("heart-disease")
 def test_trees_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_parties = {"digits": replace(tabular.TABLES["digits"], parties=3)}
-    monkeypatch.setattr(tabular, "TABLES", few_parties)
+    hospitals = {"heart disease": tabular.TABLES["heart disease"]}
+    monkeypatch.setattr(tabular, "TABLES", hospitals)
     exhibit = EXHIBITS["trees"](Study(tmp_path, repetitions=2, quick=True, processes=1))
     complete(exhibit)
     assert [row["method"] for row in exhibit.rows] == list(tabular.METHODS)
