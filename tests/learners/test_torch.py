@@ -296,6 +296,18 @@ def test_networks_refuse_what_is_no_image_for_them(
         learner.check(np.zeros((2, *shape)))
 
 
+def test_cnn_with_other_filters_and_more_layers() -> None:
+    """Without margins 32 → 28 → 14 → 10 → 5: 4,864 + 102,464 weights, then 1,600 · 394 + 394 and so on."""
+    learner = make("cnn", channels=(64, 64), kernel=5, hidden=(394, 192), padded=False)
+    learner.bind(10)
+    learner.start(np.zeros((2, 3, 32, 32)), rng=rng())  # type: ignore[attr-defined]
+    parts = learner.parameters()  # type: ignore[attr-defined]
+    assert sum(part.size for part in parts.values()) == 4864 + 102464 + 630794 + 75840 + 1930
+    for wrong, said in [({"kernel": 4}, "kernel is 4"), ({"hidden": ()}, "no hidden layer")]:
+        with pytest.raises(InvalidInput, match=said):
+            make("cnn", **wrong)
+
+
 @pytest.mark.parametrize("shape", [(28, 28), (784,), (32, 32)])
 def test_lenet5_has_the_layers_of_the_paper(shape: tuple[int, ...]) -> None:
     """Parameters: 6·(5·5 + 1) + 16·(6·5·5 + 1) = 156 + 2416 in the convolutions, whose maps are

@@ -72,6 +72,7 @@ SPECIAL = {
     ("Metrics", "values"): {"accuracy": 0.5},
     ("Failure", "kind"): "late",
     ("PredictPublic", "outputs"): "values",
+    ("FuseModels", "weights"): "uniform",
 }
 PACKAGE = sorted(n for n, c in REGISTRY.items() if c.__module__.startswith("consilience."))
 

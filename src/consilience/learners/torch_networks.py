@@ -23,19 +23,35 @@ def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
     return partial(_mlp, hidden=tuple(hidden))
 
 
-def cnn(*, channels: Sequence[int] = (16, 32), hidden: int = 64) -> Factory:
-    """Convolutions 3×3 with ReLU and 2×2 pooling, then one hidden layer.
+def cnn(
+    *,
+    channels: Sequence[int] = (16, 32),
+    hidden: int | Sequence[int] = 64,
+    kernel: int = 3,
+    padded: bool = True,
+) -> Factory:
+    """Convolutions with ReLU and 2×2 pooling, then hidden layers.
 
     Takes grey images ``(height, width)``, colour ones with the 1 or 3 channels first or last, and
     flat rows whose length is a square.
 
     Args:
         channels: filters of each convolution.
-        hidden: width of the fully connected layer.
+        hidden: width of the fully connected layer, or of several.
+        kernel: height and width of a filter, odd.
+        padded: whether a convolution keeps the height and width of what it sees.
     """
     _whole_numbers("channels", channels)
-    _whole_numbers("hidden", [hidden])
-    return partial(_cnn, channels=tuple(channels), hidden=hidden)
+    widths = [hidden] if isinstance(hidden, int) else hidden
+    _whole_numbers("hidden", widths)
+    if not widths:
+        raise InvalidInput("there is no hidden layer", where="cnn", mend="Give one width or more.")
+    _whole_numbers("kernel", [kernel])
+    if kernel % 2 == 0:
+        raise InvalidInput(f"kernel is {kernel}", where="cnn", mend="Give an odd number.")
+    return partial(
+        _cnn, channels=tuple(channels), hidden=tuple(widths), kernel=kernel, padded=bool(padded)
+    )
 
 
 def lenet5(*, activation: str = "relu") -> Factory:
@@ -90,20 +106,30 @@ def _mlp(input_shape: tuple[int, ...], n_outputs: int, *, hidden: Sequence[int])
 
 
 def _cnn(
-    input_shape: tuple[int, ...], n_outputs: int, *, channels: Sequence[int], hidden: int
+    input_shape: tuple[int, ...],
+    n_outputs: int,
+    *,
+    channels: Sequence[int],
+    hidden: Sequence[int],
+    kernel: int,
+    padded: bool,
 ) -> nn.Module:
     as_image, (depth, height, width) = _as_image(input_shape, "cnn")
     layers: list[nn.Module] = [as_image]
+    margin = kernel // 2 if padded else 0
+    lost = 0 if padded else kernel - 1
     for filters in channels:
-        layers += [nn.Conv2d(depth, filters, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        depth, height, width = filters, height // 2, width // 2
-    if height == 0 or width == 0:
+        layers += [nn.Conv2d(depth, filters, kernel, padding=margin), nn.ReLU(), nn.MaxPool2d(2)]
+        depth, height, width = filters, (height - lost) // 2, (width - lost) // 2
+    if height < 1 or width < 1:
         raise InvalidInput(
             f"images of shape {input_shape} are too small for {len(channels)} poolings",
             where="cnn",
         )
-    layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(hidden, n_outputs))
+    layers.append(nn.Flatten())
+    for before, after in pairwise([depth * height * width, *hidden]):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden[-1], n_outputs))
 
 
 def _lenet5(input_shape: tuple[int, ...], n_outputs: int, *, activation: str) -> nn.Module:

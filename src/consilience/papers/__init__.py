@@ -1,7 +1,7 @@
 """Papers: their tables and figures, computed anew and shown beside what was published.
 
 >>> sorted(PAPERS)
-['afonin2022', 'park2023']
+['afonin2022', 'park2023', 'shen2022']
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from consilience.papers.afonin2022 import EXHIBITS as _AFONIN2022
 from consilience.papers.exhibit import Claim, Exhibit
 from consilience.papers.park2023 import EXHIBITS as _PARK2023
+from consilience.papers.shen2022 import EXHIBITS as _SHEN2022
 from consilience.papers.study import Study
 
 __all__ = ["PAPERS", "Claim", "Exhibit", "Paper", "Study"]
@@ -38,6 +39,10 @@ PAPERS: Mapping[str, Paper] = {
         "Park, Hong & Hwang, Towards Understanding Ensemble Distillation in Federated Learning, "
         "ICML 2023",
         _PARK2023,
+    ),
+    "shen2022": Paper(
+        "Shen, Hassani, Kale & Karbasi, Federated Functional Gradient Boosting, AISTATS 2022",
+        _SHEN2022,
     ),
 }
 """The papers by name."""

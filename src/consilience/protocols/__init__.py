@@ -7,6 +7,7 @@ from consilience.protocols.conjugate_distillation import conjugate_distillation
 from consilience.protocols.ensemble_distillation import ensemble_distillation
 from consilience.protocols.federated_averaging import federated_averaging
 from consilience.protocols.federated_dynamics import federated_dynamics
+from consilience.protocols.federated_fusion import federated_fusion
 from consilience.protocols.federated_optimizers import (
     federated_adagrad,
     federated_adam,
@@ -36,6 +37,7 @@ __all__ = [
     "federated_adam",
     "federated_averaging",
     "federated_dynamics",
+    "federated_fusion",
     "federated_proximal",
     "federated_yogi",
     "functional_gradient_boosting",
@@ -54,6 +56,7 @@ PROTOCOLS: dict[str, Callable[..., Protocol]] = {
     "federated_adam": federated_adam,
     "federated_averaging": federated_averaging,
     "federated_dynamics": federated_dynamics,
+    "federated_fusion": federated_fusion,
     "federated_proximal": federated_proximal,
     "federated_yogi": federated_yogi,
     "functional_gradient_boosting": functional_gradient_boosting,

@@ -1,7 +1,7 @@
 """Test accuracy over rounds, and what the paper says of it, checked as orders and not as numbers.
 
-A difference counts where a t-test over repetitions, one-sided at 5 %, says that it is above 0. Differences
-are paired: the same repetition has the same images in every scheme and setting.
+A difference counts where :func:`~consilience.papers.comparisons.differs` says so: the same repetition has the
+same images in every scheme and setting.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from consilience.papers.comparisons import differs, said, standard_error
 from consilience.papers.exhibit import Claim
 
 Array = NDArray[np.float64]
@@ -102,26 +102,6 @@ class Curve:
 
 Cells = Mapping[str, Mapping[str, Curve]]
 """Setting to scheme to curve."""
-
-
-def standard_error(values: Array) -> float:
-    """Of the mean, shape ``(R,)``."""
-    return float(values.std(ddof=1) / np.sqrt(len(values)))
-
-
-def differs(difference: Array) -> bool:
-    """Whether a paired difference, shape ``(R,)``, is above 0: t-test, one-sided, 5 %."""
-    needed = float(stats.t.ppf(0.95, len(difference) - 1))  # 2.92 for three repetitions
-    return bool(difference.mean() > needed * standard_error(difference))
-
-
-def said(values: Array) -> str:
-    """Mean and standard error.
-
-    >>> said(np.array([0.1, 0.3]))
-    '+0.200 ± 0.100'
-    """
-    return f"{values.mean():+.3f} ± {standard_error(values):.3f}"
 
 
 def _of_all(
