@@ -55,6 +55,11 @@ def test_methods_are_listed_with_what_they_are(call: Call) -> None:
         ("models.0.name=svc", "unknown parameter 'n_estimators'", "Known"),
         ('models=[{name="svc"}]', "a trained SVC holds rows", "sends_rows = true"),
         ('trusts=["sklearn"]', "'consilience' is not trusted", '"sklearn", "consilience"'),
+        (
+            'methods=["federated_fusion"]',
+            "no public data, which method 'federated_fusion'",
+            "data.public",
+        ),
         ('methods=["AvgKD"]', "unknown method 'AvgKD'", "called 'averaged_distillation' here"),
         ('methods=["conjugate_distillation"]', "cannot be run from a file", "In Python"),
         ("protocol.name=conjugate_distillation", "cannot be run from a file", "In Python"),

@@ -38,7 +38,10 @@ EXCHANGES = {
     for name, factory in PROTOCOLS.items()
     if name != "local_only" and not takes(factory, "aggregate")
 }
-"""Protocols that are a method by themselves: parties exchange models, and need no public rows."""
+"""Protocols that are a method by themselves: parties exchange models or parameters."""
+
+ON_PUBLIC_ROWS = frozenset({"federated_fusion"})
+"""Those of them that distil on public rows in any case; others do where they are told ``distill``."""
 
 
 PYTHON_ONLY = {
@@ -162,7 +165,9 @@ class MethodSpec(Open):
     @property
     def needs_public(self) -> bool:
         """Whether it cannot do without public rows."""
-        return self.aggregate not in (None, "local", "central")
+        if self.aggregate is not None:
+            return self.aggregate not in ("local", "central")
+        return self.named in ON_PUBLIC_ROWS or bool(self.protocol.get("distill"))
 
 
 def aggregator_of(method: MethodSpec) -> Aggregator:

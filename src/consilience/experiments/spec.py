@@ -41,7 +41,13 @@ from pydantic import ConfigDict, Field, model_validator
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput
-from consilience.experiments.methods import EXCHANGES, MethodSpec, ProtocolSpec, protocol_for
+from consilience.experiments.methods import (
+    EXCHANGES,
+    ON_PUBLIC_ROWS,
+    MethodSpec,
+    ProtocolSpec,
+    protocol_for,
+)
 from consilience.experiments.section import Open, Section, known
 from consilience.learners import make
 from consilience.learners.transfer import TRUSTED
@@ -243,7 +249,7 @@ class Spec(Section):
                     f"there is no public data, which method {method.label!r} needs",
                     where="data",
                     mend=f"{mend}; or take methods that do without: local, central, "
-                    f"{', '.join(EXCHANGES)}.",
+                    f"{', '.join(sorted(EXCHANGES.keys() - ON_PUBLIC_ROWS))}.",
                 )
         if self.data.standardize:
             raise InvalidInput(
