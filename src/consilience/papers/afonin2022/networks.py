@@ -100,7 +100,7 @@ def figure14(study: Study, size: str = "cpu") -> Exhibit:
     return panels.exhibit(title, claims, apart=True)
 
 
-def figure15(study: Study, size: str = "five") -> Exhibit:
+def figure15(study: Study, size: str = "cpu") -> Exhibit:
     """AvgKD of five agents over Alpha."""
     settings = _alphas(replace(SQUARED, agents=5), (0.0, 0.01, 0.05, 0.1, 1.0))
     panels = measured(study, "fig15", settings, ["AvgKD"], size)
