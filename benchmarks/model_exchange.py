@@ -22,7 +22,7 @@ from consilience.learners import make
 from consilience.protocols import averaged_distillation
 from consilience.randomness import limited_threads
 
-ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 7
+ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 5
 NETWORKS: dict[str, Mapping[str, Any]] = {
     "mlp": {"hidden": (200, 200)},
     "lenet5": {},
