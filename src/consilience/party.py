@@ -337,27 +337,38 @@ class Party:
             learner: the model that would be sent, such as a weak learner; by default the party's own.
         """
         learner = self.learner if learner is None else learner
+        self._check_rows(learner)
+        check_packing(learner)
+
+    def share(self, learner: Learner | None = None) -> tuple[str, Array]:
+        """A trained model as others can use it: its description and its bytes.
+
+        Args:
+            learner: such as a weak learner; by default the party's own, whose description has its classes.
+
+        Raises:
+            InvalidInput: it holds private rows and may not, or cannot be sent.
+        """
+        assert self.agreement is not None
+        classes = self.agreement.classes if learner is None else ()
+        learner = self.learner if learner is None else learner
+        self._check_rows(learner)
+        return pack(learner, classes=classes)
+
+    def _check_rows(self, learner: Learner) -> None:
+        """Raise ``InvalidInput`` if a model holds private rows, or will once it is trained, and may not."""
+        if self._sends_rows:
+            return
         part = rows_held_by(learner)
         if part is None and learner.fitted and holds_rows_of(learner, self._train[0]):
             part = type(getattr(learner, "model", learner)).__name__
-        if part is not None and not self._sends_rows:
+        if part is not None:
             raise InvalidInput(
                 f"a trained {part} holds rows of its private data, and would be sent to others",
                 where=self._where,
                 mend="Take another model, or allow it: sends_rows = true, in a configuration under its "
                 "[[models]], in Python at its Party.",
             )
-        check_packing(learner)
-
-    def share(self) -> tuple[str, Array]:
-        """The model as others can use it: its description and its bytes.
-
-        Raises:
-            InvalidInput: it holds private rows and may not, or cannot be sent.
-        """
-        assert self.agreement is not None
-        self.check_sharing()
-        return pack(self.learner, classes=self.agreement.classes)
 
     def opinion(self, about: str, data: Array) -> Array:
         """What another's model says of the rows trained on here, shape ``(n, n_outputs)``.

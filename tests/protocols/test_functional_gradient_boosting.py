@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.checks import check_protocol
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Failure, Public, SharedModel
 from consilience.learners import make
 from consilience.learners.boosted import Boosted
@@ -536,3 +537,23 @@ def test_what_parties_answer_is_checked() -> None:
         WeakLearners(**about, models=(mine,), value=1.0).validate(
             party="a", task=asked, agreement=None
         )
+
+
+class Keeper(Ridge):  # type: ignore[misc]
+    """A weak learner that keeps two of its rows in a list, for no good reason."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.kept_ = [np.array(X[:2])]
+        return super().fit(X, y, sample_weight)
+
+
+def test_rows_are_looked_for_in_weak_learners_too() -> None:
+    X, y = np.random.default_rng(0).random((6, 3)), np.arange(6.0)
+    trusts = ("sklearn", "tests")
+    parties = [
+        Party(n, Boosted(Keeper(), trusts=trusts), X, y, calibration=0, trusts=trusts) for n in "ab"
+    ]
+    steps = Federation(parties).rounds(ffgb(rounds=1, step_size=0.5))
+    assert next(steps).number == 0
+    with pytest.raises(QuorumLost, match="a trained Keeper holds rows of its private data"):
+        next(steps)

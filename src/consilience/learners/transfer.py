@@ -69,18 +69,22 @@ def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
     """
     if X.ndim != 2 or X.shape[1] < 2 or X.dtype.kind not in "biuf":
         return False
-    for width in (np.float64, np.float32):
-        private = set(map(bytes, np.ascontiguousarray(X, dtype=width)))
-        for part, _ in parts(learner):
-            rows = getattr(part, "toarray", lambda part=part: part)()
-            if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "biuf":
-                continue
-            if rows.ndim != 2 or rows.shape[1] != X.shape[1]:
-                continue
-            held = private.intersection(map(bytes, np.ascontiguousarray(rows, dtype=width)))
-            if len(held) > 1:
-                return True
-    return False
+    tables = [
+        part.toarray() if hasattr(part, "toarray") else part
+        for part, _ in parts(learner)
+        if getattr(part, "ndim", 0) == 2
+        and part.shape[1] == X.shape[1]
+        and getattr(part.dtype, "kind", "other") in tuple("biuf")
+    ]
+    return any(_shared_rows(X, table, width) > 1 for table in tables for width in (float, "f4"))
+
+
+def _shared_rows(one: NDArray[Any], other: NDArray[Any], width: Any) -> int:
+    """How many rows of numbers of that width stand in both."""
+    first, second = (
+        set(map(bytes, np.ascontiguousarray(rows, dtype=width))) for rows in (one, other)
+    )
+    return len(first & second)
 
 
 def check_packing(learner: Learner) -> None:

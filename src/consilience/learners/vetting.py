@@ -59,13 +59,13 @@ def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES)
             return ["compressed parts"]  # skops writes none, and their size is not known beforehand
         schema = json.loads(file.read("schema.json"))
     doubtful = set(skops.io.get_untrusted_types(data=blob)) - _CONTAINER_TYPES
+    nodes = list(_nodes(schema))
     found = [
         name
-        for loader, name in _nodes(schema)
+        for loader, name in nodes
         if name not in known and not _accepted(loader, name, name in doubtful, packages)
     ]
-    seen = {name for _, name in _nodes(schema)}
-    found += [name for name in doubtful if name not in seen and name not in known]
+    found += sorted(doubtful - {name for _, name in nodes} - known)
     return list(dict.fromkeys(found))
 
 

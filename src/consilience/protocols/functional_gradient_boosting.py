@@ -686,10 +686,9 @@ def _objective(party: Party, round: int, ridge: float) -> Objective:
 
 
 def _packed(party: Party, round: int, learners: list[Any]) -> tuple[SharedModel, ...]:
-    abouts, data = WeightedEnsemble(learners, np.ones(len(learners))).packed()
+    shared = (party.share(learner) for learner in learners)
     return tuple(
-        SharedModel(party=party.name, round=round, about=about, data=one)
-        for about, one in zip(abouts, data, strict=True)
+        SharedModel(party=party.name, round=round, about=about, data=data) for about, data in shared
     )
 
 
