@@ -97,8 +97,9 @@ def test_images_of_a_repetition() -> None:
 def test_every_size_can_be_built(data: str, size: str) -> None:
     how = SIZES[data][size]
     shape = (3, 32, 32) if data == "cifar-10" else (28, 28)
-    boosted = problems.boosted_network(how)
-    for model in (problems.averaged_network(how, 0.1), problems.fused_network(how), boosted):
+    rate, *_ = how.boosting_rates
+    boosted = problems.boosted_network(how, rate)
+    for model in (problems.averaged_network(how, 0.1), problems.fused_network(how, rate), boosted):
         model.bind(10)
         model.check(np.zeros((2, *shape), dtype=np.float32))
         assert model.abilities.kind == "classification"
@@ -128,7 +129,7 @@ def test_a_curve_by_models_sent(method: str) -> None:
     curve, found = reached(method, models=4, boosting_epochs=5)
     assert curve.shape == (5,) and ((curve >= 0) & (curve <= 1)).all()
     assert found["images"] == [80, 30]
-    assert found["rate"] in (problems.RATES if method in trials.AVERAGING else (3e-3,))
+    assert found["rate"] in (problems.RATES if method in trials.AVERAGING else QUICK.boosting_rates)
     if method == "SCAFFOLD":
         assert curve[0] == curve[1] and curve[2] == curve[3]
 
@@ -174,21 +175,21 @@ def test_rates_are_chosen_by_held_out_training_rows(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("small")
 def test_the_warm_start_is_one_step_and_the_first_model_sent() -> None:
-    how = replace(QUICK, models=3, boosting_epochs=60, boosting_rate=1e-2)
+    how = replace(QUICK, models=3, boosting_epochs=60, boosting_rates=(1e-2,))
     given: dict[str, Any] = {"data": "mnist", "share": 0.3, "size": asdict(how), "repetition": 0}
     found = trials.warm_started(method="FedDyn", **given)
     assert len(found["random"]) == len(found["warm"]) == 4
     assert found["random"][0] == found["warm"][0]
     setting = trials._Setting(few(), 0.3, how, 0)
     step = functional_gradient_boosting(rounds=1, step_size=10.0, distill=True)
-    *_, boosted = setting.models(problems.boosted_network(how), step)
+    *_, boosted = setting.models(problems.boosted_network(how, 1e-2), step)
     assert found["warm"][1] == trials.accuracy(boosted, few().test)
     assert found["warm"][1] > found["random"][0]
 
 
 @pytest.mark.usefixtures("small")
 def test_central_training_has_all_images() -> None:
-    how = replace(QUICK, central_epochs=60, boosting_rate=1e-2)
+    how = replace(QUICK, central_epochs=60, boosting_rates=(1e-2,))
     assert trials.central(data="mnist", size=asdict(how), repetition=0)["accuracy"] > 0.5
 
 

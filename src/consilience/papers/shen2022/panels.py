@@ -32,11 +32,12 @@ def about(data: str, size: Size, images: Array) -> str:
     """Which size was run, on how many training and public images, shape ``(2,)``."""
     train, public = (int(count) for count in images)
     layers = ", ".join(f"{name} {value}" for name, value in size.layers.items())
+    rates = " or ".join(f"{rate:g}" for rate in size.boosting_rates)
     text = (
         f"{name_of(data)}, size {size.title}: {size.clients} clients, {train:,} training images in all, "
         f"{public:,} of {name_of(PUBLIC[data])} as public ones, {size.held:,} held out for the choice of "
         f"rates, {size.test:,} for testing; {size.network} ({layers}), batches of {size.batch}, gradients "
-        f"clipped at {CLIP:g}. FFGB-distill and FedAvg-distill: Adam with {size.boosting_rate:g}, "
+        f"clipped at {CLIP:g}. FFGB-distill and FedAvg-distill: Adam with {rates}, "
         f"{size.boosting_epochs} epochs, step size {STEP_SIZE:g}. FedAvg, FedDyn, SCAFFOLD: SGD, "
         f"{size.averaging_epochs} epochs a round. {size.models} models a client at most."
     )

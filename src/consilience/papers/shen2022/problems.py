@@ -76,7 +76,7 @@ class Size:
         models: that a client sends in all, which are the rounds but for SCAFFOLD.
         search: rounds of the search for a rate.
         boosting_epochs: of a weak learner, of a distillation, and of FedAvg-distill's clients.
-        boosting_rate: Adam's, in these.
+        boosting_rates: Adam's in these, of which one is chosen.
         averaging_epochs: of the clients of FedAvg, FedDyn and SCAFFOLD.
         central_epochs: of central training, with Adam.
         batch: rows a step.
@@ -94,7 +94,7 @@ class Size:
     models: int
     search: int
     boosting_epochs: int
-    boosting_rate: float
+    boosting_rates: tuple[float, ...]
     averaging_epochs: int
     central_epochs: int
     batch: int
@@ -114,7 +114,7 @@ def _full(train: int, widths: tuple[int, int]) -> Size:
         models=100,
         search=20,
         boosting_epochs=100,
-        boosting_rate=1e-3,
+        boosting_rates=(1e-3,),
         averaging_epochs=10,
         central_epochs=100,
         batch=64,
@@ -134,7 +134,7 @@ _QUICK = Size(
     models=2,
     search=1,
     boosting_epochs=2,
-    boosting_rate=3e-3,
+    boosting_rates=(1e-3, 5e-3),
     averaging_epochs=1,
     central_epochs=2,
     batch=16,
@@ -147,14 +147,14 @@ _DIGITS = {
     "cpu": Size(
         "CPU",
         clients=100,
-        train=10000,
+        train=6000,
         held=1000,
         public=1000,
         test=2000,
         models=15,
         search=3,
         boosting_epochs=20,
-        boosting_rate=5e-3,
+        boosting_rates=(1e-3, 5e-3),
         averaging_epochs=10,
         central_epochs=20,
         batch=64,
@@ -171,7 +171,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
         "full": _full(45000, (394, 192)),
         "cpu": Size(
             "CPU",
-            clients=20,
+            clients=100,
             train=2000,
             held=500,
             public=1000,
@@ -179,7 +179,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             models=10,
             search=3,
             boosting_epochs=15,
-            boosting_rate=5e-3,
+            boosting_rates=(1e-3, 5e-3),
             averaging_epochs=10,
             central_epochs=20,
             batch=32,
@@ -258,26 +258,26 @@ def averaged_network(size: Size, rate: float) -> Learner:
     return make(size.network, kind="classification", recipe=recipe, **size.layers)
 
 
-def fused_network(size: Size) -> Learner:
+def fused_network(size: Size, rate: float) -> Learner:
     """What clients of FedAvg-distill train: by Adam, as long as FFGB-distill's."""
-    return make(size.network, kind="classification", recipe=_adam(size), **size.layers)
+    return make(size.network, kind="classification", recipe=_adam(size, rate), **size.layers)
 
 
-def boosted_network(size: Size) -> Boosted:
+def boosted_network(size: Size, rate: float) -> Boosted:
     """What clients of FFGB-distill boost: by cross-entropy."""
-    weak = {"name": size.network, "recipe": _adam(size), **size.layers}
+    weak = {"name": size.network, "recipe": _adam(size, rate), **size.layers}
     return Boosted(weak, loss="cross-entropy")
 
 
-def central_network(size: Size) -> Learner:
+def central_network(size: Size, rate: float) -> Learner:
     """The same network for whoever has all images."""
-    recipe = {**_adam(size), "first_epochs": size.central_epochs}
+    recipe = {**_adam(size, rate), "first_epochs": size.central_epochs}
     return make(size.network, kind="classification", recipe=recipe, **size.layers)
 
 
-def _adam(size: Size) -> dict[str, Any]:
+def _adam(size: Size, rate: float) -> dict[str, Any]:
     return {
-        "learning_rate": size.boosting_rate,
+        "learning_rate": rate,
         "first_epochs": size.boosting_epochs,
         "epochs": size.boosting_epochs,
         "distill_epochs": size.boosting_epochs,

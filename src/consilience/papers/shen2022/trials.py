@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,9 @@ AVERAGING: Mapping[str, Callable[..., Protocol]] = {
     "FedDyn": federated_dynamics,
     "SCAFFOLD": scaffold,
 }
-"""Those whose rate is searched for."""
+"""Those that average parameters; their steps are of SGD."""
 
-METHODS = ("FFGB-distill", "FedAvg-distill", "FedDyn", "SCAFFOLD", "FedAvg")
+METHODS = ("FFGB-distill", "FedAvg-distill", *AVERAGING)
 
 SENT = {"SCAFFOLD": 2}
 """Models that a client sends in a round, where it is not one."""
@@ -72,16 +72,32 @@ class _Setting:
 
         One with which training ends in NaN counts as 0.
         """
+        rates = problems.RATES if method in AVERAGING else self.size.boosting_rates
+        if len(rates) == 1:
+            return rates[0]
         found = []
-        for rate in problems.RATES:
-            protocol = AVERAGING[method](rounds=self.size.search, initial=initial)
-            model = problems.averaged_network(self.size, rate)
+        for rate in rates:
+            how = _ways(method, self.size, rate, self.size.search, initial)
             try:
-                _, *reached = self.accuracies(model, protocol, self.given.held)
+                _, *reached = self.accuracies(*how, self.given.held)
             except (RunFailed, QuorumLost):
                 reached = [0.0]
             found.append(np.mean(reached))
-        return problems.RATES[int(np.argmax(found))]
+        return rates[int(np.argmax(found))]
+
+
+def _ways(
+    method: str, size: Size, rate: float, rounds: int, initial: Any = None
+) -> tuple[Learner, Protocol]:
+    """What clients train and how they exchange it; from ``initial``, where parameters are averaged."""
+    if method == "FFGB-distill":
+        return problems.boosted_network(size, rate), functional_gradient_boosting(
+            rounds=rounds, step_size=problems.STEP_SIZE, distill=True, warm_start=True
+        )
+    if method == "FedAvg-distill":
+        return problems.fused_network(size, rate), federated_fusion(rounds=rounds)
+    protocol = AVERAGING[method](rounds=rounds, initial=initial)
+    return problems.averaged_network(size, rate), protocol
 
 
 def accuracy(learner: Learner, rows: Rows) -> float:
@@ -112,20 +128,9 @@ def reached(
     how = Size(**size)
     setting = _Setting(problems.images(data, how, repetition), share, how, repetition)
     each = SENT.get(method, 1)
-    rounds, rate = max(1, how.models // each), how.boosting_rate
-    protocol: Protocol
-    model: Learner
-    if method == "FFGB-distill":
-        protocol = functional_gradient_boosting(
-            rounds=rounds, step_size=problems.STEP_SIZE, distill=True, warm_start=True
-        )
-        model = problems.boosted_network(how)
-    elif method == "FedAvg-distill":
-        protocol, model = federated_fusion(rounds=rounds), problems.fused_network(how)
-    else:
-        rate = setting.rate(method)
-        protocol, model = AVERAGING[method](rounds=rounds), problems.averaged_network(how, rate)
-    curve = list(_until(setting.accuracies(model, protocol, setting.given.test), stop))
+    rate = setting.rate(method)
+    ways = _ways(method, how, rate, max(1, how.models // each))
+    curve = list(_until(setting.accuracies(*ways, setting.given.test), stop))
     return {
         "accuracy": by_models_sent(curve, each, how.models),
         "rate": rate,
@@ -169,29 +174,35 @@ def warm_started(
     how = Size(**size)
     setting = _Setting(problems.images(data, how, repetition), share, how, repetition)
     step = functional_gradient_boosting(rounds=1, step_size=problems.STEP_SIZE, distill=True)
-    *_, boosted = setting.models(problems.boosted_network(how), step)
+    rate = setting.rate("FFGB-distill")
+    *_, boosted = setting.models(problems.boosted_network(how, rate), step)
     assert isinstance(boosted, Boosted)
     student = boosted.student
     found: Numbers = {}
     for name, initial, rounds in (("random", None, how.models), ("warm", student, how.models - 1)):
         rate = setting.rate(method, initial)
-        protocol = AVERAGING[method](rounds=rounds, initial=initial)
-        model = problems.averaged_network(how, rate)
-        curve = list(setting.accuracies(model, protocol, setting.given.test))
+        ways = _ways(method, how, rate, rounds, initial)
+        curve = list(setting.accuracies(*ways, setting.given.test))
         found |= {name: curve, f"{name}, rate": rate}
     found["warm"] = [found["random"][0], *found["warm"]]
     return {**found, "images": [len(setting.given.X), len(setting.given.public)]}
 
 
 def central(*, data: str, size: Mapping[str, Any], repetition: int) -> Numbers:
-    """The same network trained on all images: its test accuracy."""
+    """The same network trained on all images: its test accuracy.
+
+    Its rate is the one that does best on held-out training rows.
+    """
     how = Size(**size)
     given = problems.images(data, how, repetition)
-    one = problems.clients(
-        given, 0.0, Size(**{**size, "clients": 1}), problems.central_network(how), repetition
-    )
-    federation = Federation(one, seed=repetition)
-    for _ in federation.rounds(local_only()):
-        pass
-    (model,) = federation.network.models().values()
-    return {"accuracy": accuracy(model.learner, given.test)}
+    alone = replace(how, clients=1)
+    models = []
+    for rate in how.boosting_rates:
+        one = problems.clients(given, 0.0, alone, problems.central_network(how, rate), repetition)
+        federation = Federation(one, seed=repetition)
+        for _ in federation.rounds(local_only()):
+            pass
+        (model,) = federation.network.models().values()
+        models.append(model.learner)
+    best = max(models, key=lambda learner: accuracy(learner, given.held))
+    return {"accuracy": accuracy(best, given.test)}
