@@ -286,6 +286,11 @@ class RowCount:
     round: int
     rows: int
 
+    @property
+    def values(self) -> int:
+        """The count, as aggregators stack it."""
+        return self.rows
+
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the count is positive and the party's own."""
         _same("party", self.party, party, where=party)

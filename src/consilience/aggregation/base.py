@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from consilience.errors import KnowledgeRefused
 from consilience.knowledge import (
     PRECISION,
-    LogDensities,
     OutputKind,
     Predictions,
     Replies,
@@ -29,14 +28,12 @@ class Stack:
     Attributes:
         parties: m names.
         outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
-        log_density: shape ``(m, n_public)``, where the rule asked for it.
-        rows: shape ``(m,)``, private rows per party, where the rule asked for it.
+        further: what else the rule asked for: the type of knowledge to its ``values``, shape ``(m, …)``.
     """
 
     parties: tuple[str, ...]
     outputs: Array
-    log_density: Array | None = None
-    rows: Array | None = None
+    further: Mapping[type[Any], Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,14 @@ class Aggregator:
         outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
         needs: further knowledge the rule reads: :class:`~consilience.knowledge.LogDensities`,
             :class:`~consilience.knowledge.RowCount`.
+        options: type of such knowledge to what parties are asked for it with, where that has options.
     """
 
     name: str
     rule: Rule
     outputs: OutputKind = "probabilities"
     needs: tuple[type[Any], ...] = ()
+    options: Mapping[type[Any], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -106,16 +105,10 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
     return Stack(
         parties=replies.parties,
         outputs=np.stack([r.values for r in replies.of(Predictions)], dtype=np.float64),
-        log_density=(
-            np.stack([r.values for r in replies.of(LogDensities)], dtype=np.float64)
-            if LogDensities in needs
-            else None
-        ),
-        rows=(
-            np.array([r.rows for r in replies.of(RowCount)], dtype=np.float64)
-            if RowCount in needs
-            else None
-        ),
+        further={
+            kind: np.stack([given.values for given in replies.of(kind)], dtype=np.float64)
+            for kind in needs
+        },
     )
 
 
@@ -132,8 +125,8 @@ def plain_mean(stack: Stack) -> tuple[Array, Array]:
 
 def mean_by_rows(stack: Stack) -> tuple[Array, Array]:
     """The mean over parties weighted by their private row counts, and these weights."""
-    assert stack.rows is not None
-    weights = np.repeat((stack.rows / stack.rows.sum())[:, None], stack.outputs.shape[1], axis=1)
+    rows = stack.further[RowCount]
+    weights = np.repeat((rows / rows.sum())[:, None], stack.outputs.shape[1], axis=1)
     return weighted_mean_of(stack.outputs, weights), weights
 
 

@@ -172,8 +172,7 @@ def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:
     def rule(stack: Stack) -> tuple[Array, Array]:
-        assert stack.log_density is not None
-        weights = softmax(temperature * stack.log_density, axis=0)
+        weights = softmax(temperature * stack.further[LogDensities], axis=0)
         return weighted_mean_of(stack.outputs, weights), weights
 
     return Aggregator(name, rule, needs=(LogDensities,))

@@ -97,7 +97,10 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
     """What to ask the parties so that ``aggregate`` can be computed from their replies."""
     return (
         PredictPublic(round=round, outputs=aggregate.outputs),
-        *(PROVIDES[kind](round=round) for kind in aggregate.needs),
+        *(
+            PROVIDES[kind](round=round, **aggregate.options.get(kind, {}))
+            for kind in aggregate.needs
+        ),
     )
 
 
