@@ -24,6 +24,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "heart": ("heart", []),
     "mnist-mixed": ("mnist-mixed", []),
     "no-public-data": ("no-public-data", []),
+    "boosted-trees": ("boosted-trees", []),
     "fashion-mlp-2": ("fashion-mlp", ["partition.per_party=2"]),
     "fashion-mlp-5": ("fashion-mlp", ["partition.per_party=5"]),
     "fashion-mlp-10": ("fashion-mlp", ["partition.per_party=10"]),

@@ -442,7 +442,10 @@ def named_parameters(model: Any, *, where: str) -> dict[str, Array]:
     elif isinstance(source, Mapping):
         parts = source
     elif isinstance(source, Parametric):
-        parts = source.parameters()
+        try:
+            parts = source.parameters()
+        except InvalidInput as error:
+            raise InvalidInput(f"initial: {error.what}", where=where, mend=error.mend) from error
     elif hasattr(source, "state_dict"):
         parts = {}
         for name, part in source.state_dict(keep_vars=True).items():
