@@ -129,7 +129,9 @@ def test_a_curve_by_models_sent(method: str) -> None:
     curve, found = reached(method, models=4, boosting_epochs=5)
     assert curve.shape == (5,) and ((curve >= 0) & (curve <= 1)).all()
     assert found["images"] == [80, 30]
-    assert found["rate"] in (problems.RATES if method in trials.AVERAGING else QUICK.boosting_rates)
+    assert found["rate"] in (
+        QUICK.averaging_rates if method in trials.AVERAGING else QUICK.boosting_rates
+    )
     if method == "SCAFFOLD":
         assert curve[0] == curve[1] and curve[2] == curve[3]
 
@@ -158,7 +160,8 @@ def test_rounds_stop_where_the_last_target_is_reached() -> None:
 @pytest.mark.usefixtures("small")
 def test_rates_are_chosen_by_held_out_training_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accuracies by rate: 0.2, then one that diverges, then 0.1; test rows are not looked at."""
-    setting = trials._Setting(few(), 0.3, QUICK, 0)
+    rates = replace(QUICK, averaging_rates=(0.01, 0.05, 0.1))
+    setting = trials._Setting(few(), 0.3, rates, 0)
     asked = []
 
     def accuracies(self: Any, model: Any, protocol: Any, rows: Any) -> Any:

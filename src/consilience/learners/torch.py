@@ -19,6 +19,8 @@ from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pu
 from consilience.learners.recipe import TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
+from consilience.learners.torch_cohort import Training, batches_of, made_optimizer
+from consilience.meeting import bring
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""
@@ -179,14 +181,34 @@ class TorchLearner(Learner):
             "private": recipe.epochs,
             "distill": recipe.distill_epochs,
         }[phase]
-        inputs = self._tensor(X, module)
         outputs = self._values(targets)
         rows = None if weights is None else self._values(weights)
         held_out = None
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
             held_out = self._tensor(validation[0], module), self._values(validation[1])
-        with self._stream(int(seeds[1])), self._blamed():
-            count = self._train(module, inputs, outputs, rows, epochs, rng, held_out, pull)
+
+        def alone() -> int:
+            with self._stream(int(seeds[1])), self._blamed():
+                inputs = self._tensor(X, module)
+                return self._train(module, inputs, outputs, rows, epochs, rng, held_out, pull)
+
+        memory = X.__array_interface__
+        training = Training(
+            module=module,
+            inputs=lambda: self._tensor(X, module),
+            source=(memory["data"][0], memory["strides"], X.shape, X.dtype.str, outputs.dtype),
+            targets=outputs,
+            weights=rows,
+            epochs=epochs,
+            rng=rng,
+            recipe=recipe,
+            loss=self._losses,
+            loss_name=f"{self.abilities.kind}, {recipe.loss}",
+            pull=pull,
+            by_itself=alone,
+            together_too=held_out is None,
+        )
+        count = bring(training)
         self._fitted = True
         if not all(bool(torch.isfinite(part).all()) for part in module.parameters()):
             raise RunFailed(
@@ -262,14 +284,14 @@ class TorchLearner(Learner):
         """Returns the number of steps that led to the parameters that are kept."""
         clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
         parameters = [part for part in module.parameters() if part.requires_grad]
-        optimizer = _optimizer(self.recipe, parameters)
+        optimizer = made_optimizer(self.recipe, parameters)
         change = self._change(pull)
         lowest, since, best = float("inf"), 0, None
         steps, kept = 0, 0
         for _ in range(epochs):
             module.train()
             order = torch.from_numpy(rng.permutation(len(X))).to(X.device)
-            for rows in _batches(order, self.recipe.batch_size):
+            for rows in batches_of(order, self.recipe.batch_size):
                 optimizer.zero_grad()
                 loss = self._loss(
                     module(X[rows]), targets[rows], None if weights is None else weights[rows]
@@ -331,16 +353,23 @@ class TorchLearner(Learner):
         return change
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        squared = self.abilities.kind == "regression" or self.recipe.loss == "mse"
-        if squared:
-            if self.abilities.kind == "classification":
-                outputs = outputs.softmax(dim=1)
-            if weights is None:
-                return F.mse_loss(outputs, targets)
-            return (weights * (outputs - targets).square().mean(dim=1)).mean()
-        if weights is None:
+        if weights is not None:
+            return (weights * self._losses(outputs, targets)).mean()
+        if not self._squared:
             return F.cross_entropy(outputs, targets)
-        return (weights * F.cross_entropy(outputs, targets, reduction="none")).mean()
+        return self._losses(outputs, targets).mean()
+
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Row by row, shape ``(n,)``."""
+        if not self._squared:
+            return F.cross_entropy(outputs, targets, reduction="none")
+        if self.abilities.kind == "classification":
+            outputs = outputs.softmax(dim=1)
+        return (outputs - targets).square().mean(dim=1)
+
+    @property
+    def _squared(self) -> bool:
+        return self.abilities.kind == "regression" or self.recipe.loss == "mse"
 
     def predict(self, X: Array) -> Array:
         outputs = self._outputs(X)
@@ -476,24 +505,6 @@ def _redraw(module: nn.Module) -> None:
         reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
         if callable(reset):
             reset()
-
-
-def _optimizer(recipe: TorchRecipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    # Fused: one kernel for all parameters; small networks train a fifth faster on a CPU.
-    rate, decay = recipe.learning_rate, recipe.weight_decay
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=rate, weight_decay=decay, momentum=recipe.momentum, fused=True
-        )
-    make = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-    return make(parameters, lr=rate, weight_decay=decay, fused=True)
-
-
-def _batches(order: Tensor, size: int) -> list[Tensor]:
-    batches = list(torch.split(order, size))
-    if len(batches) > 1 and size > 1 and len(batches[-1]) == 1:  # batch norm needs two rows
-        batches[-2:] = [torch.cat(batches[-2:])]
-    return batches
 
 
 def _forward(module: nn.Module, X: Tensor) -> Tensor:

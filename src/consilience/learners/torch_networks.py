@@ -179,6 +179,8 @@ def _vgg16(
 
 
 class _ChannelsFirst(nn.Module):
+    says_all = True  # as torch_cohort.LAYERS do
+
     def forward(self, images: Tensor) -> Tensor:
         return images.permute(0, 3, 1, 2)
 

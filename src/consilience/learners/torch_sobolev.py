@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.base import Array
 from consilience.learners.targets import usable
-from consilience.learners.torch import TorchLearner, _batches, _forward, _optimizer
+from consilience.learners.torch import TorchLearner, _forward
+from consilience.learners.torch_cohort import batches_of, made_optimizer
 
 Gradient = Callable[[Array], Array]
 
@@ -83,7 +84,7 @@ def train(
         return errors[: len(rows)].square().sum(dim=1), secants.mean()
 
     parameters = [part for part in module.parameters() if part.requires_grad]
-    optimizer = _optimizer(recipe, parameters)
+    optimizer = made_optimizer(recipe, parameters)
     weights = torch.ones(len(X), dtype=values.dtype, device=values.device)
     least, best = math.inf, None
     with learner._stream(int(rng.integers(2**63 - 1))), learner._blamed():
@@ -91,7 +92,7 @@ def train(
             module.train()
             order = torch.from_numpy(rng.permutation(len(X))).to(inputs.device)
             steepness = 0.0
-            for rows in _batches(order, recipe.batch_size):
+            for rows in batches_of(order, recipe.batch_size):
                 optimizer.zero_grad()
                 errors, steep = off(rows)
                 loss = (weights[rows] * errors).mean() + strength * steep

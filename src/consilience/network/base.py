@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -92,6 +92,13 @@ class Network(ABC):
         A party that cannot be reached or is late gets a :class:`Failure`; every name has an entry.
         """
 
+    def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
+        """Have every party run a task of its own; by default one exchange after another."""
+        return {
+            party: self.exchange((task,), (party,), encode([task]))[party]
+            for party, task in tasks.items()
+        }
+
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands, where the network can see into its parties.
 
@@ -115,11 +122,12 @@ class Network(ABC):
         return self._enough(self._ask(tasks, to), tasks)
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Have every party run a task of its own, one exchange after another; see :meth:`ask`."""
-        parts = [self._ask((task,), [party]) for party, task in sorted(tasks.items())]
-        answers = {party: given for part in parts for party, given in part.answers.items()}
-        missing = {party: failure for part in parts for party, failure in part.missing.items()}
-        return self._enough(Replies(answers, missing), tuple(tasks.values())[:1])
+        """Have every party run a task of its own; see :meth:`ask`."""
+        self._known(tasks)
+        ordered = {party: tasks[party] for party in sorted(tasks)}
+        arrivals = self.exchange_each(ordered)
+        asked = {party: ((task,), len(encode([task]))) for party, task in ordered.items()}
+        return self._enough(self._told(asked, arrivals), tuple(tasks.values())[:1])
 
     def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
         """The replies, if they are as many as the quorum asks for."""
@@ -156,14 +164,22 @@ class Network(ABC):
 
     def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
         asked = self.parties if to is None else tuple(sorted(set(to)))
-        if strangers := set(asked).difference(self.parties):
-            raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
+        self._known(asked)
         request = encode(tasks)
         arrivals = self.exchange(tasks, asked, request)
+        return self._told(dict.fromkeys(asked, (tasks, len(request))), arrivals)
+
+    def _known(self, asked: Iterable[str]) -> None:
+        if strangers := set(asked).difference(self.parties):
+            raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
+
+    def _told(
+        self, asked: Mapping[str, tuple[tuple[Task, ...], int]], arrivals: Mapping[str, Arrival]
+    ) -> Replies:
+        """What arrived, if it is right, and the books, given the tasks and the bytes of each request."""
         answers: dict[str, tuple[Any, ...]] = {}
         missing: dict[str, Failure] = {}
-        names, down = _names(tasks), len(request)
-        for party in asked:
+        for party, (tasks, down) in asked.items():
             arrival = arrivals[party]
             outcome = self._checked(party, tasks, arrival)
             notes: tuple[str, ...] = ()
@@ -176,7 +192,7 @@ class Network(ABC):
                 Delivery(
                     party=party,
                     round=tasks[0].round,
-                    tasks=names,
+                    tasks=_names(tasks),
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
                     left=_left(arrival.outcome) if arrival.bytes_up else "",
                     bytes_down=down,

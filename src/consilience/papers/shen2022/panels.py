@@ -32,14 +32,20 @@ def about(data: str, size: Size, images: Array) -> str:
     """Which size was run, on how many training and public images, shape ``(2,)``."""
     train, public = (int(count) for count in images)
     layers = ", ".join(f"{name} {value}" for name, value in size.layers.items())
-    rates = " or ".join(f"{rate:g}" for rate in size.boosting_rates)
+    adam, plain = (
+        " or ".join(f"{rate:g}" for rate in rates)
+        for rates in (size.boosting_rates, size.averaging_rates)
+    )
+    rows = train // size.clients
+    steps = "one step" if rows <= size.batch else f"{-(-rows // size.batch)} steps"
     text = (
         f"{name_of(data)}, size {size.title}: {size.clients} clients, {train:,} training images in all, "
         f"{public:,} of {name_of(PUBLIC[data])} as public ones, {size.held:,} held out for the choice of "
         f"rates, {size.test:,} for testing; {size.network} ({layers}), batches of {size.batch}, gradients "
-        f"clipped at {CLIP:g}. FFGB-distill and FedAvg-distill: Adam with {rates}, "
-        f"{size.boosting_epochs} epochs, step size {STEP_SIZE:g}. FedAvg, FedDyn, SCAFFOLD: SGD, "
-        f"{size.averaging_epochs} epochs a round. {size.models} models a client at most."
+        f"clipped at {CLIP:g}. FFGB-distill and FedAvg-distill: Adam with {adam}, "
+        f"{size.boosting_epochs} epochs, step size {STEP_SIZE:g}. FedAvg, FedDyn, SCAFFOLD: SGD with "
+        f"{plain}, {size.averaging_epochs} epochs a round; an epoch is {steps}. {size.models} models a "
+        "client at most."
     )
     if size.published:
         return text

@@ -33,9 +33,6 @@ PUBLIC = {"mnist": "fashion-mnist", "fashion-mnist": "mnist", "cifar-10": "cifar
 SHARES = (0.1, 0.2, 0.3)
 """s."""
 
-RATES = (0.01, 0.05, 0.1)
-"""Steps of FedAvg, FedDyn and SCAFFOLD, of which one is chosen."""
-
 STEP_SIZE = 10.0
 """η of FFGB-distill, with K = 1."""
 
@@ -78,6 +75,7 @@ class Size:
         boosting_epochs: of a weak learner, of a distillation, and of FedAvg-distill's clients.
         boosting_rates: Adam's in these, of which one is chosen.
         averaging_epochs: of the clients of FedAvg, FedDyn and SCAFFOLD.
+        averaging_rates: of gradient descent in these, of which one is chosen.
         central_epochs: of central training, with Adam.
         batch: rows a step.
         network: a learner's name.
@@ -96,6 +94,7 @@ class Size:
     boosting_epochs: int
     boosting_rates: tuple[float, ...]
     averaging_epochs: int
+    averaging_rates: tuple[float, ...]
     central_epochs: int
     batch: int
     network: str
@@ -116,6 +115,7 @@ def _full(train: int, widths: tuple[int, int]) -> Size:
         boosting_epochs=100,
         boosting_rates=(1e-3,),
         averaging_epochs=10,
+        averaging_rates=(0.01, 0.05, 0.1),
         central_epochs=100,
         batch=64,
         network="cnn",
@@ -136,6 +136,7 @@ _QUICK = Size(
     boosting_epochs=2,
     boosting_rates=(1e-3, 5e-3),
     averaging_epochs=1,
+    averaging_rates=(0.1, 0.3),
     central_epochs=2,
     batch=16,
     network="mlp",
@@ -151,11 +152,12 @@ _DIGITS = {
         held=1000,
         public=1000,
         test=2000,
-        models=15,
-        search=3,
+        models=12,
+        search=2,
         boosting_epochs=20,
         boosting_rates=(1e-3, 5e-3),
         averaging_epochs=10,
+        averaging_rates=(0.1, 0.3, 1.0),
         central_epochs=20,
         batch=64,
         network="mlp",
@@ -176,11 +178,12 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             held=500,
             public=1000,
             test=1000,
-            models=10,
-            search=3,
+            models=8,
+            search=2,
             boosting_epochs=15,
             boosting_rates=(1e-3, 5e-3),
             averaging_epochs=10,
+            averaging_rates=(0.1, 0.3, 1.0),
             central_epochs=20,
             batch=32,
             network="cnn",

@@ -185,7 +185,7 @@ _HOW = (
     "model that all clients share is as high as the target. SCAFFOLD sends two a round. In FFGB-distill "
     "one client distils in place of the server, and sends one model more, which is not counted. Rates are "
     "chosen in every repetition by the accuracy on training images that are held out, over the first "
-    "rounds: of 0.01, 0.05 and 0.1 for FedDyn, SCAFFOLD and FedAvg, and Adam's where two are named. "
+    "rounds, where several are named. "
     "FedAvg-distill's clients train by Adam, as FFGB-distill's do. “Fewest” is by a paired t-test, "
     "one-sided at 5 %, against each other method. Bands of the plot are the least and the most over "
     "repetitions."

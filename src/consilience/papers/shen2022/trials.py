@@ -54,7 +54,9 @@ class _Setting:
     def federation(self, model: Learner) -> Federation:
         """The clients with this model, and the public images."""
         parties = problems.clients(self.given, self.share, self.size, model, self.repetition)
-        return Federation(parties, public=self.given.public, seed=self.repetition, strict=False)
+        return Federation(
+            parties, public=self.given.public, seed=self.repetition, strict=False, cohorts=True
+        )
 
     def accuracies(self, model: Learner, protocol: Protocol, rows: Rows) -> Iterator[float]:
         """Of the model that all clients share, after rounds 0, 1, …"""
@@ -72,7 +74,8 @@ class _Setting:
 
         One with which training ends in NaN counts as 0.
         """
-        rates = problems.RATES if method in AVERAGING else self.size.boosting_rates
+        averaging = method in AVERAGING
+        rates = self.size.averaging_rates if averaging else self.size.boosting_rates
         if len(rates) == 1:
             return rates[0]
         found = []

@@ -109,7 +109,7 @@ def _row(label: str, line: str, values: Array) -> Row:
 _HOW = (
     "“-r” begins with random parameters, “-d” with what one step of FFGB-distill gives, which is the "
     "first model that a client sends: at the same place across, both have sent the same. Each has a rate "
-    "of its own, chosen of 0.01, 0.05 and 0.1 on training images that are held out. A gain counts where "
+    "of its own, chosen on training images that are held out. A gain counts where "
     "a t-test over repetitions, paired and one-sided at 5 %, says so. Bands are the least and the most "
     "over repetitions."
 )
