@@ -23,7 +23,7 @@ from consilience.errors import InvalidInput, nearest
 Array = NDArray[Any]
 Kind = Literal["classification", "regression"]
 
-DIVERGED = 1e6
+DIVERGED = 1e3
 """A descent diverges when its objective exceeds this many times what it was at f = 0."""
 
 _SEGMENTS = 400
@@ -185,9 +185,18 @@ def check_convex(loss: Loss, n_outputs: int) -> None:
     if loss.kind == "classification":
         y = np.eye(n_outputs)[rng.integers(n_outputs, size=len(a))]
     s = rng.random((len(a), 1))
-    with np.errstate(all="ignore"):  # what is not finite is refused below
-        at_a, at_b, between = (np.asarray(loss.value(f, y)) for f in (a, b, (1 - s) * a + s * b))
-        slope = np.asarray(loss.gradient(a, y))
+    try:
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            at_a, at_b, between = (
+                np.asarray(loss.value(f, y)) for f in (a, b, (1 - s) * a + s * b)
+            )
+            slope = np.asarray(loss.gradient(a, y))
+    except Exception as error:  # it is the user's code
+        raise InvalidInput(
+            f"it cannot be computed for f and y of shape {a.shape}: {type(error).__name__}: {error}",
+            where=where,
+            mend="value(f, y) gives one number a row, gradient(f, y) an array of the shape of f.",
+        ) from error
     if at_a.shape != (len(a),) or slope.shape != a.shape:
         raise InvalidInput(
             f"for f of shape {a.shape} its value has shape {at_a.shape}, its gradient {slope.shape}",

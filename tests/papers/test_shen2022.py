@@ -255,23 +255,33 @@ def test_claims_on_rates_hold_and_do_not() -> None:
     """Powers of T and K as the theorems have them, and none at all."""
     T, K = (np.array(values, float) for values in (convergence.ROUNDS, convergence.LOCAL_STEPS))
     noise = np.array([[0.99], [1.0], [1.01]])
-    flat = np.ones((3, 150))
     good = {
         "exact": 1e-7 * noise * T**-1.2,
         "by K": noise * K**-1.5,
         "together": noise * T**-0.9,
-        "with": 0.01 * flat,
-        "without": flat,
     }
     assert all(claim.holds for claim in theorems.alike_claims(good))
     bad = {
         "exact": noise * T**-0.5,
         "by K": noise * K**-0.5,
         "together": noise * T**-0.2,
-        "with": flat,
-        "without": flat,
     }
     assert not any(claim.holds for claim in theorems.alike_claims(bad))
+
+
+def test_claims_on_the_residual_hold_and_do_not() -> None:
+    """Errors that stay, fall as 1/T, and are small; then all that stay, and all that fall."""
+    stays, falls = np.ones((3, 150)), 1 / np.arange(1.0, 151) * np.ones((3, 1))
+    good = {
+        "three clients, with": 0.01 * falls,
+        "three clients, without": stays,
+        "one client, with": 0.01 * falls,
+        "one client, without": falls,
+    }
+    assert all(claim.holds for claim in theorems.ablation_claims(good))
+    for values in (stays, falls):
+        first, second = theorems.ablation_claims(dict.fromkeys(good, values))
+        assert not first.holds and second.holds == (values is falls)
 
 
 # --- trees --------------------------------------------------------------------------------------------

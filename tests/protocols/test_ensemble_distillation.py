@@ -211,6 +211,8 @@ def test_unknown_options_are_refused_at_once():
         ensemble_distillation(aggregate=avg(), round=1)
     with pytest.raises(InvalidInput, match="needs the option 'aggregate'"):
         ensemble_distillation(rounds=1)
+    with pytest.raises(InvalidInput, match="options by name, and was given Federation"):
+        ensemble_distillation(federation(), rounds=1)
 
 
 def test_after_the_last_round_there_is_nothing_left():

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 from consilience import Federation, Party
 from consilience.ensemble import SignedEnsemble
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.learners import as_learner
+from consilience.learners import as_learner, make
 from consilience.protocols import (
     alternating_distillation,
     federated_adagrad,
@@ -23,6 +23,7 @@ from consilience.protocols import (
     federated_dynamics,
     federated_proximal,
     federated_yogi,
+    functional_gradient_boosting,
     local_only,
     scaffold,
 )
@@ -122,6 +123,33 @@ def test_a_given_model_may_be_of_any_form(tmp_path: Path) -> None:
     assert np.array_equal(expected[: 4 + 8 + 4 + 4 + 2], np.concatenate(trained))
     buffers = [parts["1.running_mean"], parts["1.running_var"]]
     assert np.array_equal(expected[-8:], np.concatenate(buffers))
+
+
+def test_a_boosted_sum_of_one_model_is_that_model(tmp_path: Path) -> None:
+    """As FFGB-distill leaves it: itself, what a run keeps of it, and its file; a sum of several is none."""
+    recipe = {"first_epochs": 2}
+    boosted = make("boosted", weak={"name": "mlp", "hidden": [3], "recipe": recipe})
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), rng.integers(0, 2, 40)
+    before = [Party(n, boosted, X[i::2], y[i::2]) for i, n in enumerate("ab")]
+
+    def boost(distill: bool) -> Any:
+        step = functional_gradient_boosting(rounds=1, distill=distill)
+        return Federation(before, public=X).run(step).models["a"]
+
+    def first(initial: Any) -> Any:
+        model = make("mlp", hidden=[3], recipe=recipe)
+        after = [Party(n, model, X[i::2], y[i::2]) for i, n in enumerate("ab")]
+        start = federated_averaging(rounds=1, initial=initial)
+        return next(Federation(after).rounds(start)).state.memory["parameters"]
+
+    model = boost(distill=True)
+    model.learner.save(tmp_path / "model.safetensors")
+    expected = line_of(model.learner.student)
+    for form in (model, model.learner, model.learner.student, tmp_path / "model.safetensors"):
+        assert np.array_equal(first(form), expected)
+    with pytest.raises(InvalidInput, match=r"weighted sum of 2 weak learners(.|\n)*Distil it"):
+        first(boost(distill=False))
 
 
 def test_an_ensemble_of_trees_warms_a_network_up() -> None:

@@ -98,7 +98,7 @@ def test_it_reaches_the_minimum(weights: str, participation: int) -> None:
 
 
 def test_it_sends_twice_what_fedavg_sends() -> None:
-    """60 × 50 numbers, next to which headers are small."""
+    """3000 numbers, next to which headers are small; down, c goes to those alone that take part."""
 
     def sent(protocol: Any) -> tuple[int, int]:
         rng = np.random.default_rng(0)
@@ -118,6 +118,13 @@ def test_it_sends_twice_what_fedavg_sends() -> None:
     assert up == pytest.approx(model, rel=0.05) and down == pytest.approx(model, rel=0.05)
     assert twice_up == pytest.approx(2 * up, rel=0.03)
     assert twice_down == pytest.approx(2 * down, rel=0.03)
+    # One of the cohort a round: x goes to all as in FedAvg, c to one.
+    (up, down), (more_up, more_down) = (
+        sent(federated_averaging(rounds=3, participation=1)),
+        sent(scaffold(rounds=3, participation=1)),
+    )
+    assert more_up == pytest.approx(2 * up, rel=0.03)
+    assert more_down == pytest.approx(down * (1 + 1 / len(SIZES)), rel=0.03)
 
 
 def test_it_keeps_the_contract() -> None:

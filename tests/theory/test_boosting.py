@@ -21,6 +21,7 @@ from consilience.theory import (
     finite_problem,
     functional_gradient_boosting,
     general_rate,
+    greedy_oracle,
     homogeneous_rate,
     lipschitz_error_bound,
     lipschitz_gradient_boosting,
@@ -344,17 +345,27 @@ def test_residuals_leave_one_over_k_squared_and_root_t_steps_are_enough():
     assert np.log(bounds[1] / bounds[0]) / np.log(4) == pytest.approx(-1, abs=0.15)
 
 
-def test_without_the_residual_it_stalls():
-    problem = homogeneous()
-    steps = boosting_steps(200, 20, problem.ridge, homogeneous=True)
-    with_residual, without = (
-        problem.distance(
-            functional_gradient_boosting(problem, steps, shrinking_oracle(0.5), residual=r)
+def test_greedy_weak_learners_by_hand():
+    """Of (1, 2) and (3, 0) at two inputs the second is larger; the other client asks nothing there."""
+    queries = np.array([[[1.0, 2.0], [3.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    said = greedy_oracle(queries, np.ones((2, 2), dtype=bool))
+    assert said.tolist() == [[[0, 0], [3, 0]], [[0, 0], [0, 0]]]
+
+
+def test_without_the_residual_clients_that_disagree_stall_and_one_alone_does_not():
+    """Section 3: where gradients vanish at the optimum weak learners are enough."""
+    labels = np.random.default_rng(0).normal(size=(3, 4, 1))
+    steps = boosting_steps(150, 40, 1.0, homogeneous=True)
+
+    def errors(count: int, residual: bool) -> np.ndarray:
+        inputs = np.full((count, 4), 0.25)
+        problem = finite_problem(inputs, labels[:count], ridge=0.001, loss="squared")
+        return problem.distance(
+            functional_gradient_boosting(problem, steps, greedy_oracle, residual=residual)
         )
-        for r in (True, False)
-    )
-    assert without[-1] > 100 * with_residual[-1]
-    assert abs(decay_exponent(without, since=50)) < 0.01
+
+    assert errors(3, False)[150] > 0.95 * errors(3, False)[50] > 100 * errors(3, True)[50]
+    assert errors(1, False)[150] < 0.7 * errors(1, False)[50]
 
 
 def test_heterogeneous_inputs_leave_a_plateau_that_grows_within_the_radius():

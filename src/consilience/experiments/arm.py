@@ -44,7 +44,7 @@ class Progress:
         seed: the seed.
         round: rounds done in this arm.
         rounds: rounds of this arm.
-        accuracy: mean of the newest metric over parties, ``None`` where it was not measured.
+        accuracy: mean over parties of the metric that counts, ``None`` where it was not measured.
     """
 
     method: str
@@ -131,8 +131,12 @@ class Arm:
                 previous = round.number if checkpoint else previous
             with ledger.transaction():
                 self._record(round, metrics, network, now - begun, checkpoint)
+            wanted = self.spec.metric
             accuracy = [
-                m.values.get("accuracy", m.values.get("mse", np.nan)) for m in metrics.values()
+                m.values.get(
+                    wanted or "accuracy", np.nan if wanted else m.values.get("mse", np.nan)
+                )
+                for m in metrics.values()
             ]
             self.report(
                 Progress(
@@ -140,7 +144,7 @@ class Arm:
                     seed,
                     round.number,
                     rounds,
-                    float(np.mean(accuracy)) if accuracy else None,
+                    float(np.nanmean(accuracy)) if np.isfinite(accuracy).any() else None,
                 )
             )
         if self.spec.keep_models == "all" or (

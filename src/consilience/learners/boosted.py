@@ -49,10 +49,11 @@ class Boosted(Learner):
             default cross-entropy for classification, squared for regression.
         kind: ``"classification"`` or ``"regression"``; by default what the loss is for, and without a loss
             classification.
-        steps: K, when it is trained by itself.
+        steps: K, when it is trained by itself; these four the protocol has of its own.
         step_size: η of every step then.
         ridge: μ ≥ 0, then.
-        residual: whether what a step's weak learner left over is added to the next one's target, then.
+        residual: whether what a step's weak learner left over is added to the next one's target, then. Who
+            boosts alone needs none: with several steps it overshoots.
         oracle: how a weak learner is fitted: a name of :data:`consilience.learners.oracles.ORACLES`, such as
             ``"l2"``, by its own ``fit`` (Shen et al., equation 6), one of these with options, or a function
             ``(learner, X, targets, rng)``.
@@ -89,10 +90,10 @@ class Boosted(Learner):
         *,
         loss: str | Loss | None = None,
         kind: Kind | None = None,
-        steps: int = 10,
-        step_size: float = 1.0,
+        steps: int = 50,
+        step_size: float = 0.1,
         ridge: float = 0.0,
-        residual: bool = True,
+        residual: bool = False,
         oracle: str | Query = "l2",
         trusts: Sequence[str] = TRUSTED,
     ) -> None:
@@ -119,12 +120,16 @@ class Boosted(Learner):
         self.name = f"Boosted({getattr(self.weak, 'name', type(self.weak).__name__)})"
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise InvalidInput(f"steps is {steps!r}", where=self.name, mend="Give 1 or more.")
-        if not 0 < step_size < math.inf:
+        if not _is_number(step_size) or not 0 < step_size < math.inf:
             raise InvalidInput(
-                f"step_size is {step_size}", where=self.name, mend="Give a number above 0."
+                f"step_size is {step_size!r}", where=self.name, mend="Give a finite number above 0."
             )
-        if not 0 <= ridge < math.inf:
-            raise InvalidInput(f"ridge is {ridge}", where=self.name, mend="Give 0 or more.")
+        if not _is_number(ridge) or not 0 <= ridge < math.inf:
+            raise InvalidInput(f"ridge is {ridge!r}", where=self.name, mend="Give 0 or more.")
+        if isinstance(trusts, str):
+            raise InvalidInput(
+                f"trusts is {trusts!r}", where=self.name, mend=f"Give a list: [{trusts!r}]."
+            )
         self.steps, self.step_size, self.ridge, self.residual = steps, step_size, ridge, residual
         self.oracle: Query = oracle if callable(oracle) else oracle_of(oracle)
         if callable(check := getattr(self.oracle, "check", None)):
@@ -369,6 +374,10 @@ class Boosted(Learner):
         self.ensemble, self._started = None, True
         if models:
             self.ensemble = WeightedEnsemble(models, weights, trusted=self.trusts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _weak_learner(given: Any) -> Learner:

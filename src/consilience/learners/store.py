@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.vetting import PACKAGES, found_at, refused, unsound
+
+_passing: ContextVar[bool] = ContextVar("passing", default=False)
+
+
+@contextmanager
+def passing_through() -> Iterator[Path]:
+    """A file for bytes that are on their way elsewhere: it need not outlive a power cut."""
+    with TemporaryDirectory() as folder:
+        token = _passing.set(True)
+        try:
+            yield Path(folder) / "model"
+        finally:
+            _passing.reset(token)
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -22,8 +38,9 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     part = path.with_name(path.name + ".part")
     try:
         write(part)
-        with part.open("rb+") as written:  # a power cut must not leave a name without its bytes
-            os.fsync(written.fileno())
+        if not _passing.get():
+            with part.open("rb+") as written:  # a power cut must not leave a name without its bytes
+                os.fsync(written.fileno())
         os.replace(part, path)
     except (OSError, SafetensorError) as error:  # the latter is safetensors' name for a full disk
         part.unlink(missing_ok=True)

@@ -11,8 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from consilience.learners.base import Learner
 from consilience.learners.estimators import make_of
 from consilience.learners.presets import find
 from consilience.learners.sklearn import SklearnLearner
-from consilience.learners.store import blob_of, read
+from consilience.learners.store import blob_of, passing_through, read
 from consilience.learners.vetting import PACKAGES, parts
 
 Bytes = NDArray[np.uint8]
@@ -123,8 +121,7 @@ def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
         check_packing(learner)
         about |= _construction(learner)
         prototype = b""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model"
+    with passing_through() as path:
         learner.save(path)
         saved = path.read_bytes()
     return json.dumps(about, sort_keys=True), np.frombuffer(prototype + saved, dtype=np.uint8)
@@ -151,8 +148,7 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
             )
         learner, saved = _built(described, np.asarray(data, dtype=np.uint8).tobytes(), trusted)
         learner.bind(int(described["outputs"]))
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "model"
+        with passing_through() as path:
             path.write_bytes(saved)
             if isinstance(learner, SklearnLearner):
                 learner.load(path, packages=trusted)
@@ -175,8 +171,7 @@ def _built(
     """The untrained learner, and the bytes of what it was trained to."""
     if "prototype" in described:
         length = int(described["prototype"])
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "prototype"
+        with passing_through() as path:
             path.write_bytes(data[:length])
             model = read(path, given=None, packages=trusted)["model"]
         if _name(make_of(model)[-1]) != described["model"]:

@@ -136,8 +136,16 @@ class Network(ABC):
                 f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "
                 f"{_names(tasks)}, and the quorum is {self.quorum}",
                 where=f"round {tasks[0].round}",
-                mend="Left out: "
-                + "; ".join(f"{p} ({f.kind}: {f.reason})" for p, f in replies.missing.items()),
+                mend=" ".join(
+                    [
+                        "Left out: "
+                        + "; ".join(
+                            f"{p} ({f.kind}: {f.reason})" for p, f in replies.missing.items()
+                        )
+                        + ".",
+                        *dict.fromkeys(f.mend for f in replies.missing.values() if f.mend),
+                    ]
+                ),
             )
         return replies
 

@@ -82,6 +82,12 @@ def protocol(
 
     @wraps(function)
     def bind(*args: P.args, **options: P.kwargs) -> Protocol:
+        if args:
+            raise InvalidInput(
+                f"it takes options by name, and was given {type(args[0]).__name__}",
+                where=f"protocol {function.__name__}",
+                mend=f"Federation(parties, …).run({function.__name__}(rounds=…)).",
+            )
         known = ("network", "public", "state")
         options_are_known(function, options, where=f"protocol {function.__name__}", given=known)
 

@@ -474,7 +474,9 @@ def _check(
                 mend="Give ridge a value above 0, or step_size a number.",
             )
     elif not 0 < step_size < math.inf:
-        raise InvalidInput(f"step_size is {step_size}", where=where, mend="Give a number above 0.")
+        raise InvalidInput(
+            f"step_size is {step_size}", where=where, mend="Give a finite number above 0."
+        )
     if not 0 <= prune < 1:
         raise InvalidInput(f"prune is {prune}", where=where, mend="It is a share in [0, 1).")
     if distill and network.agreed.rows == 0:
@@ -483,6 +485,12 @@ def _check(
             where=where,
             mend="Give unlabelled rows that every party may see: Federation(parties, public=X); or leave "
             "distill out.",
+        )
+    if distill and prune > 0:
+        raise InvalidInput(
+            "prune is for sums, and a distilled function has one term",
+            where=where,
+            mend="Leave out prune or distill.",
         )
     if warm_start and not distill:
         raise InvalidInput(

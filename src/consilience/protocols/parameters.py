@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load, load_file
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Array, Asked, Receipt, Replies
@@ -420,8 +420,8 @@ def named_parameters(model: Any, *, where: str) -> dict[str, Array]:
     """The parameters of a model by name, to start from.
 
     Args:
-        model: a trained learner such as those of ``history.models``, or what
-            ``ensemble.distilled(…)`` gives; a ``torch.nn.Module``; names and arrays; or the path of
+        model: a trained learner such as those of ``history.models``, a distilled Boosted among them, or
+            what ``ensemble.distilled(…)`` gives; a ``torch.nn.Module``; names and arrays; or the path of
             a safetensors file that holds them, such as a model file in a run folder.
         where: the protocol, for errors.
 
@@ -430,9 +430,15 @@ def named_parameters(model: Any, *, where: str) -> dict[str, Array]:
     """
     source = getattr(model, "learner", model)
     parts: Mapping[str, Any]
+    try:
+        source = getattr(source, "student", source)  # of a boosted sum that is one model
+    except InvalidInput as error:
+        raise InvalidInput(f"initial: {error.what}", where=where, mend=error.mend) from error
     if isinstance(source, str | os.PathLike):
         try:
             parts = load_file(source)
+            if parts.keys() == {"0", "weights"} and parts["weights"].tolist() == [1.0]:
+                parts = load(parts["0"].tobytes())  # a boosted sum of one model, as it is saved
         except (OSError, SafetensorError, TypeError, KeyError) as error:
             raise InvalidInput(
                 f"initial: {os.fspath(source)} cannot be read ({error})",

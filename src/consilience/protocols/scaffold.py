@@ -16,7 +16,8 @@ Legend: x, y_i parameters, c, c_i control variates, one for every number that is
 a batch of party i, K the steps that its recipe's ``epochs`` and ``batch_size`` make, η_l its
 ``learning_rate``, η_g ``server_rate``, T ``rounds``.
 
-What travels: a model and a control variate each way, twice what FedAvg sends.
+What travels: a model and a control variate from every chosen party, twice what it sends in FedAvg; x to
+everybody and c to the chosen, which is twice what FedAvg sends down where all take part.
 
 Deviations
     - Line 4 takes ``(x − y_i) / (K η_l)`` for the mean gradient, which it is for plain gradient steps alone.

@@ -26,6 +26,7 @@ from consilience.theory.boosting_problems import (
     adversarial_problem,
     finite_problem,
     functional_gradient_boosting,
+    greedy_oracle,
     lipschitz_gradient_boosting,
     shrinking_oracle,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "exchange_of",
     "finite_problem",
     "functional_gradient_boosting",
+    "greedy_oracle",
     "general_rate",
     "homogeneous_rate",
     "kernel_ridge",
