@@ -148,11 +148,11 @@ _DIGITS = {
     "cpu": Size(
         "CPU",
         clients=100,
-        train=6000,
+        train=3000,
         held=1000,
         public=1000,
         test=2000,
-        models=12,
+        models=10,
         search=2,
         boosting_epochs=20,
         boosting_rates=(1e-3, 5e-3),
