@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import (
+    PRECISION,
+    Certainties,
+    LogDensities,
+    Predictions,
+    Replies,
+    RowCount,
+    Selection,
+)
 
 
 def replies(
-    *outputs: Any, kind: Any = "probabilities", log_density: Any = None, rows: Any = None
+    *outputs: Any,
+    kind: Any = "probabilities",
+    log_density: Any = None,
+    rows: Any = None,
+    certainties: Any = None,
+    selected: Any = None,
 ) -> Replies:
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
@@ -25,5 +38,11 @@ def replies(
             given.append(LogDensities(party=name, round=1, public="", values=density))
         if rows is not None:
             given.append(RowCount(party=name, round=1, rows=rows[i]))
+        if certainties is not None:
+            scores = np.array(certainties[i], dtype=np.float32)
+            given.append(Certainties(party=name, round=1, public="", values=scores))
+        if selected is not None:
+            speaks = np.array(selected[i], dtype=bool)
+            given.append(Selection(party=name, round=1, public="", values=speaks))
         answers[name] = tuple(given)
     return Replies(answers, {})

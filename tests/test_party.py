@@ -17,7 +17,7 @@ from consilience.federation import agree
 from consilience.knowledge import Public
 from consilience.learners import KernelRidge
 from consilience.party import check_alike
-from consilience.tasks import Describe
+from consilience.tasks import Describe, ScoreCertainty, SelectPublic
 from stubs import Share
 
 RNG = np.random.default_rng(0)
@@ -312,3 +312,70 @@ def test_a_model_that_chooses_by_calibration_rows_needs_some():
     party = Party("a", KernelRidge("calibration"), X, X[:, 0], calibration=0)
     with pytest.raises(InvalidInput, match="chooses by calibration rows, and there are none"):
         Federation([party], X[:3]).form()
+
+
+def test_rows_that_are_taught():
+    """Only these are trained on: by a model that goes on, and by one that refits on private rows too."""
+    teacher = np.tile([0.5, 0.5], (20, 1))
+    taught = np.arange(20) < 3
+    for incremental, rows in ((True, 3), (False, 23)):
+        party = fitted(joined(Share(incremental=incremental), calibration=0))
+        assert party.distill(1, teacher, 0.5, taught) == ()
+        _, inputs, _, weights = party.learner.fits[-1]
+        np.testing.assert_array_equal(inputs[-3:], X[:3])
+        assert len(inputs) == rows
+    np.testing.assert_allclose([weights[:20].sum(), weights[20:].sum()], 23 / 2)
+
+
+def test_where_no_row_is_taught_the_model_stays():
+    party = fitted(joined(calibration=0))
+    (note,) = party.distill(1, np.tile([0.5, 0.5], (20, 1)), 0.5, np.zeros(20, dtype=bool))
+    assert "stays as it is" in note and len(party.learner.fits) == 1
+
+
+@pytest.mark.parametrize("taught", [np.ones(19, dtype=bool), np.ones(20), np.ones((20, 1), bool)])
+def test_rows_that_are_taught_are_named_one_by_one(taught):
+    with pytest.raises(InvalidInput, match="rows that are taught have shape"):
+        fitted(joined()).distill(1, np.tile([0.5, 0.5], (20, 1)), 0.5, taught)
+
+
+SURE = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
+NOISY = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
+CHOICE = SelectPublic(round=1, quantile=0.25, reference="uniform")
+
+
+@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE])
+def test_what_inputs_say_is_said_once(task, tmp_path):
+    """The same in every round, also after a restart, and without a model."""
+    party = joined()
+    party.home = tmp_path
+    first = task.run(party).values
+    task.run(party).validate(party="a", task=task, agreement=party.agreement)
+    np.testing.assert_array_equal(task.run(party).values, first)
+    party.fit_private(1)
+    party.save("x")
+    again = joined()
+    again.home = tmp_path
+    again.restore("x")
+    np.testing.assert_array_equal(task.run(again).values, first)
+
+
+def test_noise_does_not_come_from_the_seed():
+    """The coordinator knows the seed, and could take such noise away again."""
+    one, two = (NOISY.run(joined()).values for _ in range(2))
+    assert not np.array_equal(one, two)
+    exact = [SURE.run(joined()).values for _ in range(2)]
+    np.testing.assert_array_equal(*exact)
+    assert not np.array_equal(one, exact[0])
+
+
+def test_other_options_are_another_question():
+    party = joined()
+    strict = SelectPublic(round=1, quantile=0.9, reference="uniform")
+    assert CHOICE.run(party).values.sum() > strict.run(party).values.sum()
+
+
+def test_without_calibration_rows_training_rows_set_what_is_selected():
+    assert CHOICE.run(joined()).notes == ()
+    (note,) = CHOICE.run(joined(calibration=0)).notes
+    assert note == "no calibration rows: the training rows set what is selected"

@@ -250,6 +250,61 @@ class LogDensities:
 
 
 @message
+class Certainties:
+    """How surely a party takes each public row for one of its own kind.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        public: digest of the public data.
+        values: shape ``(n_public,)``, float32, in (0, 1].
+    """
+
+    party: str
+    round: int
+    public: str
+    values: Array
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, task.round, where=party)
+        assert agreement is not None
+        _same("public data", self.public, agreement.public, where=party)
+        _shaped(self.values, (agreement.rows,), np.float32, where=party)
+        _finite(self.values, where=party)
+        if not (self.values.min() > 0 and self.values.max() <= 1):
+            raise KnowledgeRefused("certainties are not in (0, 1]", where=party)
+
+
+@message
+class Selection:
+    """Which public rows a party speaks for.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        public: digest of the public data.
+        values: shape ``(n_public,)``, bool.
+        notes: warnings for the ledger.
+    """
+
+    party: str
+    round: int
+    public: str
+    values: Array
+    notes: tuple[str, ...] = ()
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, task.round, where=party)
+        assert agreement is not None
+        _same("public data", self.public, agreement.public, where=party)
+        _shaped(self.values, (agreement.rows,), np.bool_, where=party)
+
+
+@message
 class SharedModel:
     """A party's trained model, for others to predict with.
 
@@ -386,7 +441,7 @@ def _same(what: str, got: object, expected: object, *, where: str) -> None:
 
 
 def _shaped(
-    values: Array, shape: tuple[int, ...], precision: type[np.floating[Any]], *, where: str
+    values: Array, shape: tuple[int, ...], precision: type[np.generic], *, where: str
 ) -> None:
     if values.dtype != precision:
         expected = np.dtype(precision)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from consilience.certainty import Privacy, PublicSpace, certainties, selection
 from consilience.density import ClassGaussians
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
@@ -243,7 +245,9 @@ class Party:
         )
         self._public_outputs.clear()
 
-    def distill(self, round: int, targets: Array, alpha: float) -> tuple[str, ...]:
+    def distill(
+        self, round: int, targets: Array, alpha: float, taught: Array | None = None
+    ) -> tuple[str, ...]:
         """Stage 2: train towards the teacher on the public rows.
 
         An incremental learner goes on from where it is, on the public rows. One that starts anew refits
@@ -254,6 +258,8 @@ class Party:
             round: the round, for the random stream.
             targets: the teacher, shape ``(n_public, n_outputs)``.
             alpha: the weight of the private rows in (0, 1).
+            taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
+                it is none the model stays as it is.
 
         Returns:
             Notes for the ledger.
@@ -266,9 +272,20 @@ class Party:
             raise InvalidInput(
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
+        public = self.public.X
+        if taught is not None:
+            if taught.dtype != bool or taught.shape != expected[:1]:
+                raise InvalidInput(
+                    f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
+                    f"{expected[:1]} and bool",
+                    where=self._where,
+                )
+            if not taught.any():
+                return ("no public row is taught: the model stays as it is",)
+            public, targets = public[taught], targets[taught]
         self._public_outputs.clear()
         if self.learner.abilities.incremental:
-            self.learner.fit(self.public.X, targets, rng=rng, phase="distill")
+            self.learner.fit(public, targets, rng=rng, phase="distill")
             return ()
         X, private = self._train
         n, n_public = len(X), len(targets)
@@ -280,7 +297,7 @@ class Party:
         else:
             notes = ("the model takes no row weights: private and public rows count alike",)
         self.learner.fit(
-            np.concatenate([X, self.public.X]),
+            np.concatenate([X, public]),
             np.concatenate([private, targets]),
             rng=rng,
             weights=weights,
@@ -492,6 +509,68 @@ class Party:
         density = ClassGaussians.fit(self.learner.logits(X), targets.argmax(axis=1))
         return density.log_density(self.outputs("logits")), notes
 
+    def certainties(self, regularization: float, epsilon: float | None, delta: float) -> Array:
+        """How surely each public row is of its own kind, shape ``(n_public,)``, in (0, 1].
+
+        Computed once and remembered, noise and all: noise that was drawn anew every round could be
+        averaged away. It does not come from the seed, which the coordinator knows, so that a run with
+        noise cannot be repeated bit for bit, and every run that starts anew, or is resumed from before it
+        was drawn, spends ε and δ again.
+
+        Args:
+            regularization: λ of :func:`~consilience.certainty.certainties`.
+            epsilon: ε of :class:`~consilience.certainty.Privacy`; ``None`` for no noise.
+            delta: δ of it.
+        """
+
+        def computed() -> Array:
+            assert self.public is not None
+            space, public = _space_of(self.public)
+            return certainties(
+                space(self._train[0]),
+                public,
+                regularization=regularization,
+                privacy=None if epsilon is None else Privacy(epsilon, delta),
+                rng=np.random.default_rng(),
+            )
+
+        return self._once(f"certainties {regularization!r} {epsilon!r} {delta!r}", computed)
+
+    def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
+        """Which public rows are as likely as its own, shape ``(n_public,)``, and notes for the ledger.
+
+        The density ratio is fitted to the training rows, and its threshold is set by the calibration
+        rows; where there are none, by the training rows, which seem likelier than others of their kind.
+
+        Args:
+            quantile: as in :func:`~consilience.certainty.selection`.
+            reference: as there.
+        """
+        held_out = self._held_out[0] if len(self._held_out[0]) else self._train[0]
+        notes: tuple[str, ...] = ()
+        if held_out is self._train[0]:
+            notes = ("no calibration rows: the training rows set what is selected",)
+
+        def computed() -> Array:
+            assert self.public is not None
+            space, public = _space_of(self.public)
+            return selection(
+                space(self._train[0]),
+                space(held_out),
+                public,
+                reference=reference,
+                quantile=quantile,
+                rng=self._rng(0, "selection"),
+            )
+
+        return self._once(f"selection {quantile!r} {reference}", computed), notes
+
+    def _once(self, name: str, compute: Callable[[], Array]) -> Array:
+        """What does not change as long as the party's data and the public data do not."""
+        if name not in self.memory:
+            self.memory[name] = compute()
+        return self.memory[name]
+
     @property
     def train_rows(self) -> int:
         """Number of private rows that are trained on."""
@@ -600,6 +679,13 @@ class Model:
         """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
         outputs = self.learner.predict(np.asarray(X))
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
+
+
+@lru_cache(maxsize=1)
+def _space_of(public: Public) -> tuple[PublicSpace, Array]:
+    """The space of these public rows, which parties in one process share, and where they lie in it."""
+    space = PublicSpace.fit(public.X)
+    return space, read_only(space(public.X))
 
 
 def kind_told_by(model: Any, y: Any) -> Kind | None:

@@ -12,6 +12,7 @@ from consilience.knowledge import (
     PRECISION,
     Agreement,
     Array,
+    Certainties,
     Description,
     Failure,
     LogDensities,
@@ -21,6 +22,7 @@ from consilience.knowledge import (
     Receipt,
     Replies,
     RowCount,
+    Selection,
 )
 from consilience.messages import message
 from consilience.party import Party
@@ -179,6 +181,61 @@ class ScorePublic:
 
 
 @message
+class ScoreCertainty:
+    """Say how surely each public row is of your own kind.
+
+    Attributes:
+        regularization: λ of the logistic regression that tells private rows from public ones.
+        epsilon: ε of the noise on it; ``None`` for none.
+        delta: δ of that noise.
+    """
+
+    answers: ClassVar[type[Any]] = Certainties
+    round: int
+    regularization: float
+    epsilon: float | None
+    delta: float
+
+    def run(self, party: Party) -> Certainties:
+        """One number a public row, the same in every round."""
+        assert party.agreement is not None
+        values = party.certainties(self.regularization, self.epsilon, self.delta)
+        return Certainties(
+            party=party.name,
+            round=self.round,
+            public=party.agreement.public,
+            values=values.astype(np.float32),
+        )
+
+
+@message
+class SelectPublic:
+    """Say which public rows are as likely as your own.
+
+    Attributes:
+        quantile: the share of your own rows that may be taken for foreign.
+        reference: what densities are compared with, ``"uniform"`` or ``"public"``.
+    """
+
+    answers: ClassVar[type[Any]] = Selection
+    round: int
+    quantile: float
+    reference: Literal["uniform", "public"]
+
+    def run(self, party: Party) -> Selection:
+        """Yes or no a public row, the same in every round."""
+        assert party.agreement is not None
+        values, notes = party.selection(self.quantile, self.reference)
+        return Selection(
+            party=party.name,
+            round=self.round,
+            public=party.agreement.public,
+            values=values,
+            notes=notes,
+        )
+
+
+@message
 class CountRows:
     """Say how many private rows you train on."""
 
@@ -197,16 +254,18 @@ class Distill:
     Attributes:
         targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         alpha: the weight of the private rows, for learners that refit on both.
+        taught: shape ``(n_public,)``, bool: which public rows to train on; ``None`` for all.
     """
 
     answers: ClassVar[type[Any]] = Receipt
     round: int
     targets: Array
     alpha: float
+    taught: Array | None = None
 
     def run(self, party: Party) -> Receipt:
         """Stage 2 of the round."""
-        notes = party.distill(self.round, self.targets, self.alpha)
+        notes = party.distill(self.round, self.targets, self.alpha, self.taught)
         return Receipt(party=party.name, round=self.round, notes=notes)
 
 
@@ -259,7 +318,12 @@ def _label(round: int) -> str:
     return f"round-{round:05d}"
 
 
-PROVIDES: Mapping[type[Any], type[Any]] = {LogDensities: ScorePublic, RowCount: CountRows}
+PROVIDES: Mapping[type[Any], type[Any]] = {
+    LogDensities: ScorePublic,
+    RowCount: CountRows,
+    Certainties: ScoreCertainty,
+    Selection: SelectPublic,
+}
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
 

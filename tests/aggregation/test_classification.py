@@ -22,6 +22,7 @@ from consilience.aggregation import (
     majority_vote,
     mean_logits,
     oracle,
+    power_sharpened_mean,
     sharpened_mean,
     suwa,
     trimmed_mean,
@@ -100,6 +101,22 @@ def test_sharpened_mean():
     close(gentle, [[3 / 4, 1 / 4], [1 / (1 + root), root / (1 + root)]])
 
 
+def test_power_sharpened_mean():
+    """The means 0.7, 0.3 and 0.4, 0.6 squared: 49 : 9 and 16 : 36; their roots are flatter."""
+    told = replies(A, B)
+    close(power_sharpened_mean()(told), [[49 / 58, 9 / 58], [16 / 52, 36 / 52]])
+    close(power_sharpened_mean(exponent=1)(told), avg()(told).values)
+    root = 1.5**0.5
+    flatter = power_sharpened_mean(exponent=0.5)(told).values
+    np.testing.assert_allclose(flatter[1], [1 / (1 + root), root / (1 + root)], rtol=1e-6)
+
+
+def test_no_power_is_too_large():
+    """0.7 to the 2000th is 0 in floating point; the likeliest class is left, and ties stay ties."""
+    told = replies([[0.7, 0.3, 0], [0.4, 0.2, 0.4]])
+    close(power_sharpened_mean(exponent=2000)(told), [[1, 0, 0], [0.5, 0, 0.5]])
+
+
 def test_majority_vote_splits_ties_evenly():
     """Row 1: two votes for class 0, and one split over 1 and 2: 2/3, 1/6, 1/6.
 
@@ -161,6 +178,12 @@ def test_oracle():
 def test_a_temperature_is_positive(rule, temperature):
     with pytest.raises(InvalidInput, match="temperature is"):
         rule(temperature=temperature)
+
+
+@pytest.mark.parametrize("exponent", [0, -1, float("nan"), float("inf")])
+def test_an_exponent_is_positive(exponent):
+    with pytest.raises(InvalidInput, match="exponent is"):
+        power_sharpened_mean(exponent=exponent)
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.5, float("nan")])

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from consilience.aggregation import (
     AGGREGATORS,
     avg,
     entropy_weighted,
+    mean_logits,
+    power_sharpened_mean,
+    selective_mean,
     sharpened_mean,
     suwa,
     trimmed_mean,
     uwa,
+    variance_weighted,
 )
 from consilience.checks import check_aggregator
 from consilience.knowledge import Predictions, Replies
@@ -28,6 +33,7 @@ MEAN_LIKE = [
     "median",
     "trimmed-mean",
     "count-weighted",
+    "selective",
     "mean",
     "weighted-mean",
     "value-median",
@@ -52,8 +58,15 @@ def federations(draw, alone=False):
 
 
 def told(name: str, outputs, density, rows) -> Replies:
-    kind = AGGREGATORS[name]().outputs
-    return replies(*outputs, kind=kind, log_density=density, rows=rows)
+    """What parties say; those to whom a row looks typical are also sure of it and speak for it."""
+    return replies(
+        *outputs,
+        kind=AGGREGATORS[name]().outputs,
+        log_density=density,
+        rows=rows,
+        certainties=np.maximum(expit(density), 1e-8),
+        selected=density > 0,
+    )
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
@@ -82,7 +95,8 @@ def test_the_teacher_is_a_distribution(name, federation):
     assert teacher.values.min() >= 0
     np.testing.assert_allclose(teacher.values.sum(axis=1), 1, atol=1e-5)
     if teacher.weights is not None:
-        np.testing.assert_allclose(teacher.weights.sum(axis=0), 1, atol=1e-9)
+        sums = teacher.weights.sum(axis=0)
+        np.testing.assert_allclose(sums, 1 if teacher.taught is None else teacher.taught, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MEAN_LIKE)
@@ -144,3 +158,45 @@ def test_trimming_nothing_is_the_mean(federation):
     given_ = told("trimmed-mean", *federation)
     mean = avg()(given_).values
     np.testing.assert_allclose(trimmed_mean(share=0)(given_).values, mean, atol=1e-6)
+
+
+@given(federation=federations())
+def test_a_power_of_one_is_the_mean(federation):
+    given_ = told("enhanced-era", *federation)
+    mean = avg()(given_).values
+    np.testing.assert_allclose(power_sharpened_mean(exponent=1)(given_).values, mean, atol=1e-6)
+
+
+@given(federation=federations(), exponent=st.floats(1, 1e6))
+def test_a_power_above_one_raises_the_likeliest_class(federation, exponent):
+    given_ = told("enhanced-era", *federation)
+    mean = avg()(given_).values
+    sharp = power_sharpened_mean(exponent=exponent)(given_).values
+    assert (sharp.max(axis=1) >= mean.max(axis=1) - 1e-6).all()
+
+
+@given(federation=federations())
+def test_parties_as_sure_as_one_another_have_their_logits_averaged(federation):
+    outputs, density, rows = federation
+    given_ = told("certainty", outputs, np.zeros_like(density), rows)
+    mean = mean_logits()(given_).values
+    np.testing.assert_allclose(AGGREGATORS["certainty"]()(given_).values, mean, atol=1e-6)
+
+
+@given(federation=federations(), diversity=st.floats(0, 1e3))
+def test_the_consensus_label_keeps_its_share(federation, diversity):
+    """Of 1 + λ it has 1, however many disagree, and ties share it."""
+    outputs, density, rows = federation
+    given_ = told("fed-et", outputs, density, rows)
+    label = variance_weighted(diversity=0)(given_).values
+    values = variance_weighted(diversity=diversity)(given_).values
+    assert (values >= label / (1 + diversity) - 1e-6).all()
+
+
+@given(federation=federations())
+def test_where_all_speak_and_nothing_is_ambiguous_selection_is_the_mean(federation):
+    outputs, density, rows = federation
+    given_ = told("selective", outputs, np.abs(density) + 1, rows)
+    teacher = selective_mean(ambiguity=2)(given_)
+    np.testing.assert_allclose(teacher.values, avg()(given_).values, atol=1e-6)
+    assert teacher.taught is None

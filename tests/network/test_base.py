@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import (
     Agreement,
+    Certainties,
     Description,
     Failure,
     LogDensities,
@@ -24,6 +25,7 @@ from consilience.knowledge import (
     Predictions,
     Receipt,
     RowCount,
+    Selection,
 )
 from consilience.network import Network
 from consilience.network.base import Arrival
@@ -34,7 +36,9 @@ from consilience.tasks import (
     Evaluate,
     FitPrivate,
     PredictPublic,
+    ScoreCertainty,
     ScorePublic,
+    SelectPublic,
 )
 
 AGREEMENT = Agreement(
@@ -147,6 +151,16 @@ def test_logits_may_be_any_finite_numbers():
             ScorePublic(round=2),
             LogDensities(party="b", round=2, public="no", values=HALVES[:, 0]),
             "public data",
+        ),
+        (
+            ScoreCertainty(round=2, regularization=0.1, epsilon=None, delta=0.1),
+            Certainties(party="b", round=2, public="key", values=0 * HALVES[:, 0]),
+            "certainties are not in (0, 1]",
+        ),
+        (
+            SelectPublic(round=2, quantile=0.25, reference="public"),
+            Selection(party="b", round=2, public="key", values=HALVES[:, 0]),
+            "values are float32, expected bool",
         ),
         (CountRows(round=2), RowCount(party="b", round=2, rows=0), "a row count of 0"),
         (
@@ -319,6 +333,8 @@ def test_no_reply_can_crash_the_coordinator(data):
     kinds: Any = {
         Predictions: PredictPublic(round=2),
         LogDensities: ScorePublic(round=2),
+        Certainties: ScoreCertainty(round=2, regularization=0.1, epsilon=None, delta=0.1),
+        Selection: SelectPublic(round=2, quantile=0.25, reference="public"),
         RowCount: CountRows(round=2),
         Metrics: Evaluate(round=2),
         Receipt: FitPrivate(round=2),
@@ -330,7 +346,12 @@ def test_no_reply_can_crash_the_coordinator(data):
         **DESCRIPTION,
         "round": 2,
         "public": "key",
-        "values": {Predictions: HALVES, LogDensities: HALVES[:, 0]}.get(kind, {"m": 0.5}),
+        "values": {
+            Predictions: HALVES,
+            LogDensities: HALVES[:, 0],
+            Certainties: HALVES[:, 0],
+            Selection: HALVES[:, 0] > 0,
+        }.get(kind, {"m": 0.5}),
         "rows": 1,
         "reason": "r",
         "mend": "m",

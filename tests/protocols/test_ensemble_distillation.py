@@ -11,7 +11,18 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation, suwa, uwa
-from consilience.aggregation import ConsensusUpdate, anderson, count_weighted, damped, mean
+from consilience.aggregation import (
+    Aggregator,
+    ConsensusUpdate,
+    anderson,
+    certainty_weighted,
+    count_weighted,
+    damped,
+    mean,
+    power_sharpened_mean,
+    selective_mean,
+    variance_weighted,
+)
 from consilience.checks import check_protocol, regressors
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public
@@ -262,3 +273,64 @@ def test_what_the_parties_were_given_stays_as_it_was():
     assert not hasattr(model, "classes_")
     for now, then in zip((X, y, PUBLIC), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+def test_a_row_for_which_nobody_counts_is_not_taught():
+    """Only the first row: a refits on three private rows and that one, as it would on both."""
+
+    def rule(stack):
+        values, weights = stack.outputs.mean(axis=0), np.full((2, 2), 0.5)
+        weights[:, 1] = 0
+        return values, weights
+
+    made = federation()
+    *_, last = made.rounds(ensemble_distillation(aggregate=Aggregator("half", rule), rounds=1))
+    assert last.teacher.taught.tolist() == [True, False]
+    _, X, targets, weights = learners(made.network)[0].fits[-1]
+    np.testing.assert_array_equal(X, np.concatenate([POINTS, PUBLIC[:1]]))
+    near(targets[3:], [1 / 3, 2 / 3])
+    np.testing.assert_allclose(weights, [4 / 6] * 3 + [4 / 2])
+
+
+NEWER = [power_sharpened_mean, variance_weighted, certainty_weighted, selective_mean]
+
+
+@pytest.mark.parametrize("rule", NEWER)
+def test_the_contract_with_rules_by_inputs_and_by_variance(rule):
+    check_protocol(ensemble_distillation(aggregate=rule(), rounds=2))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Five parties with four of ten digits each, as pictures, and what the public rows are."""
+    from consilience.data import load
+
+    data = load("digits")
+    X, y = data.X.reshape(-1, 8, 8), data.y
+    parties = {}
+    for i in range(5):
+        rows = 200 + np.flatnonzero(np.isin(y[200:], [(2 * i + j) % 10 for j in range(4)]))
+        parties[f"p{i}"] = X[rows[:80]], y[rows[:80]]
+    return parties, X[:200], y[:200]
+
+
+def right(digits, rule) -> tuple[float, float]:
+    """Share of the taught rows that round 1's teacher names rightly, and share of rows that are taught."""
+    private, public, y = digits
+    parties = [Party(name, "naive-bayes", *rows) for name, rows in private.items()]
+    made = Federation(parties, public, seed=0)
+    *_, last = made.rounds(ensemble_distillation(aggregate=rule, rounds=1))
+    taught = np.ones(200, dtype=bool) if last.teacher.taught is None else last.teacher.taught
+    named = np.array([int(made.network.agreed.classes[k]) for k in last.teacher.values.argmax(1)])
+    return float((named == y)[taught].mean()), float(taught.mean())
+
+
+def test_digits(digits):
+    """Whom inputs show to know a digit is believed on it: these teachers beat the mean. Sharpening changes
+    no class."""
+    plain, _ = right(digits, avg())
+    assert right(digits, power_sharpened_mean()) == (plain, 1)
+    assert right(digits, variance_weighted())[1] == 1
+    assert right(digits, certainty_weighted())[0] > plain + 0.02
+    selected, taught = right(digits, selective_mean())
+    assert selected > plain + 0.1 and 0.25 < taught < 1

@@ -11,6 +11,7 @@ from consilience.aggregation.classification import (
     majority_vote,
     mean_logits,
     oracle,
+    power_sharpened_mean,
     sharpened_mean,
     suwa,
     trimmed_mean,
@@ -19,6 +20,11 @@ from consilience.aggregation.classification import (
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
 from consilience.aggregation.regression import mean, median, weighted_mean
+from consilience.aggregation.reliability import (
+    certainty_weighted,
+    selective_mean,
+    variance_weighted,
+)
 
 __all__ = [
     "AGGREGATORS",
@@ -30,6 +36,7 @@ __all__ = [
     "Teacher",
     "anderson",
     "avg",
+    "certainty_weighted",
     "coordinate_median",
     "count_weighted",
     "damped",
@@ -40,11 +47,14 @@ __all__ = [
     "median",
     "onto_simplex",
     "oracle",
+    "power_sharpened_mean",
     "replace",
+    "selective_mean",
     "sharpened_mean",
     "suwa",
     "trimmed_mean",
     "uwa",
+    "variance_weighted",
     "weighted_mean",
 ]
 
@@ -55,6 +65,10 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
     "suwa": suwa,
     "entropy": entropy_weighted,
     "era": sharpened_mean,
+    "enhanced-era": power_sharpened_mean,
+    "fed-et": variance_weighted,
+    "certainty": certainty_weighted,
+    "selective": selective_mean,
     "vote": majority_vote,
     "median": coordinate_median,
     "trimmed-mean": trimmed_mean,

@@ -43,13 +43,20 @@ class Teacher:
     Attributes:
         values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
-            weighted mean.
+            weighted mean. A row for which nobody counts is not taught.
         parties: the m names.
     """
 
     values: Array
     weights: Array | None
     parties: tuple[str, ...]
+
+    @property
+    def taught(self) -> Array | None:
+        """Which public rows are taught, shape ``(n_public,)``, bool; ``None`` for all."""
+        if self.weights is None or self.weights.any(axis=0).all():
+            return None
+        return np.asarray(self.weights.any(axis=0))
 
 
 Rule = Callable[[Stack], tuple[Array, Array | None]]
@@ -67,7 +74,8 @@ class Aggregator:
         rule: the pure function.
         outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
         needs: further knowledge the rule reads: :class:`~consilience.knowledge.LogDensities`,
-            :class:`~consilience.knowledge.RowCount`.
+            :class:`~consilience.knowledge.RowCount`, :class:`~consilience.knowledge.Certainties`,
+            :class:`~consilience.knowledge.Selection`.
         options: type of such knowledge to what parties are asked for it with, where that has options.
     """
 

@@ -101,6 +101,30 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
     return Aggregator("era", rule)
 
 
+def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
+    """Enhanced ERA (SCARLET): the mean of probabilities to a power, ``p_k^β / sum_j p_j^β``.
+
+    Unlike a softmax of probabilities it leaves the mean as it is at β = 1, and classes without any
+    probability without any. Azuma et al. 2025 (SCARLET), where β follows the heterogeneity; 2 is the
+    default of the authors' published code.
+
+    Args:
+        exponent: β > 0; 1 gives the mean, above 1 sharpens, below 1 flattens.
+    """
+    if not 0 < exponent < math.inf:
+        raise InvalidInput(
+            f"exponent is {exponent}", where="enhanced-era", mend="Give a number above 0."
+        )
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        mean, weights = plain_mean(stack)
+        # Relative to the largest, so that no power can vanish for all classes.
+        powers = (mean / mean.max(axis=1, keepdims=True)) ** exponent
+        return powers / powers.sum(axis=1, keepdims=True), weights
+
+    return Aggregator("enhanced-era", rule)
+
+
 def majority_vote() -> Aggregator:
     """The share of parties whose likeliest class it is; a party's ties are split evenly."""
 

@@ -10,7 +10,15 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.checks.cohort import NAMES, Array, expect, same_bits
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import (
+    PRECISION,
+    Certainties,
+    LogDensities,
+    Predictions,
+    Replies,
+    RowCount,
+    Selection,
+)
 
 ROWS, OUTPUTS = 12, 3
 
@@ -30,7 +38,8 @@ def check_aggregator(aggregator: Aggregator, *, parties: Sequence[str] = NAMES) 
 
 
 def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """Rows are finite and of the right precision, distributions for classification; weights are shares."""
+    """Rows are finite and of the right precision, distributions for classification; weights are shares,
+    or all 0 on a row that is not to be taught."""
     teacher = aggregator(_replies(aggregator, parties))
     values, weights = teacher.values, teacher.weights
     precision = np.dtype(PRECISION[aggregator.outputs])
@@ -44,7 +53,10 @@ def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> 
     if weights is not None:
         expect(weights.shape == (len(parties), ROWS), f"weights have shape {weights.shape}")
         expect(weights.min() >= 0, "weights are negative")
-        expect(np.allclose(weights.sum(axis=0), 1), "weights do not sum to 1 over the parties")
+        sums = weights.sum(axis=0)
+        expect(
+            (np.isclose(sums, 1) | (sums == 0)).all(), "weights do not sum to 1 over the parties"
+        )
 
 
 def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
@@ -54,7 +66,7 @@ def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, 
     aggregator(_replies(aggregator, parties, seed=1))
     expect(same_bits(first, aggregator(replies).values), "the same replies gave another teacher")
     untouched = _replies(aggregator, parties)
-    kinds: tuple[type[Any], ...] = (Predictions, LogDensities)
+    kinds: tuple[type[Any], ...] = (Predictions, LogDensities, Certainties, Selection)
     for kind in kinds:
         for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
             expect(same_bits(before.values, after.values), "the rule changed what it was given")
@@ -152,12 +164,17 @@ def _replies(
         values = values.astype(PRECISION[kind])
         values.flags.writeable = False
         density = rng.normal(size=ROWS).astype(np.float32)
-        density.flags.writeable = False
+        certainty = rng.uniform(0.1, 1, ROWS).astype(np.float32)
+        selected = rng.random(ROWS) < 0.5
+        for array in (density, certainty, selected):
+            array.flags.writeable = False
         common: dict[str, Any] = {"party": name, "round": 1}
         classes = tuple(map(str, range(OUTPUTS)))
         further: dict[type[Any], Any] = {
             LogDensities: LogDensities(public="", values=density, **common),
             RowCount: RowCount(rows=int(rng.integers(1, 100)), **common),
+            Certainties: Certainties(public="", values=certainty, **common),
+            Selection: Selection(public="", values=selected, **common),
         }
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),

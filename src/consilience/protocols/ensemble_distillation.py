@@ -25,6 +25,8 @@ Deviations
       forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
       regularisation means what it means to its library.
     - Parties may be drawn with probabilities of their own.
+    - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
+      still sees them, with what the rule puts in their place.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
@@ -112,6 +114,8 @@ def ensemble_distillation(
         if aggregate.kind == "classification":
             values = onto_simplex(values)
         values = values.astype(proposal.values.dtype)
-        network.ask(Distill(round=t, targets=values, alpha=share), to=replies.parties)  # line 5
+        teacher = Teacher(values, proposal.weights, proposal.parties)
+        task = Distill(round=t, targets=values, alpha=share, taught=teacher.taught)
+        network.ask(task, to=replies.parties)  # line 5
         state = RoundState(round=t, consensus=values, memory=memory)
-        yield Round(t, state, Teacher(values, proposal.weights, proposal.parties), replies)
+        yield Round(t, state, teacher, replies)
