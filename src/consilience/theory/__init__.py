@@ -68,8 +68,11 @@ from consilience.theory.spectrum import (
     effective_dimension,
     sample_spectrum,
 )
+from consilience.theory.teacher import TeacherError, teacher_error
 
 __all__ = [
+    "TeacherError",
+    "teacher_error",
     "ConsensusMap",
     "FiniteProblem",
     "KernelExpansion",
