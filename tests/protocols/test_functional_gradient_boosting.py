@@ -613,7 +613,7 @@ def test_an_infinite_objective_leaves_out_its_party() -> None:
     }
     assert [d.tasks for d in wrong] == ["Descend", "ChangeFunction"] * 2
     with pytest.raises(InvalidInput, match="the objective of f = 0 is infinite"):
-        next(Federation(parties).rounds(ffgb(rounds=1)))
+        run([squares("a", TWO, np.array([1e200, 0.0])), by_hand()[1]], rounds=1)
 
 
 def test_wild_weak_learners_stop_the_run_and_their_senders_are_named() -> None:
@@ -643,8 +643,6 @@ def test_packages_that_all_parties_trust_are_not_refused() -> None:
         BaggingRegressor(Shrunk(), 2),
     ):
         parties = [labelled(n, Boosted(weak), calibration=0, trusts=trusts) for n in "ab"]
-        for party in parties:
-            party.learner.trusts = trusts  # type: ignore[attr-defined]
         federation = Federation(parties)
         assert list(federation.rounds(ffgb(rounds=1)))[-1].number == 1
         assert all(d.status == "ok" for d in federation.network.deliveries)
