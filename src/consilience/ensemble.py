@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Replies, SharedModel
 from consilience.learners import Learner
-from consilience.learners.transfer import TRUSTED
+from consilience.learners.transfer import TRUSTED, unpack
 from consilience.learners.weighted import (
     BATCH,
+    Packed,
     WeightedEnsemble,
     descent_weights,
     negligible,
@@ -23,9 +24,36 @@ from consilience.learners.weighted import (
     write_arrays,
 )
 
-__all__ = ["SignedEnsemble", "WeightedEnsemble", "descent_weights", "negligible"]
+__all__ = ["SignedEnsemble", "WeightedEnsemble", "check_regressor", "descent_weights", "negligible"]
 
 Array = NDArray[Any]
+
+
+def check_regressor(model: Packed, *, n_outputs: int, packages: Sequence[str]) -> None:
+    """Raise ``KnowledgeRefused`` on a packed model that is no regressor of so many outputs.
+
+    It is built to find out, but asked nothing. Where packages outside of :data:`TRUSTED` are among those
+    agreed on, which nobody here has said to trust, only the description is looked at.
+
+    Args:
+        model: as it arrived.
+        n_outputs: how many there should be.
+        packages: those that were agreed on; models of others are refused.
+    """
+    try:
+        about = json.loads(model.about)
+        package = str(about["model"]).partition(":")[0].partition(".")[0]
+        said = (about["kind"], int(about["outputs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise KnowledgeRefused("a model that does not say what it is") from error
+    if package not in packages:
+        raise KnowledgeRefused(f"a model of {package!r}, which was not agreed on")
+    if said != ("regression", n_outputs):
+        raise KnowledgeRefused(
+            f"a model for {said[0]} with {said[1]} outputs, expected regression with {n_outputs}"
+        )
+    if set(packages) <= set(TRUSTED):
+        unpack(model.about, model.data)
 
 
 class SignedEnsemble:

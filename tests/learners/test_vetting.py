@@ -171,6 +171,52 @@ def test_only_functions_of_named_modules_build_networks(name: str) -> None:
     assert sklearn.get_config()["transform_output"] == "default"
 
 
+@pytest.mark.parametrize(
+    ("name", "declared", "said"),
+    [
+        ("mlp", {"hidden": (20_000, 20_000)}, "has shape"),
+        ("cnn", {"hidden": (20_000, 20_000)}, "has shape"),
+        ("cnn", {"channels": (20_000, 20_000)}, "has shape"),
+        ("cnn", {"input_shape": (60_000, 60_000)}, "it takes inputs of shape"),
+        ("cnn", {"input_shape": (4_000, 4_000)}, "has shape"),
+    ],
+)
+def test_networks_whose_numbers_are_not_there_get_no_memory(
+    name: str, declared: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from safetensors.numpy import load, save
+
+    learner = make(name, kind="regression", recipe={"first_epochs": 1})
+    learner.bind(1)
+    images = np.ones((6, 8, 8))
+    learner.fit(images, np.ones((6, 1)), rng=np.random.default_rng(0), phase="first")
+    about, data = pack(learner)
+    taken: list[str] = []
+    laid_out = torch.nn.Module.to_empty
+
+    def counted(module: Any, **options: Any) -> Any:
+        assert all(part.is_meta for part in module.parameters())
+        taken.append(name)
+        return laid_out(module, **options)
+
+    monkeypatch.setattr(torch.nn.Module, "to_empty", counted)
+    monkeypatch.setattr(type(learner), "_build", None)
+    assert np.array_equal(unpack(about, data).predict(images), learner.predict(images))
+    assert taken == [name]  # a model of that kind passes through there, and nowhere else
+    described = json.loads(about)
+    if shape := declared.get("input_shape"):
+        said_of = {"input_shape": shape, "dtype": "<f8", "n_outputs": 1}
+        data = np.frombuffer(
+            save(load(data.tobytes()), {"consilience": json.dumps(said_of)}), dtype=np.uint8
+        )
+    else:
+        described["parameters"] |= declared
+    with pytest.raises(KnowledgeRefused, match=f"a model that cannot be used: .*{said}"):
+        unpack(json.dumps(described), data)
+    assert taken == [name]
+
+
 def predictor(learner: Any) -> Any:
     return learner.trained._predictors[0][0].nodes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.ensemble import BaggingRegressor, GradientBoostingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.knowledge import Failure, Public, SharedModel
-from consilience.learners import make
+from consilience.knowledge import Agreement, Failure, Public, SharedModel
+from consilience.learners import as_learner, make
 from consilience.learners.boosted import Boosted
+from consilience.learners.transfer import pack
 from consilience.losses import LOSSES
 from consilience.network.base import Arrival
 from consilience.network.wire import encode
@@ -517,12 +521,14 @@ def test_what_parties_answer_is_checked() -> None:
     task = StartFunction(round=1, ridge=0.0)
     about = {"party": "a", "round": 1}
     fine: dict[str, Any] = {**about, "loss": "squared", "smoothness": 1.0, "packages": ()}
-    Objective(**fine, value=float("inf")).validate(party="a", task=task, agreement=None)
+    Objective(**fine, value=1e300).validate(party="a", task=task, agreement=None)
     for wrong in (
+        Objective(**fine, value=float("inf")),
         Objective(**fine, value=float("nan")),
         Objective(**{**fine, "round": 2}, value=1.0),
         Objective(**{**fine, "party": "b"}, value=1.0),
         WeakLearners(**about, models=(), value=float("nan")),
+        WeakLearners(**about, models=(), value=float("inf")),
         WeakLearners(
             **about,
             value=1.0,
@@ -530,19 +536,126 @@ def test_what_parties_answer_is_checked() -> None:
         ),
     ):
         with pytest.raises(KnowledgeRefused):
-            wrong.validate(party="a", task=task, agreement=None)
+            wrong.validate(party="a", task=task, agreement=AGREED)
     assert encode([Objective(**fine, value=float("inf"))])
-    asked = Descend(round=1, step_sizes=(1.0, 1.0), ridge=0.0, residual=True, limit=10.0)
-    mine = SharedModel(party="a", round=1, about="", data=np.ones(1, np.uint8))
-    stopped = WeakLearners(**about, models=(mine,), value=float("inf"))
-    stopped.validate(party="a", task=asked, agreement=None)  # beyond the limit: the run will end
+    asked = Descend(
+        round=1, step_sizes=(1.0, 1.0), ridge=0.0, residual=True, limit=10.0, packages=("sklearn",)
+    )
+    description, data = tree(1)
+    mine = SharedModel(party="a", round=1, about=description, data=data)
+    stopped = WeakLearners(**about, models=(mine,), value=11.0)
+    stopped.validate(party="a", task=asked, agreement=AGREED)  # beyond the limit: the run will end
     WeakLearners(**about, models=(mine, mine), value=1.0).validate(
-        party="a", task=asked, agreement=None
+        party="a", task=asked, agreement=AGREED
     )
     with pytest.raises(KnowledgeRefused, match="1 weak learners of 2"):
         WeakLearners(**about, models=(mine,), value=1.0).validate(
-            party="a", task=asked, agreement=None
+            party="a", task=asked, agreement=AGREED
         )
+
+
+AGREED = Agreement(kind="regression", classes=(), outputs=1, public="", rows=0, seed=0)
+
+
+def tree(outputs: int, model: Any = EXACT, size: float = 1.0) -> tuple[str, Any]:
+    """A packed weak learner."""
+    learner = make(model) if isinstance(model, str) else as_learner(model)
+    learner.bind(outputs)
+    signs = np.tile([1.0, -1.0, 0.5, 0.25], 2)[:, None] * np.ones(outputs)
+    learner.fit(np.arange(8.0)[:, None], size * signs, rng=np.random.default_rng(0), phase="first")
+    return pack(learner)
+
+
+def five(send: Any) -> tuple[Federation, list[Party]]:
+    """Party d sends what ``send`` makes of what it would send."""
+    parties = [labelled(name, Boosted(EXACT), calibration=0) for name in "abcde"]
+    honest = parties[3].share
+    parties[3].share = lambda learner=None: send(*honest(learner))  # type: ignore[method-assign]
+    return Federation(parties, public=np.arange(8.0)[:, None], strict=False), parties
+
+
+@pytest.mark.parametrize("distill", [False, True])
+@pytest.mark.parametrize(
+    ("send", "said"),
+    [
+        (lambda about, data: (about, np.arange(50, dtype=np.uint8)), "a model that cannot be used"),
+        (lambda about, data: ("not JSON", data), "does not say what it is"),
+        (lambda about, data: tree(7), "regression with 7 outputs, expected regression with 2"),
+        (lambda about, data: tree(2, "decision-tree"), "classification with 2 outputs"),
+        (lambda about, data: tree(2, Keeper()), "a model of 'tests', which was not agreed on"),
+        (
+            lambda about, data: (about, tree(7)[1]),
+            "a model that cannot be used: the .* 7 outputs, expected 2",
+        ),
+    ],
+    ids=["garbage", "no description", "outputs", "classifier", "package", "mislabelled"],
+)
+def test_weak_learners_that_cannot_be_used_leave_out_their_sender(
+    send: Any, said: str, distill: bool
+) -> None:
+    """The sum is that of the four others; as a student, only a's is asked for."""
+    federation, _ = five(send)
+    *_, last = federation.rounds(ffgb(rounds=1, distill=distill))
+    wrong = [d for d in federation.network.deliveries if d.status != "ok"]
+    assert [(d.party, d.tasks, d.status) for d in wrong] == [("d", "Descend", "refused")]
+    assert re.search(said, wrong[0].detail)
+    assert last.state.memory["holders"] == tuple("abcde")
+    if not distill:
+        assert last.state.memory["weights"].tolist() == [-1 / 4] * 4
+
+
+def test_an_infinite_objective_leaves_out_its_party() -> None:
+    federation, parties = five(lambda about, data: (about, data))
+    learner: Any = parties[3].learner
+    rounds = federation.rounds(ffgb(rounds=2))
+    next(rounds)
+    learner.objective = lambda *args: float("inf")
+    *_, last = rounds
+    assert last.number == 2 and len(last.state.memory["weights"]) == 8
+    assert last.state.memory["holders"] == tuple("abce")
+    wrong = [d for d in federation.network.deliveries if d.status != "ok"]
+    assert {(d.party, d.status, d.detail) for d in wrong} == {
+        ("d", "refused", "its objective is inf")
+    }
+    assert [d.tasks for d in wrong] == ["Descend", "ChangeFunction"] * 2
+    with pytest.raises(InvalidInput, match="the objective of f = 0 is infinite"):
+        run([squares("a", TWO, np.array([1e200, 0.0])), by_hand()[1]], rounds=1)
+
+
+def test_wild_weak_learners_stop_the_run_and_their_senders_are_named() -> None:
+    """They are sound; what they say of rows is known where they are used."""
+    federation, _ = five(lambda about, data: tree(2, size=1e12))
+    with pytest.raises(RunFailed, match=r"weak learners are wild(.|\n)*are of a, b, c, d, e\."):
+        list(federation.rounds(ffgb(rounds=1)))
+    federation, _ = five(lambda about, data: wide())
+    with pytest.raises(QuorumLost, match=r"The weak learners of this round are of a, b, c, d, e\."):
+        list(federation.rounds(ffgb(rounds=1)))
+
+
+def wide() -> tuple[str, Any]:
+    """A weak learner for rows of three columns."""
+    learner = make(EXACT)
+    learner.bind(2)
+    learner.fit(np.eye(3), np.eye(3)[:, :2], rng=np.random.default_rng(0), phase="first")
+    return pack(learner)
+
+
+def test_packages_that_all_parties_trust_are_not_refused() -> None:
+    """Not those of a part of a model either, which the coordinator does not build."""
+    trusts = ("sklearn", "tests")
+    for weak in (
+        Shrunk(),
+        make_pipeline(StandardScaler(), Shrunk()),
+        BaggingRegressor(Shrunk(), 2),
+    ):
+        parties = [labelled(n, Boosted(weak), calibration=0, trusts=trusts) for n in "ab"]
+        federation = Federation(parties)
+        assert list(federation.rounds(ffgb(rounds=1)))[-1].number == 1
+        assert all(d.status == "ok" for d in federation.network.deliveries)
+
+
+class Shrunk(Ridge):  # type: ignore[misc]
+    """A weak learner of a package that nobody trusts by default."""
 
 
 class Keeper(Ridge):  # type: ignore[misc]

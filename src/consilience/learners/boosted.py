@@ -16,6 +16,7 @@ from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
 from consilience.learners.oracles import LeastSquares, oracle_of
 from consilience.learners.targets import usable
 from consilience.learners.transfer import NETWORKS, TRUSTED, check_packing
+from consilience.learners.vetting import EVERYWHERE
 from consilience.learners.weighted import (
     WeightedEnsemble,
     descent_weights,
@@ -417,12 +418,18 @@ _REGRESS = (
 
 
 def _packages(learner: Learner) -> tuple[str, ...]:
-    """What has to be trusted for the weak learner to be built: its package, a network's module."""
-    from consilience.learners.estimators import make_of
-
+    """What has to be trusted for the weak learner to be built: packages of its parts, a network's module."""
     model = getattr(learner, "model", None)
     if model is not None:
-        return (make_of(model)[-1].__module__.partition(".")[0],)
+        given = model.get_params(deep=True).values() if hasattr(model, "get_params") else ()
+        named = [type(model)]
+        named += [type(part) if hasattr(part, "get_params") else part for part in given]
+        found = [
+            str(getattr(part, "__module__", "")).partition(".")[0]
+            for part in named
+            if callable(part)
+        ]
+        return tuple(name for name in dict.fromkeys(found) if name and name not in EVERYWHERE)
     factory = getattr(learner, "_given", None)
     module = str(getattr(getattr(factory, "func", factory), "__module__", ""))
     package = module.partition(".")[0]

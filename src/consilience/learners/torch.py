@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,11 @@ Factory = Callable[[tuple[int, ...], int], nn.Module]
 
 _PREDICT_ROWS = 256
 """At a time: with more, what convolutions pass on no longer fits a core's cache, at half the speed."""
+
+_LARGEST_ROW = 2**26
+"""Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""
+
+_PRESETS = "consilience.learners.torch_networks"
 
 
 class TorchLearner(Learner):
@@ -409,12 +415,17 @@ class TorchLearner(Learner):
         try:
             with safe_open(str(path), framework="pt") as file:
                 about = json.loads((file.metadata() or {})["consilience"])
-            shape, n_outputs = tuple(about["input_shape"]), int(about["n_outputs"])
-            example = np.zeros((2, *shape), dtype=about["dtype"])
+                held = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            shape, n_outputs = tuple(map(int, about["input_shape"])), int(about["n_outputs"])
+            if math.prod(shape) > _LARGEST_ROW:
+                raise RunFailed(f"it takes inputs of shape {shape}")
             if self.n_outputs and n_outputs != self.n_outputs:
                 raise RunFailed(f"it has {n_outputs} outputs, expected {self.n_outputs}")
             self.n_outputs = n_outputs
-            module = self._build(example, seed=0)
+            if getattr(getattr(self._given, "func", self._given), "__module__", None) == _PRESETS:
+                module = self._laid_out(shape, held)
+            else:
+                module = self._build(np.zeros((2, *shape), dtype=about["dtype"]), seed=0)
             load_model(module, str(path), device=str(self._device))
         except Exception as error:  # safetensors, JSON and torch fail in their own ways
             what = error.what if isinstance(error, ConsilienceError) else str(error)
@@ -427,6 +438,21 @@ class TorchLearner(Learner):
         self.module = self._build(example, seed=seed)
         self._input = (example.shape[1:], example.dtype.str)
         return self.module
+
+    def _laid_out(self, shape: tuple[int, ...], held: Mapping[str, tuple[int, ...]]) -> nn.Module:
+        """A preset's module to load tensors of these shapes into.
+
+        Few bytes can declare a huge network: there is no memory for it unless its numbers are there.
+        """
+        with torch.device("meta"), self._blamed():
+            module = self._given(shape, self.n_outputs)
+        own = {name: tuple(part.shape) for name, part in module.state_dict().items()}
+        if differ := sorted(dict(own.items() ^ held.items())):
+            name = differ[0]
+            raise RunFailed(
+                f"parameter {name!r} has shape {held.get(name)}, by its description {own.get(name)}"
+            )
+        return module.to_empty(device=self._device)
 
     def _build(self, example: Array, *, seed: int) -> nn.Module:
         """A module of its own, its parameters drawn from ``seed``, that fits ``example``."""

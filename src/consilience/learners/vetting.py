@@ -21,7 +21,7 @@ import numpy as np
 PACKAGES = ("consilience", "lightgbm", "sklearn", "xgboost")
 """Packages whose classes a file may hold, unless its reader says otherwise."""
 
-_EVERYWHERE = ("builtins", "collections", "numpy", "scipy")
+EVERYWHERE = ("builtins", "collections", "numpy", "scipy")
 """What every model is made of; of numpy and scipy only what skops trusts itself, and scipy's own objects."""
 
 _CONTAINERS = {
@@ -87,7 +87,7 @@ def _accepted(loader: str, name: str, doubtful: bool, packages: Sequence[str]) -
         return True  # read off an empty array
     if loader in _CONTAINERS:
         return name in _CONTAINER_TYPES
-    if package not in _EVERYWHERE and package not in packages:
+    if package not in EVERYWHERE and package not in packages:
         return False
     if not doubtful:
         return loader in _OBJECTS or loader in _VALUES

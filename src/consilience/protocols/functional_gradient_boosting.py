@@ -35,7 +35,12 @@ Deviations
     - The authors' published code draws f⁰ at random and puts μ g into the target of Q; its students start
       from the last one (``warm_start`` here). Its gradient, softmax(g) − onehot, is the ∇R_i above: that of
       a sum over rows, not of their mean. It has K = 1 and no residual, which in one step makes no difference.
-    - A party that failed is left out of line 3.
+    - A party that failed is left out of line 3. So is one whose weak learners are refused on arrival:
+      damaged, of packages that no party named at the start, no regressors, or of other outputs. They are
+      built to find out, unless a party named a package that is not trusted by default: then a coordinator,
+      which holds no list of its own, looks at their descriptions alone. What they say of rows it cannot know.
+    - An objective that is infinite is refused as well: a party stops as soon as its own is beyond the limit,
+      which is reached long before infinity.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from consilience.ensemble import WeightedEnsemble, descent_weights, negligible
+from consilience.ensemble import WeightedEnsemble, check_regressor, descent_weights, negligible
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Array, Asked, Public, Receipt, Replies, SharedModel
 from consilience.losses import DIVERGED, Loss
@@ -130,7 +135,7 @@ class Objective:
         loss: the name of its loss.
         smoothness: of the loss; infinite where it has none.
         packages: what has to be trusted to use its weak learners.
-        value: ``R_i[f] + μ/2 ‖f‖²``; infinite where it cannot be computed any more.
+        value: ``R_i[f] + μ/2 ‖f‖²``; infinite, and refused, where it cannot be computed any more.
     """
 
     party: str
@@ -141,11 +146,11 @@ class Objective:
     value: float
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a number."""
+        """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a finite number."""
         if (self.party, self.round) != (party, task.round):
             raise KnowledgeRefused("speaks for another party or round", where=party)
-        if math.isnan(self.value) or not self.smoothness > 0:
-            raise KnowledgeRefused("its objective is no number", where=party)
+        if not math.isfinite(self.value) or not self.smoothness > 0:
+            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
 
 
 @message
@@ -165,16 +170,41 @@ class WeakLearners:
     value: float
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are the party's, and as many as were asked for."""
-        if (self.party, self.round) != (party, task.round) or math.isnan(self.value):
-            raise KnowledgeRefused(
-                "speaks for another party or round, or of no number", where=party
-            )
-        for model in self.models:
-            model.validate(party=party, task=task, agreement=agreement)
+        """Raise ``KnowledgeRefused`` unless they are the party's, as many as were asked for, and usable."""
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        if not math.isfinite(self.value):
+            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
         limit, steps = getattr(task, "limit", math.inf), len(getattr(task, "step_sizes", ()))
         if self.value <= limit and len(self.models) != steps:
             raise KnowledgeRefused(f"{len(self.models)} weak learners of {steps}", where=party)
+        for model in self.models:
+            _check_model(model, party, task, agreement)
+
+
+@message
+class Student:
+    """A weak learner that stands for a sum of them."""
+
+    party: str
+    round: int
+    model: SharedModel
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless it is the party's, and usable."""
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        _check_model(self.model, party, task, agreement)
+
+
+def _check_model(model: SharedModel, party: str, task: Asked, agreement: Agreement | None) -> None:
+    assert agreement is not None
+    model.validate(party=party, task=task, agreement=agreement)
+    packages = getattr(task, "packages", ())
+    try:
+        check_regressor(model, n_outputs=agreement.outputs, packages=packages)
+    except KnowledgeRefused as refusal:
+        raise KnowledgeRefused(refusal.what, where=party) from refusal
 
 
 @message
@@ -203,7 +233,12 @@ class StartFunction:
         learner.start()
         party.model_changed()
         party.memory = {"f": np.zeros(party.labels.shape), "round": np.array(self.round)}
-        return _objective(party, self.round, self.ridge)
+        begun = _objective(party, self.round, self.ridge)
+        if not math.isfinite(begun.value):
+            raise InvalidInput(
+                "the objective of f = 0 is infinite", mend="Scale the targets, or look at the loss."
+            )
+        return begun
 
 
 @message
@@ -236,6 +271,7 @@ class Descend:
         ridge: μ.
         residual: whether Δ is kept.
         limit: of the objective: beyond it no further step is taken.
+        packages: whose weak learners were agreed on.
         missed: f^t, where the party does not hold it.
     """
 
@@ -245,6 +281,7 @@ class Descend:
     ridge: float
     residual: bool
     limit: float
+    packages: tuple[str, ...]
     missed: Change | None = None
 
     def run(self, party: Party) -> WeakLearners:
@@ -279,16 +316,18 @@ class DistillFunction:
     Attributes:
         change: from f^t to f^{t+1}.
         warm_start: whether it goes on from the last student.
+        packages: whose weak learners were agreed on.
         missed: f^t, where the party does not hold it.
     """
 
-    answers: ClassVar[type[Any]] = SharedModel
+    answers: ClassVar[type[Any]] = Student
     round: int
     change: Change
     warm_start: bool
+    packages: tuple[str, ...]
     missed: Change | None = None
 
-    def run(self, party: Party) -> SharedModel:
+    def run(self, party: Party) -> Student:
         """Equation 17."""
         if self.missed is not None:
             _change(party, self.missed, self.round - 1)
@@ -300,7 +339,8 @@ class DistillFunction:
         rng = _rng(party, self.round, "distill")
         warm = self.warm_start and learner.ensemble is not None
         student = learner.approximated(X, values, rng=rng, warm_start=warm)
-        return _packed(party, self.round, [student])[0]
+        (model,) = _packed(party, self.round, [student])
+        return Student(party=party.name, round=self.round, model=model)
 
 
 @message
@@ -389,12 +429,20 @@ def functional_gradient_boosting(
         replies = _asked(
             network,
             state,
-            Descend(round=t, step_sizes=rates, ridge=ridge, residual=residual, limit=limit),
+            Descend(
+                round=t,
+                step_sizes=rates,
+                ridge=ridge,
+                residual=residual,
+                limit=limit,
+                packages=state.memory["packages"],
+            ),
             chosen,
         )
         answers = replies.of(WeakLearners)
         state = _caught_up(state, replies)
-        _check_steady(state, t, {answer.party: answer.value for answer in answers})
+        took_part = tuple(answer.party for answer in answers)
+        _check_steady(state, t, {answer.party: answer.value for answer in answers}, took_part)
         change = _mean(state, answers, rates, ridge, prune)  # line 3
         if distill:
             student = _student(network, state, change, t, warm_start)
@@ -405,7 +453,7 @@ def functional_gradient_boosting(
                 weights=np.ones(1),
                 kept=np.zeros(1, dtype=np.int64),
             )
-        state = _sent(network, state, change, t, ridge)
+        state = _sent(network, state, change, t, ridge, took_part)
         yield Round(t, state, replies=replies)
 
 
@@ -510,21 +558,16 @@ def _started(network: Network, begun: list[Objective], ridge: float) -> RoundSta
                 where="functional_gradient_boosting",
                 mend="Give every party's Boosted the same loss.",
             )
-    packages = sorted({package for one in begun for package in one.packages})
-    network.require(CheckTrust(round=0, packages=tuple(packages)))
+    packages = tuple(sorted({package for one in begun for package in one.packages}))
+    network.require(CheckTrust(round=0, packages=packages))
     largest = max(one.value for one in begun)
-    if not math.isfinite(largest):
-        raise InvalidInput(
-            "the objective of f = 0 is infinite",
-            where="functional_gradient_boosting",
-            mend="Scale the targets, or look at the loss.",
-        )
     return RoundState(
         round=0,
         memory={
             "models": {},
             "weights": np.zeros(0),
             "holders": network.parties,
+            "packages": packages,
             "objective": float(np.mean([one.value for one in begun])),
             "limit": DIVERGED * max(largest, float(np.finfo(np.float64).eps)),
             "steady": 2 / (first.smoothness + ridge),
@@ -583,18 +626,26 @@ def _student(
     network: Network, state: RoundState, change: Change, t: int, warm_start: bool
 ) -> SharedModel:
     """Equation 17, by the first party that answers."""
-    task = DistillFunction(round=t, change=change, warm_start=warm_start)
+    packages = state.memory["packages"]
+    task = DistillFunction(round=t, change=change, warm_start=warm_start, packages=packages)
     lost: QuorumLost | None = None
     for party in network.parties:
         try:
-            return _asked(network, state, task, (party,)).of(SharedModel)[0]
+            return _asked(network, state, task, (party,)).of(Student)[0].model
         except QuorumLost as error:
             lost = error
     assert lost is not None
     raise lost
 
 
-def _sent(network: Network, state: RoundState, change: Change, t: int, ridge: float) -> RoundState:
+def _sent(
+    network: Network,
+    state: RoundState,
+    change: Change,
+    t: int,
+    ridge: float,
+    took_part: tuple[str, ...],
+) -> RoundState:
     """The state after all parties have been sent f^{t+1}: what it is, who holds it, how good it is."""
     memory = dict(state.memory)
     models, weights = dict(memory["models"]), np.asarray(memory["weights"])
@@ -606,33 +657,39 @@ def _sent(network: Network, state: RoundState, change: Change, t: int, ridge: fl
     names = list(models)
     memory |= {"models": {names[i]: models[names[i]] for i in change.kept}, "weights": weights}
     held = state.memory["holders"]
-    if change.since < 0 or set(network.parties) <= set(held):
-        replies = network.ask(ChangeFunction(round=t, change=change, ridge=ridge))
-    else:
-        whole = _whole(RoundState(round=t, memory=memory))
-        replies = network.ask_each(
-            {
-                party: ChangeFunction(
-                    round=t, change=change if party in held else whole, ridge=ridge
-                )
-                for party in network.parties
-            }
-        )
+    task = ChangeFunction(round=t, change=change, ridge=ridge)
+    try:
+        if change.since < 0 or set(network.parties) <= set(held):
+            replies = network.ask(task)
+        else:
+            late = replace(task, change=_whole(RoundState(round=t, memory=memory)))
+            replies = network.ask_each(
+                {party: task if party in held else late for party in network.parties}
+            )
+    except QuorumLost as error:
+        raise QuorumLost(
+            error.what,
+            where=error.where,
+            mend=f"{error.mend}\n  The weak learners of this round are of {', '.join(took_part)}.",
+        ) from error
     objectives = {answer.party: answer.value for answer in replies.of(Objective)}
-    _check_steady(state, t, objectives)
+    _check_steady(state, t, objectives, took_part)
     memory |= {"holders": replies.parties, "objective": float(np.mean(list(objectives.values())))}
     return RoundState(round=t, memory=memory)
 
 
-def _check_steady(state: RoundState, t: int, values: Mapping[str, float]) -> None:
+def _check_steady(
+    state: RoundState, t: int, values: Mapping[str, float], took_part: tuple[str, ...]
+) -> None:
     """Raise ``RunFailed`` where a party's objective is beyond all bounds."""
     for party, value in values.items():
         if not value <= state.memory["limit"]:
             raise RunFailed(
-                f"the step size diverges: the objective of party {party!r} is {value:.3g}, more than "
-                f"{DIVERGED:g} times the largest one at f = 0",
+                "either the step size diverges or a party's weak learners are wild: the objective of party "
+                f"{party!r} is {value:.3g}, more than {DIVERGED:g} times the largest one at f = 0",
                 where=f"functional_gradient_boosting, round {t}",
-                mend=f"Take a step_size below 2 / (smoothness + ridge) = {state.memory['steady']:.3g}, which "
+                mend=f"Those of this round are of {', '.join(took_part)}. "
+                f"Take a step_size below 2 / (smoothness + ridge) = {state.memory['steady']:.3g}, which "
                 "cannot diverge with exact weak learners, or a larger ridge where a schedule depends on it.",
             )
 
