@@ -440,6 +440,15 @@ def test_a_step_size_that_diverges_is_named_and_stops_the_run() -> None:
         run(by_hand(), rounds=1, local_steps=400, step_size=30.0)
 
 
+def test_a_step_size_that_leads_astray_is_noted() -> None:
+    """η = 2.2: f = 6.6 after round 1, where b's objective is 12.6, from 4 at f = 0."""
+    history = Federation(by_hand(), strict=False).run(ffgb(rounds=2, step_size=2.2))
+    notes = [d.detail for row in history.deliveries for d in row if d.tasks == "ChangeFunction"]
+    assert any("at f = 0: take a smaller step_size" in note for note in notes)
+    history = Federation(by_hand(), strict=False).run(ffgb(rounds=2, step_size=1.0))
+    assert not any(d.detail for row in history.deliveries for d in row)
+
+
 def labelled(name: str, model: Any, **options: Any) -> Party:
     X = np.arange(8.0)[:, None]
     return Party(name, model, X, np.repeat(["r", "s"], 4), **options)

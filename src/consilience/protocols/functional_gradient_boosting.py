@@ -136,6 +136,7 @@ class Objective:
         smoothness: of the loss; infinite where it has none.
         packages: what has to be trusted to use its weak learners.
         value: ``R_i[f] + μ/2 ‖f‖²``; infinite, and refused, where it cannot be computed any more.
+        notes: for the ledger.
     """
 
     party: str
@@ -144,6 +145,7 @@ class Objective:
     smoothness: float
     packages: tuple[str, ...]
     value: float
+    notes: tuple[str, ...] = ()
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a finite number."""
@@ -238,6 +240,7 @@ class StartFunction:
             raise InvalidInput(
                 "the objective of f = 0 is infinite", mend="Scale the targets, or look at the loss."
             )
+        party.memory["begun"] = np.array(begun.value)
         return begun
 
 
@@ -358,9 +361,14 @@ class ChangeFunction:
     ridge: float
 
     def run(self, party: Party) -> Objective:
-        """The objective at f^{t+1}."""
+        """The objective at f^{t+1}, and a note where f = 0 was better."""
         _change(party, self.change, self.round)
-        return _objective(party, self.round, self.ridge)
+        found = _objective(party, self.round, self.ridge)
+        begun = float(party.memory["begun"])
+        if found.value <= begun:
+            return found
+        note = f"its objective is {found.value:.3g}, and was {begun:.3g} at f = 0: take a smaller step_size"
+        return replace(found, notes=(note,))
 
 
 # --- the rounds -----------------------------------------------------------------------------------
@@ -733,7 +741,7 @@ def _change(party: Party, change: Change, round: int) -> None:
     every = new if ensemble is None else ensemble.scaled(change.factor).plus(new)
     learner.start()
     learner.ensemble = every.taken(change.kept)
-    party.memory = {"f": f, "round": np.array(round)}
+    party.memory |= {"f": f, "round": np.array(round)}
     party.model_changed()
 
 

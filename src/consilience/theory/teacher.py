@@ -1,16 +1,16 @@
 """What the error of a teacher is made of: Lemma 4.1 of Kovalchuk et al. 2026, measured.
 
-A teacher Σ_c w_c(x) p_c(x) of m clients errs at x by Σ_c w_c(x) e_c(x), e_c = p_c − p*. With b_c = E[e_c | x] and
-the centred ẽ_c = e_c − b_c the lemma bounds the mean squared error by
+A teacher Σ_c w_c(x) p_c(x) of m clients errs at x by Σ_c w_c(x) e_c(x), e_c = p_c − p*. With b_c = E[e_c | x]
+and the centred ẽ_c = e_c − b_c the lemma bounds the mean squared error by
 
     E ‖Σ w_c e_c‖²  ≤  E ‖Σ w_c b_c‖²  +  σ² (ρ + (1 − ρ) E Σ w_c²),
 
-if E[‖ẽ_c‖² | x] ≤ σ² and E[⟨ẽ_c, ẽ_d⟩ | x] ≤ ρσ² for c ≠ d: a weighted bias, which a good rule makes small, and a
-term that grows with how much the weights are concentrated.
+if E[‖ẽ_c‖² | x] ≤ σ² and E[⟨ẽ_c, ẽ_d⟩ | x] ≤ ρσ² for c ≠ d: a weighted bias, which a good rule makes small,
+and a term that grows with how much the weights are concentrated.
 
-What is random given x are the clients' draws of data and training. Where training was repeated, the rows of one
-input are its repetitions; where it was not, rows of one class stand for one another, so that b_c says how a
-client errs on a class.
+What is random given x are the clients' draws of data and training. Where training was repeated, the rows of
+one input are its repetitions; where it was not, rows of one class stand for one another, so that b_c says how
+a client errs on a class.
 """
 
 from __future__ import annotations
@@ -111,6 +111,5 @@ def teacher_error(
 
 def _by_group(values: Array, codes: Array, counts: Array) -> Array:
     """Means over the rows of each group: ``(…, n, k)`` to ``(…, groups, k)``."""
-    sums = np.zeros((*values.shape[:-2], len(counts), values.shape[-1]))
-    np.add.at(sums, (..., codes, slice(None)), values)
-    return sums / counts[:, None]
+    share = (codes == np.arange(len(counts))[:, None]) / counts[:, None]
+    return np.asarray(share @ values)
