@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import tomllib
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ import pytest
 
 from command_line import CONFIG
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments import Ledger, Spec, gather, parse_spec, start
+from consilience.experiments import Ledger, Spec, gather, parse_spec, resume, start
 from consilience.party import Party
+from consilience.report.reading import read_results
 
 MIXED = """
 name = "mixed"
@@ -44,6 +48,7 @@ n_estimators = 5
 NUMBERS = {
     "metrics": "method, seed, round, party, name, value",
     "trust": "method, seed, round, party, class, weight",
+    "teachers": "*",
     "rounds": "method, seed, round, teacher_accuracy",
     "deliveries": "method, seed, round, party, tasks, status, left, bytes_down, bytes_up, detail",
     "holdings": "*",
@@ -119,6 +124,37 @@ def test_every_arm_did_what_it_says(local: Path) -> None:
     predicted = [row for row in found["deliveries"] if "PredictPublic" in row[4]]
     assert not {row[0] for row in predicted} & {"local", "central"}
     assert len([row for row in predicted if row[0] == "avg" and row[2] == 2]) == 3
+
+
+def test_what_teachers_err_by_is_recorded(local: Path) -> None:
+    """Of every round with a weighted mean: the parts add up, and AVG of three has Σ w² = 1/3."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for method, seed, round, part, value in numbers(local)["teachers"]:
+        found.setdefault((method, seed, round), {})[part] = value
+    assert {method for method, _, _ in found} >= {"avg", "uwa", "oracle"}
+    for (method, _, round), parts in found.items():
+        total = sum(parts[name] for name in ("bias", "variance", "correlation", "cross"))
+        assert parts["mse"] == pytest.approx(total) and round > 0
+        if method == "avg":
+            assert parts["concentration"] == pytest.approx(1 / 3)
+    mean = {
+        m: np.mean([p["bias"] for k, p in found.items() if k[0] == m]) for m in ("avg", "oracle")
+    }
+    assert mean["oracle"] < mean["avg"]
+
+
+def test_a_run_of_an_earlier_version_is_read_and_resumed(local: Path, tmp_path: Path) -> None:
+    """Its ledger has no table of teachers' errors."""
+    old = tmp_path / "old"
+    shutil.copytree(local, old)
+    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("DROP TABLE teachers")
+    assert all(not method.errors for method in read_results(old).methods)
+    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE arms SET status = 'running' WHERE method = 'uwa'")
+        ledger.execute("DELETE FROM rounds WHERE method = 'uwa' AND round > 0")
+    resume(old)
+    assert [bool(method.errors) for method in read_results(old).methods].count(True) == 1
 
 
 def test_the_folder_repeats_the_run(local: Path) -> None:

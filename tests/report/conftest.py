@@ -13,6 +13,8 @@ from consilience.network import Delivery
 
 Make = Callable[..., Path]
 
+PARTS = ("mse", "bias", "variance", "correlation", "concentration")
+
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Make:
@@ -67,6 +69,9 @@ def make_run(tmp_path: Path) -> Make:
                 for party, weights in zip(parties, trust.get(method, ()), strict=False):
                     for label, weight in zip(classes, weights, strict=True):
                         ledger.write("trust", [(method, seed, 1, party, label, weight)])
+                if method in trust:
+                    parts = dict.fromkeys(PARTS, 0.25)
+                    ledger.write("teachers", [(method, seed, 1, *part) for part in parts.items()])
                 for told in deliveries.get(method, ()):
                     ledger.deliveries(method, seed, told.round, [told])
         for method, seed in running:

@@ -65,8 +65,8 @@ def test_it_is_well_formed_and_needs_nothing_from_elsewhere(html: str) -> None:
 
 def test_every_picture_has_words_and_is_an_svg_that_fetches_nothing(html: str) -> None:
     pictures = [attrs for tag, attrs in Page(html).tags if tag == "img"]
-    # rounds, teacher, parties, trust of uwa (avg trusts all alike), holdings, bytes
-    assert len(pictures) == 6
+    # rounds, teacher, its error, parties, trust of uwa (avg trusts all alike), holdings, bytes
+    assert len(pictures) == 7
     for picture in pictures:
         assert picture["alt"]
         svg = base64.b64decode(str(picture["src"]).partition("base64,")[2])

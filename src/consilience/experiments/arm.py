@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ from consilience.experiments.ledger import Ledger
 from consilience.experiments.methods import MethodSpec
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
-from consilience.knowledge import Public
+from consilience.knowledge import Predictions, Public
 from consilience.network import CohortNetwork, LocalNetwork, Network, ProcessNetwork
 from consilience.network.wire import decode, encode
 from consilience.party import Party
 from consilience.protocols import Round, RoundState
 from consilience.tasks import Checkpoint, Restore
+from consilience.theory import teacher_error
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,11 @@ class Arm:
         )
         if round.teacher is not None and accuracy is not None and truth is not None:
             ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
+            parts = teacher_parts(round, truth, network.agreed.classes)
+            ledger.write(
+                "teachers",
+                [(label, seed, round.number, name, value) for name, value in parts.items()],
+            )
 
     def _keep_models(self, network: Network) -> None:
         scaling = self.cohort.scaling
@@ -250,6 +256,30 @@ def file_name(name: str) -> str:
     ('a%2Fb', '%2E.')
     """
     return re.sub(r'[%/\\\\:*?"<>|\x00-\x1f]|^\.', lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) -> dict[str, float]:
+    """What the squared error of a round's weighted mean of probabilities is made of, by name.
+
+    The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
+    al. 2026 (:func:`consilience.theory.teacher_error`). Nothing where there are no probabilities or no
+    weights.
+    """
+    teacher = round.teacher
+    said = [] if round.replies is None else round.replies.of(Predictions)
+    if teacher is None or teacher.weights is None or not said or said[0].kind != "probabilities":
+        return {}
+    counted = np.isclose(teacher.weights.sum(axis=0), 1)  # others are not taught
+    if not counted.any():
+        return {}
+    truth = labels[counted]
+    found = teacher_error(
+        np.stack([one.values[counted] for one in said]),
+        teacher.weights[:, counted],
+        np.asarray(classes) == truth[:, None],
+        truth,
+    )
+    return asdict(found)
 
 
 def trust(

@@ -37,6 +37,12 @@ CREATE TABLE trust (
     PRIMARY KEY (method, seed, round, party, class));
 """
 
+_TEACHERS = """
+CREATE TABLE IF NOT EXISTS teachers (
+    method TEXT, seed INTEGER, round INTEGER, part TEXT, value REAL,
+    PRIMARY KEY (method, seed, round, part));
+"""
+
 
 class Ledger:
     """The record of a run.
@@ -57,7 +63,7 @@ class Ledger:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             if create:
-                self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                self._connection.executescript(f"BEGIN; {_SCHEMA} {_TEACHERS} COMMIT;")
             elif self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("it fails SQLite's own check")
             else:
@@ -128,7 +134,8 @@ class Ledger:
     def forget_after(self, method: str, seed: int, round: int) -> None:
         """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""
         with self.transaction():
-            for table in ("rounds", "deliveries", "metrics", "trust"):
+            self._connection.execute(_TEACHERS)  # runs of earlier versions have none
+            for table in ("rounds", "deliveries", "metrics", "trust", "teachers"):
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",
@@ -151,6 +158,10 @@ class Ledger:
             seed,
         )
         return (int(found[0][0]), bytes(found[0][1])) if found else None
+
+    def has(self, table: str) -> bool:
+        """Whether the run recorded such a thing; earlier versions did not record all."""
+        return bool(self.read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     @property
     def meta(self) -> Mapping[str, Any]:

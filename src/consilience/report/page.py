@@ -138,6 +138,14 @@ def _rounds(results: Results, pictures: dict[str, Plot]) -> str:
             "Only an experiment can know."
         )
         parts.append(picture(pictures["teacher"], text))
+    if "teacher-error" in pictures:
+        text = (
+            "What the teacher's squared error is made of (Kovalchuk et al. 2026, Lemma 4.1), with the true "
+            "class for reference and rows of one class standing for one another: what the weights leave of "
+            "the parties' mean errors on a class, what is left of their scatter, and how much a few parties "
+            "decide (1/m for equal weights, 1 for one party alone)."
+        )
+        parts.append(picture(pictures["teacher-error"], text))
     return section("Over rounds", *parts)
 
 

@@ -80,6 +80,8 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
         yield "bytes", "bytes on the wire", lambda: traffic(results)
     if any(np.isfinite(method.teacher).any() for method in results.methods):
         yield "teacher", "accuracy of the teacher", lambda: teachers(results)
+    if any(method.errors for method in results.methods):
+        yield "teacher-error", "what the teacher's error is made of", lambda: errors(results)
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,35 @@ def teachers(results: Results) -> Figure:
     axis.set_ylabel("teacher's accuracy")
     _legend(figure, axis)
     return figure
+
+
+def errors(results: Results) -> Figure:
+    """The teacher's squared error, its weighted bias, its variance, and how concentrated weights are."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True)
+    methods = [method for method in results.methods if method.errors]
+    for axis, (title, names) in zip(axes.flat, _PARTS.items(), strict=True):
+        for method in methods:
+            values = np.sum([method.errors[name] for name in names], axis=0)
+            _line(axis, results, method, np.arange(1, values.shape[1] + 1), values)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        last = max(method.teacher.shape[1] for method in methods)
+        _rounds_axis(axis, last, "round" if axis in axes[1] else "", first=1)
+        axis.set_title(title, fontsize=9.5, loc="left")
+    _legend(figure, axes[0, 0])
+    return figure
+
+
+_PARTS = {
+    "mean squared error": ("mse",),
+    "weighted bias": ("bias",),
+    "variance and correlation": ("variance", "correlation"),
+    "weight concentration Σ w²": ("concentration",),
+}
+"""Panels of :func:`errors`, and the parts whose sum they show."""
 
 
 def per_party(results: Results, metric: str) -> Figure:

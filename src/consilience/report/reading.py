@@ -123,6 +123,12 @@ def _method(
     for seed, round, accuracy in recorded:
         if seed in row and round > 0 and accuracy is not None:
             teacher[row[seed], round - 1] = accuracy
+    errors: dict[str, Array] = {}
+    parts = "SELECT seed, round, part, value FROM teachers WHERE method = ? ORDER BY rowid"
+    for seed, round, part, value in ledger.read(parts, label) if ledger.has("teachers") else ():
+        if seed in row and 0 < round <= last:
+            errors.setdefault(part, np.full((len(seeds), last), np.nan))
+            errors[part][row[seed], round - 1] = value
 
     down = np.zeros((len(seeds), last + 1, len(parties)))
     up = np.zeros_like(down)
@@ -143,6 +149,7 @@ def _method(
         rounds=tuple(rounds),
         scores=scores,
         teacher=teacher,
+        errors=errors,
         seconds=seconds,
         bytes_down=down,
         bytes_up=up,

@@ -85,6 +85,8 @@ class Method:
         scores: metric to values of shape ``(seeds, rounds, parties)``, NaN where not measured.
         teacher: accuracy of the teacher on the public rows, shape ``(seeds, rounds of the protocol)``
             from round 1 on, NaN where there is none.
+        errors: what the teacher's squared error is made of, by name, shape as ``teacher``; empty where it was
+            not recorded.
         seconds: wall time per seed.
         bytes_down: to the parties on the wire, evaluation aside, shape ``(seeds, rounds + 1, parties)``.
         bytes_up: the same from the parties.
@@ -98,6 +100,7 @@ class Method:
     rounds: tuple[int, ...]
     scores: Mapping[str, Array]
     teacher: Array
+    errors: Mapping[str, Array]
     seconds: tuple[float, ...]
     bytes_down: Array
     bytes_up: Array
