@@ -193,7 +193,7 @@ def text_parties(model: Any) -> tuple[list[Party], Public]:
 
 @pytest.mark.parametrize("protocol", ["ensemble", "averaging", "models"])
 def test_texts_in_a_federation(protocol: str) -> None:
-    model = make("text-embedding", buckets=256, width=8, recipe={**FAST, "epochs": 4})
+    model = make("text-embedding", buckets=256, width=8, recipe={**FAST, "batch_size": 4})
     made, public = text_parties(model)
     run = {
         "ensemble": ensemble_distillation(aggregate=avg(), rounds=2),
