@@ -6,11 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import (
+    PRECISION,
+    DensityRatios,
+    LogDensities,
+    Predictions,
+    Replies,
+    RowCount,
+)
 
 
 def replies(
-    *outputs: Any, kind: Any = "probabilities", log_density: Any = None, rows: Any = None
+    *outputs: Any,
+    kind: Any = "probabilities",
+    log_density: Any = None,
+    rows: Any = None,
+    ratios: Any = None,
 ) -> Replies:
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
@@ -25,5 +36,10 @@ def replies(
             given.append(LogDensities(party=name, round=1, public="", values=density))
         if rows is not None:
             given.append(RowCount(party=name, round=1, rows=rows[i]))
+        if ratios is not None:
+            near = np.array(ratios[i], dtype=np.float32)
+            given.append(
+                DensityRatios(party=name, round=1, classes=classes, public="", values=near)
+            )
         answers[name] = tuple(given)
     return Replies(answers, {})

@@ -12,6 +12,7 @@ from consilience.knowledge import (
     PRECISION,
     Agreement,
     Array,
+    DensityRatios,
     Description,
     Failure,
     LogDensities,
@@ -179,6 +180,30 @@ class ScorePublic:
 
 
 @message
+class ComparePublic:
+    """Say how much denser your rows of each class lie than the public ones, at each public row.
+
+    Attributes:
+        ridge: of :class:`consilience.density.PublicRatio`, above 0.
+    """
+
+    answers: ClassVar[type[Any]] = DensityRatios
+    round: int
+    ridge: float
+
+    def run(self, party: Party) -> DensityRatios:
+        """One number a public row and class; the same in every round, since it depends on inputs alone."""
+        assert party.agreement is not None
+        return DensityRatios(
+            party=party.name,
+            round=self.round,
+            classes=party.agreement.classes,
+            public=party.agreement.public,
+            values=party.density_ratios(self.ridge).astype(np.float32),
+        )
+
+
+@message
 class CountRows:
     """Say how many private rows you train on."""
 
@@ -259,7 +284,11 @@ def _label(round: int) -> str:
     return f"round-{round:05d}"
 
 
-PROVIDES: Mapping[type[Any], type[Any]] = {LogDensities: ScorePublic, RowCount: CountRows}
+PROVIDES: Mapping[type[Any], type[Any]] = {
+    LogDensities: ScorePublic,
+    RowCount: CountRows,
+    DensityRatios: ComparePublic,
+}
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
 

@@ -31,8 +31,11 @@ MEAN_LIKE = [
     "mean",
     "weighted-mean",
     "value-median",
+    "density-ratio",
 ]
-WEIGHTED = tuple(name for name in MEAN_LIKE if name not in ("median", "trimmed-mean"))
+WEIGHTED = tuple(
+    name for name in MEAN_LIKE if name not in ("median", "trimmed-mean", "density-ratio")
+)
 
 
 @st.composite
@@ -53,7 +56,8 @@ def federations(draw, alone=False):
 
 def told(name: str, outputs, density, rows) -> Replies:
     kind = AGGREGATORS[name]().outputs
-    return replies(*outputs, kind=kind, log_density=density, rows=rows)
+    ratios = density[:, :, None] * outputs  # as likely below 0 as above, and different by class
+    return replies(*outputs, kind=kind, log_density=density, rows=rows, ratios=ratios)
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import (
     Agreement,
+    DensityRatios,
     Description,
     Failure,
     LogDensities,
@@ -29,6 +30,7 @@ from consilience.network import Network
 from consilience.network.base import Arrival
 from consilience.network.wire import decode, encode
 from consilience.tasks import (
+    ComparePublic,
     CountRows,
     Describe,
     Evaluate,
@@ -147,6 +149,16 @@ def test_logits_may_be_any_finite_numbers():
             ScorePublic(round=2),
             LogDensities(party="b", round=2, public="no", values=HALVES[:, 0]),
             "public data",
+        ),
+        (
+            ComparePublic(round=2, ridge=0.3),
+            DensityRatios(party="b", round=2, classes=("x", "y"), public="key", values=HALVES[:2]),
+            "shape (2, 2), expected (3, 2)",
+        ),
+        (
+            ComparePublic(round=2, ridge=0.3),
+            DensityRatios(party="b", round=2, classes=("y", "x"), public="key", values=HALVES),
+            "classes is ('y', 'x')",
         ),
         (CountRows(round=2), RowCount(party="b", round=2, rows=0), "a row count of 0"),
         (
@@ -319,6 +331,7 @@ def test_no_reply_can_crash_the_coordinator(data):
     kinds: Any = {
         Predictions: PredictPublic(round=2),
         LogDensities: ScorePublic(round=2),
+        DensityRatios: ComparePublic(round=2, ridge=0.3),
         RowCount: CountRows(round=2),
         Metrics: Evaluate(round=2),
         Receipt: FitPrivate(round=2),
@@ -330,7 +343,9 @@ def test_no_reply_can_crash_the_coordinator(data):
         **DESCRIPTION,
         "round": 2,
         "public": "key",
-        "values": {Predictions: HALVES, LogDensities: HALVES[:, 0]}.get(kind, {"m": 0.5}),
+        "values": {Predictions: HALVES, LogDensities: HALVES[:, 0], DensityRatios: HALVES}.get(
+            kind, {"m": 0.5}
+        ),
         "rows": 1,
         "reason": "r",
         "mend": "m",

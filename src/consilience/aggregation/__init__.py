@@ -18,6 +18,7 @@ from consilience.aggregation.classification import (
 )
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
+from consilience.aggregation.ratios import density_ratio
 from consilience.aggregation.regression import mean, median, weighted_mean
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "coordinate_median",
     "count_weighted",
     "damped",
+    "density_ratio",
     "entropy_weighted",
     "majority_vote",
     "mean",
@@ -62,6 +64,7 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
     "mean": mean,
     "weighted-mean": weighted_mean,
     "value-median": median,
+    "density-ratio": density_ratio,
 }
 """The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
 

@@ -10,7 +10,14 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.checks.cohort import NAMES, Array, expect, same_bits
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import PRECISION, LogDensities, Predictions, Replies, RowCount
+from consilience.knowledge import (
+    PRECISION,
+    DensityRatios,
+    LogDensities,
+    Predictions,
+    Replies,
+    RowCount,
+)
 
 ROWS, OUTPUTS = 12, 3
 
@@ -54,7 +61,7 @@ def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, 
     aggregator(_replies(aggregator, parties, seed=1))
     expect(same_bits(first, aggregator(replies).values), "the same replies gave another teacher")
     untouched = _replies(aggregator, parties)
-    kinds: tuple[type[Any], ...] = (Predictions, LogDensities)
+    kinds: tuple[type[Any], ...] = (Predictions, LogDensities, DensityRatios)
     for kind in kinds:
         for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
             expect(same_bits(before.values, after.values), "the rule changed what it was given")
@@ -153,11 +160,14 @@ def _replies(
         values.flags.writeable = False
         density = rng.normal(size=ROWS).astype(np.float32)
         density.flags.writeable = False
+        ratios = rng.normal(size=(ROWS, OUTPUTS)).astype(np.float32)
+        ratios.flags.writeable = False
         common: dict[str, Any] = {"party": name, "round": 1}
         classes = tuple(map(str, range(OUTPUTS)))
         further: dict[type[Any], Any] = {
             LogDensities: LogDensities(public="", values=density, **common),
             RowCount: RowCount(rows=int(rng.integers(1, 100)), **common),
+            DensityRatios: DensityRatios(classes=classes, public="", values=ratios, **common),
         }
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),
