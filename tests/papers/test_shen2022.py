@@ -370,7 +370,7 @@ def test_figure_1_quickly(tmp_path: Path) -> None:
 def test_rates_quickly(tmp_path: Path) -> None:
     exhibit = EXHIBITS["rates"](Study(tmp_path, repetitions=2, quick=True, processes=1))
     complete(exhibit)
-    assert len(exhibit.claims) == 10
+    assert len(exhibit.claims) == 11
 
 
 @pytest.mark.needs_data("heart-disease")
