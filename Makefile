@@ -13,11 +13,12 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo test lint docs bench constraints clean
+.PHONY: help demo test test-text lint docs bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (90 s)"
-	@echo "make test         the tests, with every extra installed"
+	@echo "make test         the tests, with every extra installed but text"
+	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
 	@echo "make bench        every figure that a page quotes"
@@ -44,6 +45,10 @@ $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[all,secure,dev]'
 	@touch $@ $(VENV)/.stamp-core
 
+$(VENV)/.stamp-text: $(VENV)/.stamp-dev
+	$(INSTALL) -e '.[text]'
+	@touch $@
+
 $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.stamp-core
@@ -55,6 +60,9 @@ demo: $(VENV)/.stamp-core
 
 test: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest $(ARGS)
+
+test-text: $(VENV)/.stamp-text
+	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -71,7 +79,7 @@ bench: $(VENV)/.stamp-dev
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,secure,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,secure,text,dev,docs]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new

@@ -9,6 +9,7 @@ import numpy as np
 from consilience.knowledge import (
     PRECISION,
     Certainties,
+    DensityRatios,
     LogDensities,
     Predictions,
     Replies,
@@ -24,6 +25,7 @@ def replies(
     rows: Any = None,
     certainties: Any = None,
     selected: Any = None,
+    ratios: Any = None,
 ) -> Replies:
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
@@ -44,5 +46,10 @@ def replies(
         if selected is not None:
             speaks = np.array(selected[i], dtype=bool)
             given.append(Selection(party=name, round=1, public="", values=speaks))
+        if ratios is not None:
+            near = np.array(ratios[i], dtype=np.float32)
+            given.append(
+                DensityRatios(party=name, round=1, classes=classes, public="", values=near)
+            )
         answers[name] = tuple(given)
     return Replies(answers, {})

@@ -1,4 +1,4 @@
-"""The class-conditional Gaussians against densities worked out by hand."""
+"""Class-conditional Gaussians and ratios to public rows against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.density import VARIANCE_FLOOR, ClassGaussians
+from consilience.density import VARIANCE_FLOOR, ClassGaussians, PublicRatio
 
 
 def column(*values: float) -> np.ndarray:
@@ -67,3 +67,62 @@ def test_it_integrates_to_one(seed, classes):
     grid = np.linspace(-12, 12, 4801)
     total = np.exp(density.log_density(grid[:, None])).sum() * (grid[1] - grid[0])
     assert total == pytest.approx(1, abs=1e-3)
+
+
+def ratio_of(public: np.ndarray, *, ridge: float) -> PublicRatio:
+    return PublicRatio(public, np.random.default_rng(0), ridge=ridge)
+
+
+def test_ratios_of_two_public_rows():
+    """Public 0 and 9: h = 81, k = 1/e between them. Three rows of group 0 at 0, one of group 1 at 9.
+
+    (K + I/2)^-1 is [[1.5, -1/e], [-1/e, 1.5]] / (2.25 - 1/e^2); k(public, rows) 1 is 3 (1, 1/e) and (1/e, 1).
+    """
+    ratio = ratio_of(column(0, 9), ridge=0.5)
+    rows, groups = column(0, 0, 0, 9), np.eye(2)[[0, 0, 0, 1]]
+    same, other = 1.5 - exp(-2), (1.5 - 1) * exp(-1)
+    by_hand = np.array([[3 * same, other], [3 * other, same]]) / (2.25 - exp(-2))
+    np.testing.assert_allclose(ratio(rows, groups), by_hand, rtol=1e-6)
+
+
+def test_public_rows_themselves_have_a_ratio_of_nearly_one():
+    """K (K + ridge I)^-1 1 goes to 1 with the ridge: one of them comes on one of them."""
+    public = np.random.default_rng(1).normal(size=(50, 2))
+    found = ratio_of(public, ridge=1e-4)(public, np.ones((50, 1)))
+    np.testing.assert_allclose(found, 1, atol=0.05)
+
+
+def test_dense_public_rows_do_not_count_for_more():
+    """Twice as many public rows on the right: one private row on either side, half the ratio there."""
+    public = column(*np.linspace(-0.1, 0.1, 20), *np.linspace(9.9, 10.1, 40))
+    found = ratio_of(public, ridge=0.1)(column(0, 10), np.eye(2))
+    assert found[:20, 0].mean() == pytest.approx(1 / 20, rel=0.05)
+    assert found[20:, 1].mean() == pytest.approx(1 / 40, rel=0.05)
+    np.testing.assert_allclose(found[20:, 0], 0, atol=0.02)
+
+
+def test_few_landmarks_are_as_good(monkeypatch):
+    """A third of the public rows, on smooth densities, gives nearly what all of them do."""
+    rng = np.random.default_rng(2)
+    public, rows = rng.normal(size=(300, 1)), rng.normal(1, 0.5, size=(20, 1))
+    whole = ratio_of(public, ridge=0.3)(rows, np.ones((20, 1)))
+    monkeypatch.setattr("consilience.density.MOST_LANDMARKS", 100)
+    some = ratio_of(public, ridge=0.3)(rows, np.ones((20, 1)))
+    np.testing.assert_allclose(some, whole, atol=0.05 * whole.max())
+    assert not np.array_equal(some, whole)
+
+
+def test_public_rows_that_are_mostly_the_same():
+    """The median distance is 0: a width of 1 stands in."""
+    found = ratio_of(column(0, 0, 0, 0, 5), ridge=0.5)(column(0), np.ones((1, 1)))
+    assert found[0, 0] == pytest.approx(1 / 4.5, rel=1e-3)
+    assert found[4, 0] == pytest.approx(0, abs=1e-6)
+
+
+@given(st.integers(0, 2**32))
+def test_ratios_add_up_over_rows(seed):
+    rng = np.random.default_rng(seed)
+    ratio = ratio_of(rng.normal(size=(8, 2)), ridge=0.3)
+    rows = rng.normal(size=(6, 2))
+    apart = sum(ratio(rows[i : i + 1], np.ones((1, 1))) for i in range(6))
+    np.testing.assert_allclose(ratio(rows, np.ones((6, 1))), apart, atol=1e-9)

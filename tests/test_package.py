@@ -22,12 +22,13 @@ EXTRAS = {
     "flower": "flwr",
     "secure": "phe",
 }
-"""Optional extra -> the module that it brings."""
+"""Optional extra -> the module that it brings; beside them "text", which `make test-text` installs."""
 
 LINES = [line.replace('"', "'") for line in requires("consilience") or []]
 
 HEAVY = [
     "torch",
+    "transformers",
     "matplotlib",
     "sklearn",
     "scipy",
@@ -68,16 +69,16 @@ def test_version_is_one_everywhere() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    """`all` brings what every optional extra brings but `secure` (GPL), and nothing for developers."""
+    """`all` brings what the extras bring but `secure` (GPL) and `text` (size), nothing for developers."""
     named = {
         extra: {line.partition(";")[0].strip() for line in LINES if f"extra == '{extra}'" in line}
         for extra in metadata("consilience").get_all("Provides-Extra") or []
     }
-    assert set(named) == {*EXTRAS, "all", "dev", "docs"}
+    assert set(named) == {*EXTRAS, "text", "all", "dev", "docs"}
     assert named["all"] == set().union(*(named[extra] for extra in EXTRAS if extra != "secure"))
 
 
 @pytest.mark.parametrize("module", EXTRAS.values())
 def test_the_tests_run_with_every_extra(module: str) -> None:
-    """Tests of optional parts are not skipped: `make test` installs what they need."""
+    """Tests of optional parts are not skipped: `make test` installs what they need, but for `text`."""
     assert importlib.util.find_spec(module) is not None

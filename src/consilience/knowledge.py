@@ -305,6 +305,37 @@ class Selection:
 
 
 @message
+class DensityRatios:
+    """How much denser a party's rows of each class lie than the public ones, at each public row.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        classes: the column order.
+        public: digest of the public data.
+        values: shape ``(n_public, n_classes)``, float32: an estimate of how many of its rows of the class
+            come on one public row there (:class:`consilience.density.PublicRatio`); below 0 where it
+            overshoots.
+    """
+
+    party: str
+    round: int
+    classes: tuple[str, ...]
+    public: str
+    values: Array
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        _same("party", self.party, party, where=party)
+        _same("round", self.round, task.round, where=party)
+        assert agreement is not None
+        _same("classes", self.classes, agreement.classes, where=party)
+        _same("public data", self.public, agreement.public, where=party)
+        _shaped(self.values, (agreement.rows, agreement.outputs), np.float32, where=party)
+        _finite(self.values, where=party)
+
+
+@message
 class SharedModel:
     """A party's trained model, for others to predict with.
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from consilience.certainty import Privacy, PublicSpace, certainties, selection
-from consilience.density import ClassGaussians
+from consilience.density import ClassGaussians, PublicRatio
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Public, check_inputs, read_only
 from consilience.labels import check_aliases, class_order, label_names
@@ -29,6 +30,7 @@ from consilience.learners.transfer import (
     unpack,
 )
 from consilience.randomness import stream
+from consilience.spaces import Space, shared_space
 
 Array = NDArray[Any]
 
@@ -175,6 +177,7 @@ class Party:
         self.memory = {}
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
+        self._density_ratios: dict[float, Array] = {}
 
         held_out = self._calibration_rows(self._rng(0, "calibration"))
         self._train = (read_only(self.X[~held_out]), self._targets(self.y[~held_out]))
@@ -571,6 +574,29 @@ class Party:
             self.memory[name] = compute()
         return self.memory[name]
 
+    def density_ratios(self, ridge: float) -> Array:
+        """How much denser the private rows of each class lie than the public ones, at each public row.
+
+        Of all private rows, those held out too, and of their inputs and labels alone: whatever the model
+        becomes, they stay the same, and are computed once.
+
+        Args:
+            ridge: of :class:`~consilience.density.PublicRatio`, above 0.
+
+        Returns:
+            Shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: it does regression, or no two public rows differ.
+        """
+        assert self.public is not None and self.agreement is not None
+        if self.kind == "regression":
+            raise InvalidInput("density ratios are of classes, it has none", where=self._where)
+        if ridge not in self._density_ratios:
+            space, ratio = _common_ground(self.public, self.agreement.seed, ridge)
+            self._density_ratios[ridge] = ratio(space(self.X), self._targets(self.y))
+        return self._density_ratios[ridge]
+
     @property
     def train_rows(self) -> int:
         """Number of private rows that are trained on."""
@@ -686,6 +712,21 @@ def _space_of(public: Public) -> tuple[PublicSpace, Array]:
     """The space of these public rows, which parties in one process share, and where they lie in it."""
     space = PublicSpace.fit(public.X)
     return space, read_only(space(public.X))
+
+
+_GROUNDS: WeakKeyDictionary[Public, dict[tuple[int, float], tuple[Space, PublicRatio]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _common_ground(public: Public, seed: int, ridge: float) -> tuple[Space, PublicRatio]:
+    """The space that all parties share and the ratio in it, made once for all that are in this process."""
+    made = _GROUNDS.setdefault(public, {})
+    if (seed, ridge) not in made:
+        space = shared_space(public.X, stream(seed, "coordinator", 0, "patches"))
+        landmarks = stream(seed, "coordinator", 0, "landmarks")
+        made[seed, ridge] = space, PublicRatio(space(public.X), landmarks, ridge=ridge)
+    return made[seed, ridge]
 
 
 def kind_told_by(model: Any, y: Any) -> Kind | None:

@@ -13,6 +13,7 @@ from consilience.knowledge import (
     Agreement,
     Array,
     Certainties,
+    DensityRatios,
     Description,
     Failure,
     LogDensities,
@@ -236,6 +237,30 @@ class SelectPublic:
 
 
 @message
+class ComparePublic:
+    """Say how much denser your rows of each class lie than the public ones, at each public row.
+
+    Attributes:
+        ridge: of :class:`consilience.density.PublicRatio`, above 0.
+    """
+
+    answers: ClassVar[type[Any]] = DensityRatios
+    round: int
+    ridge: float
+
+    def run(self, party: Party) -> DensityRatios:
+        """One number a public row and class; the same in every round, since it depends on inputs alone."""
+        assert party.agreement is not None
+        return DensityRatios(
+            party=party.name,
+            round=self.round,
+            classes=party.agreement.classes,
+            public=party.agreement.public,
+            values=party.density_ratios(self.ridge).astype(np.float32),
+        )
+
+
+@message
 class CountRows:
     """Say how many private rows you train on."""
 
@@ -323,6 +348,7 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
     RowCount: CountRows,
     Certainties: ScoreCertainty,
     Selection: SelectPublic,
+    DensityRatios: ComparePublic,
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 

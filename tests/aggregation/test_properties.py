@@ -59,11 +59,13 @@ def federations(draw, alone=False):
 
 def told(name: str, outputs, density, rows) -> Replies:
     """What parties say; those to whom a row looks typical are also sure of it and speak for it."""
+    ratios = density[:, :, None] * outputs  # as likely below 0 as above, and different by class
     return replies(
         *outputs,
         kind=AGGREGATORS[name]().outputs,
         log_density=density,
         rows=rows,
+        ratios=ratios,
         certainties=np.maximum(expit(density), 1e-8),
         selected=density > 0,
     )

@@ -35,6 +35,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": (32, 16), "recipe": {"learning_rate": 0.01}},
     "cnn": {"recipe": {"learning_rate": 0.01}},
     "lenet5": {"recipe": {"learning_rate": 0.003, "first_epochs": 40}},
+    "resnet8": {"width": 4, "recipe": {"learning_rate": 0.02, "first_epochs": 6}},
+    "resnet18": {"width": 2, "recipe": {"learning_rate": 0.02, "first_epochs": 6}},
+    "text-embedding": {"buckets": 512, "recipe": {"learning_rate": 0.05}},
 }
 
 
@@ -48,11 +51,12 @@ def trained(name: str, X: np.ndarray, targets: np.ndarray) -> Learner:
 
 CLASSIFIERS = [name for name, entry in LEARNERS.items() if entry.kind != "regression"]
 CLASSIFIERS.remove("vgg16")  # takes larger images: test_torch.py
+CLASSIFIERS.remove("transformer")  # loads a folder: test_torch_transformer.py
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name: str, tmp_path: Any) -> None:
-    if name == "tfidf-logistic":
+    if name in ("tfidf-logistic", "text-embedding"):
         X = test = np.array([f"word{label} and" for label in LABELS[ROWS]])
         labels = LABELS[ROWS]
         learner = trained(name, X, TARGETS)
@@ -113,6 +117,11 @@ def test_import_paths() -> None:
         ("mlp", {"hidden": [0]}, "whole numbers above 0"),
         ("mlp", {"hidden": 64}, "whole numbers above 0"),
         ("lenet5", {"activation": "tan"}, "Did you mean 'tanh'"),
+        ("resnet18", {"norm": "grup"}, "resnet18: norm is 'grup'\n  Did you mean 'group'"),
+        ("resnet8", {"width": 0}, "whole numbers above 0"),
+        ("text-embedding", {"buckets": 2.5}, "buckets is .2.5., expected whole numbers"),
+        ("text-embedding", {"hidden": 5}, "hidden is 5, expected whole numbers"),
+        ("transformer", {}, "pretrained"),
         ("mlp", {"recipe": {"epoch": 5}}, "Did you mean 'epochs'"),
         ("ridge", {"kind": "classification"}, "is a regressor"),
         ("random-forest", {"max_depth": "deep"}, "max_depth"),
@@ -147,6 +156,6 @@ def test_every_preset_lists_its_parameters() -> None:
 
 
 def test_importing_learners_imports_no_library() -> None:
-    heavy = "{'torch', 'sklearn', 'skops', 'xgboost', 'lightgbm'}"
+    heavy = "{'torch', 'transformers', 'sklearn', 'skops', 'xgboost', 'lightgbm'}"
     code = f"import consilience.learners, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.learners import TorchRecipe
+from consilience.learners import Augmentation, TorchRecipe
 
 
 @pytest.mark.parametrize(
@@ -29,15 +30,22 @@ from consilience.learners import TorchRecipe
         ({"batch_size": True}, "a whole number"),
         ({"epochs": -1}, "at least 0"),
         ({"early_stop": 0}, "at least 1"),
+        ({"augment": True}, "augment is True"),
+        ({"augment": {"crops": 4}}, "unknown key 'crops'\n  Did you mean 'crop'"),
+        ({"augment": {"crop": -1}}, "crop is -1, expected a whole number at least 0"),
+        ({"augment": {"flip": 1}}, "flip is 1"),
     ],
 )
 def test_bad_recipes(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
         TorchRecipe.of(given)
-    assert str(caught.value).startswith("recipe: ")
+    assert str(caught.value).startswith(("recipe: ", "recipe.augment: "))
 
 
 def test_a_recipe_is_a_value() -> None:
     assert TorchRecipe.of({"epochs": 3, "gradient_clip": None}) == TorchRecipe(epochs=3)
     assert TorchRecipe.of(None) == TorchRecipe()
     assert TorchRecipe.of(TorchRecipe(epochs=1)) == TorchRecipe(epochs=1)
+    changed = TorchRecipe(augment=Augmentation(crop=2, flip=False))
+    assert TorchRecipe.of(asdict(changed)) == changed
+    assert TorchRecipe.of({"augment": {}}).augment == Augmentation()

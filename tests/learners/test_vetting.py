@@ -153,7 +153,8 @@ def test_a_model_is_what_it_is_called() -> None:
     [
         "sklearn:set_config",  # a package that is trusted for its models
         "consilience.learners.torch_networks:partial",  # imported there
-        "consilience.learners.torch_networks:_ChannelsFirst",  # a class
+        "consilience.learners.torch_networks:_Block",  # a class
+        "consilience.learners.torch_transformer:_transformer",  # would load what it is told to
         "json:loads",
     ],
 )
@@ -166,7 +167,7 @@ def test_only_functions_of_named_modules_build_networks(name: str) -> None:
     about, data = pack(learner)
     assert unpack(about, data).predict(X).shape == (60, 1)
     described = json.loads(about) | {"model": name, "parameters": {"transform_output": "pandas"}}
-    with pytest.raises(KnowledgeRefused, match=r"not trusted|no function of that module"):
+    with pytest.raises(KnowledgeRefused, match=r"not trusted|no function of that|not built from"):
         unpack(json.dumps(described), data)
     assert sklearn.get_config()["transform_output"] == "default"
 

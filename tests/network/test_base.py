@@ -18,6 +18,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFa
 from consilience.knowledge import (
     Agreement,
     Certainties,
+    DensityRatios,
     Description,
     Failure,
     LogDensities,
@@ -31,6 +32,7 @@ from consilience.network import Network
 from consilience.network.base import Arrival
 from consilience.network.wire import decode, encode
 from consilience.tasks import (
+    ComparePublic,
     CountRows,
     Describe,
     Evaluate,
@@ -161,6 +163,16 @@ def test_logits_may_be_any_finite_numbers():
             SelectPublic(round=2, quantile=0.25, reference="public"),
             Selection(party="b", round=2, public="key", values=HALVES[:, 0]),
             "values are float32, expected bool",
+        ),
+        (
+            ComparePublic(round=2, ridge=0.3),
+            DensityRatios(party="b", round=2, classes=("x", "y"), public="key", values=HALVES[:2]),
+            "shape (2, 2), expected (3, 2)",
+        ),
+        (
+            ComparePublic(round=2, ridge=0.3),
+            DensityRatios(party="b", round=2, classes=("y", "x"), public="key", values=HALVES),
+            "classes is ('y', 'x')",
         ),
         (CountRows(round=2), RowCount(party="b", round=2, rows=0), "a row count of 0"),
         (
@@ -335,6 +347,7 @@ def test_no_reply_can_crash_the_coordinator(data):
         LogDensities: ScorePublic(round=2),
         Certainties: ScoreCertainty(round=2, regularization=0.1, epsilon=None, delta=0.1),
         Selection: SelectPublic(round=2, quantile=0.25, reference="public"),
+        DensityRatios: ComparePublic(round=2, ridge=0.3),
         RowCount: CountRows(round=2),
         Metrics: Evaluate(round=2),
         Receipt: FitPrivate(round=2),
@@ -351,6 +364,7 @@ def test_no_reply_can_crash_the_coordinator(data):
             LogDensities: HALVES[:, 0],
             Certainties: HALVES[:, 0],
             Selection: HALVES[:, 0] > 0,
+            DensityRatios: HALVES,
         }.get(kind, {"m": 0.5}),
         "rows": 1,
         "reason": "r",

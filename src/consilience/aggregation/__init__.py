@@ -19,6 +19,7 @@ from consilience.aggregation.classification import (
 )
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
+from consilience.aggregation.ratios import density_ratio
 from consilience.aggregation.regression import mean, median, weighted_mean
 from consilience.aggregation.reliability import (
     certainty_weighted,
@@ -40,6 +41,7 @@ __all__ = [
     "coordinate_median",
     "count_weighted",
     "damped",
+    "density_ratio",
     "entropy_weighted",
     "majority_vote",
     "mean",
@@ -76,6 +78,7 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
     "mean": mean,
     "weighted-mean": weighted_mean,
     "value-median": median,
+    "density-ratio": density_ratio,
 }
 """The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
 

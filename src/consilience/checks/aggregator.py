@@ -13,6 +13,7 @@ from consilience.errors import KnowledgeRefused
 from consilience.knowledge import (
     PRECISION,
     Certainties,
+    DensityRatios,
     LogDensities,
     Predictions,
     Replies,
@@ -66,7 +67,13 @@ def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, 
     aggregator(_replies(aggregator, parties, seed=1))
     expect(same_bits(first, aggregator(replies).values), "the same replies gave another teacher")
     untouched = _replies(aggregator, parties)
-    kinds: tuple[type[Any], ...] = (Predictions, LogDensities, Certainties, Selection)
+    kinds: tuple[type[Any], ...] = (
+        Predictions,
+        LogDensities,
+        Certainties,
+        Selection,
+        DensityRatios,
+    )
     for kind in kinds:
         for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
             expect(same_bits(before.values, after.values), "the rule changed what it was given")
@@ -166,7 +173,8 @@ def _replies(
         density = rng.normal(size=ROWS).astype(np.float32)
         certainty = rng.uniform(0.1, 1, ROWS).astype(np.float32)
         selected = rng.random(ROWS) < 0.5
-        for array in (density, certainty, selected):
+        ratios = rng.normal(size=(ROWS, OUTPUTS)).astype(np.float32)
+        for array in (density, certainty, selected, ratios):
             array.flags.writeable = False
         common: dict[str, Any] = {"party": name, "round": 1}
         classes = tuple(map(str, range(OUTPUTS)))
@@ -175,6 +183,7 @@ def _replies(
             RowCount: RowCount(rows=int(rng.integers(1, 100)), **common),
             Certainties: Certainties(public="", values=certainty, **common),
             Selection: Selection(public="", values=selected, **common),
+            DensityRatios: DensityRatios(classes=classes, public="", values=ratios, **common),
         }
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import Abilities, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.presets import LEARNERS, Entry, model_of
-from consilience.learners.recipe import TorchRecipe
+from consilience.learners.recipe import Augmentation, TorchRecipe
 
 if TYPE_CHECKING:
     from consilience.learners.kernel_ridge import KernelRidge
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LEARNERS",
     "Abilities",
+    "Augmentation",
     "Entry",
     "KernelRidge",
     "Kind",

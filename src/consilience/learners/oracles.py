@@ -176,6 +176,12 @@ class SobolevTraining:
                 where=_name(learner),
                 mend="Take a torch module as the weak learner, or the oracle 'l2' or 'l_infinity'.",
             )
+        if learner.recipe.augment is not None:
+            raise InvalidInput(
+                "the oracle 'sobolev' does not augment images",
+                where=_name(learner),
+                mend="Leave augment out of the recipe, or take the oracle 'l2' or 'l_infinity'.",
+            )
 
     def __call__(
         self, learner: Learner, X: Array, targets: Array, rng: np.random.Generator

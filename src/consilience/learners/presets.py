@@ -71,7 +71,7 @@ LEARNERS: dict[str, Entry] = {
         "linear classifier on tf-idf word weights, for texts",
         "sklearn.linear_model:LogisticRegression",
         before=_TFIDF,
-        defaults={"max_iter": 1000},
+        defaults={"max_iter": 1000, "C": 10.0},  # tf-idf weights are small
     ),
     "naive-bayes": Entry(
         "one Gaussian per class and feature",
@@ -114,8 +114,33 @@ LEARNERS: dict[str, Entry] = {
     "mlp": Entry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
     "cnn": Entry("torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"),
     "lenet5": Entry("torch: LeNet-5, for images", f"{_NETS}:lenet5", kind=None, extra="torch"),
+    "resnet8": Entry(
+        "torch: ResNet-8, for images such as CIFAR-10's",
+        f"{_NETS}:resnet8",
+        kind=None,
+        extra="torch",
+    ),
+    "resnet18": Entry(
+        "torch: ResNet-18 for small images and a GPU; width = 8 for a CPU",
+        f"{_NETS}:resnet18",
+        kind=None,
+        extra="torch",
+    ),
     "vgg16": Entry(
         "torch: VGG-16, for images and a GPU", f"{_NETS}:vgg16", kind=None, extra="torch"
+    ),
+    "text-embedding": Entry(
+        "torch: mean of word vectors, hashed, for texts",
+        f"{_NETS}:text_embedding",
+        kind=None,
+        extra="torch",
+    ),
+    "transformer": Entry(
+        "a pretrained transformer such as BERT-tiny, for texts; "
+        'pretrained = "a folder" or "owner/name"',
+        "consilience.learners.torch_transformer:transformer",
+        kind=None,
+        extra="text",
     ),
     "ridge": Entry(
         "linear regression with an L2 penalty on standardised inputs",

@@ -15,6 +15,39 @@ Initial = Literal["redraw", "given"]
 
 
 @dataclass(frozen=True)
+class Augmentation:
+    """Random changes to the images of every batch that a network is trained on, never to what it predicts.
+
+    They are made on the device, drawn from the party's own stream.
+
+    Attributes:
+        crop: how many pixels of zeros are put around an image, before a window of its own size is cut out
+            at random (He et al. 2016, section 4.2: 4); 0 for none.
+        flip: whether it is mirrored, left to right, with a chance of one half. Not for digits and letters.
+        cutout: the side of a square of zeros at a random place, cut off where it leaves the image (DeVries &
+            Taylor 2017: 16 for CIFAR-10); 0 for none.
+        distillation: whether public images are changed too in distillation, where the teacher's labels are
+            of the unchanged ones.
+    """
+
+    crop: int = 4
+    flip: bool = True
+    cutout: int = 0
+    distillation: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("crop", "cutout"):
+            _number(name, getattr(self, name), least=0, whole=True, where="recipe.augment")
+        for name in ("flip", "distillation"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInput(
+                    f"{name} is {getattr(self, name)!r}",
+                    where="recipe.augment",
+                    mend="Give true or false.",
+                )
+
+
+@dataclass(frozen=True)
 class TorchRecipe:
     """The training recipe of a :class:`consilience.learners.torch.TorchLearner`.
 
@@ -36,6 +69,8 @@ class TorchRecipe:
         gradient_clip: largest norm of the gradient, or ``None``.
         initial: ``"redraw"`` draws a given module's parameters anew (``reset_parameters`` of each
             of its parts), so that parties sharing one module start apart; ``"given"`` keeps them.
+        augment: how images are changed at random in training, an :class:`Augmentation` or a table of its
+            fields; ``None`` for not at all.
     """
 
     optimizer: Optimizer = "adam"
@@ -51,6 +86,7 @@ class TorchRecipe:
     early_stop: int | None = None
     gradient_clip: float | None = None
     initial: Initial = "redraw"
+    augment: Augmentation | None = None
 
     def __post_init__(self) -> None:
         _one_of("optimizer", self.optimizer, get_args(Optimizer))
@@ -66,6 +102,15 @@ class TorchRecipe:
             _number(name, getattr(self, name), least=0, whole=True)
         _number("batch_size", self.batch_size, least=1, whole=True)
         _number("early_stop", self.early_stop, least=1, whole=True, optional=True)
+        if isinstance(self.augment, Mapping):
+            _known(self.augment, Augmentation, "recipe.augment")
+            object.__setattr__(self, "augment", Augmentation(**self.augment))
+        elif not isinstance(self.augment, Augmentation | None):
+            raise InvalidInput(
+                f"augment is {self.augment!r}",
+                where="recipe",
+                mend="Give a table such as { crop = 4, flip = true }.",
+            )
 
     @classmethod
     def of(cls, given: TorchRecipe | Mapping[str, Any] | None) -> TorchRecipe:
@@ -78,13 +123,15 @@ class TorchRecipe:
             return cls()
         if isinstance(given, TorchRecipe):
             return given
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise InvalidInput(
-                    f"unknown key {name!r}", where="recipe", mend=nearest(name, known)
-                )
+        _known(given, cls, "recipe")
         return cls(**given)
+
+
+def _known(given: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    known = [field.name for field in fields(kind)]
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"unknown key {name!r}", where=where, mend=nearest(name, known))
 
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
@@ -102,6 +149,7 @@ def _number(
     above: float | None = None,
     whole: bool = False,
     optional: bool = False,
+    where: str = "recipe",
 ) -> None:
     if optional and value is None:
         return
@@ -116,4 +164,4 @@ def _number(
         return
     bound = f"at least {least}" if above is None else f"above {above}"
     kind = "a whole number" if whole else "a number"
-    raise InvalidInput(f"{name} is {value!r}, expected {kind} {bound}", where="recipe")
+    raise InvalidInput(f"{name} is {value!r}, expected {kind} {bound}", where=where)

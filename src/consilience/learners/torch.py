@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pull, Steps
-from consilience.learners.recipe import TorchRecipe
+from consilience.learners.recipe import Augmentation, TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
 from consilience.learners.torch_cohort import Training, batches_of, made_optimizer
+from consilience.learners.torch_images import augmented, check_augmentation
 from consilience.meeting import bring
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
@@ -47,6 +48,9 @@ class TorchLearner(Learner):
     :meth:`fit`; torch's global state is left as it was. On a CPU with a fixed number of threads
     the same generator gives the same bits. Fits in several threads at once would share torch's
     one stream: use processes.
+
+    Rows that are texts go to a module that has a method ``encode``: it turns an array of strings, shape
+    ``(n,)``, into whole numbers, shape ``(n, length)``, which ``forward`` is then given.
 
     Args:
         module_or_factory: a module, which is copied; or a function ``(input_shape, n_outputs) ->
@@ -192,11 +196,16 @@ class TorchLearner(Learner):
         held_out = None
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
             held_out = self._tensor(validation[0], module), self._values(validation[1])
+        augment = recipe.augment
+        if phase == "distill" and augment is not None and not augment.distillation:
+            augment = None
 
         def alone() -> int:
             with self._stream(int(seeds[1])), self._blamed():
                 inputs = self._tensor(X, module)
-                return self._train(module, inputs, outputs, rows, epochs, rng, held_out, pull)
+                return self._train(
+                    module, inputs, outputs, rows, epochs, rng, held_out, pull, augment
+                )
 
         memory = X.__array_interface__
         training = Training(
@@ -212,7 +221,7 @@ class TorchLearner(Learner):
             loss_name=f"{self.abilities.kind}, {recipe.loss}",
             pull=pull,
             by_itself=alone,
-            together_too=held_out is None,
+            together_too=held_out is None and augment is None,
         )
         count = bring(training)
         self._fitted = True
@@ -286,6 +295,7 @@ class TorchLearner(Learner):
         rng: np.random.Generator,
         held_out: tuple[Tensor, Tensor] | None,
         pull: Pull,
+        augment: Augmentation | None,
     ) -> int:
         """Returns the number of steps that led to the parameters that are kept."""
         clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
@@ -299,8 +309,9 @@ class TorchLearner(Learner):
             order = torch.from_numpy(rng.permutation(len(X))).to(X.device)
             for rows in batches_of(order, self.recipe.batch_size):
                 optimizer.zero_grad()
+                batch = X[rows] if augment is None else augmented(X[rows], augment, rng)
                 loss = self._loss(
-                    module(X[rows]), targets[rows], None if weights is None else weights[rows]
+                    module(batch), targets[rows], None if weights is None else weights[rows]
                 )
                 loss.backward()  # type: ignore[no-untyped-call]
                 if clip is not None:
@@ -436,7 +447,9 @@ class TorchLearner(Learner):
 
     def _made(self, example: Array, *, seed: int) -> nn.Module:
         self.module = self._build(example, seed=seed)
-        self._input = (example.shape[1:], example.dtype.str)
+        # Not how long the longest text is: the file may be sent to others.
+        texts = example.dtype.kind in "UO"
+        self._input = (example.shape[1:], "<U1" if texts else example.dtype.str)
         return self.module
 
     def _laid_out(self, shape: tuple[int, ...], held: Mapping[str, tuple[int, ...]]) -> nn.Module:
@@ -456,6 +469,8 @@ class TorchLearner(Learner):
 
     def _build(self, example: Array, *, seed: int) -> nn.Module:
         """A module of its own, its parameters drawn from ``seed``, that fits ``example``."""
+        if self.recipe.augment is not None:
+            check_augmentation(self.recipe.augment, example.shape[1:], self.name)
         with self._stream(seed):
             if isinstance(self._given, nn.Module):
                 module = copy.deepcopy(self._given)
@@ -478,9 +493,15 @@ class TorchLearner(Learner):
 
     def _tensor(self, X: Array, module: nn.Module) -> Tensor:
         X = np.asarray(X)
+        encode = getattr(module, "encode", None)
+        if X.dtype.kind in "UO" and callable(encode):
+            with self._blamed():
+                return torch.from_numpy(np.array(encode(X), dtype=np.int64)).to(self._device)
         if X.dtype.kind not in "biuf":
             raise InvalidInput(
-                f"the inputs are of type {X.dtype}, and a module takes numbers", where=self.name
+                f"the inputs are of type {X.dtype}, and a module takes numbers",
+                where=self.name,
+                mend="For texts take 'text-embedding' or 'transformer', or a module with a method encode.",
             )
         if X.dtype.kind in "iu" and any(
             isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules()

@@ -51,6 +51,8 @@ def train(
     if not isinstance(learner, TorchLearner):
         raise InvalidInput("Sobolev training takes a torch module", where=type(learner).__name__)
     X = np.asarray(X)
+    if X.dtype.kind in "UO":
+        raise InvalidInput("texts have no steepness", where=learner.name)
     X, targets, _ = usable(
         X, targets, None, n_outputs=learner.n_outputs, kind="regression", where=learner.name
     )

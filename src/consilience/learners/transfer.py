@@ -32,6 +32,9 @@ TRUSTED = PACKAGES
 NETWORKS = "consilience.learners.torch_networks"
 """The module whose functions may build a network; others a party trusts by their full name."""
 
+PRETRAINED = "consilience.learners.torch_transformer"
+"""The module whose networks load files or from a hub what they are told: none is built for a stranger."""
+
 HOLDS_ROWS = frozenset(
     {
         "CountVectorizer", "DictVectorizer", "GaussianProcessClassifier", "GaussianProcessRegressor",
@@ -183,6 +186,8 @@ def _built(
 
     name = str(described["model"])
     module = name.partition(":")[0]
+    if module == PRETRAINED:
+        raise KnowledgeRefused("a pretrained model is not built from a message", where=module)
     # A package is trusted for its models; which functions are called is said by a module's full name.
     if module != NETWORKS and (module not in trusted or module in TRUSTED):
         raise KnowledgeRefused("its networks are not trusted here", where=module)
@@ -200,6 +205,13 @@ def _construction(learner: Any) -> dict[str, Any]:
     function = given.func if isinstance(given, partial) else given
     parameters = dict(given.keywords) if isinstance(given, partial) else {}
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    if name.startswith(f"{PRETRAINED}:"):
+        raise InvalidInput(
+            "a pretrained transformer is not sent to others, who would load what they are told to",
+            where=learner.name,
+            mend="Exchange predictions (ensemble_distillation) or parameters (federated_averaging), or take "
+            "'text-embedding'.",
+        )
     try:
         known = find(name) is function and not (isinstance(given, partial) and given.args)
         json.dumps(parameters)

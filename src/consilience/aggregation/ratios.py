@@ -1,0 +1,57 @@
+"""Weights from a space that all parties share, not from each party's own logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.aggregation.base import Aggregator, Array, Stack
+from consilience.errors import InvalidInput
+from consilience.knowledge import DensityRatios
+
+_DOUBT = 1e-3
+"""What all parties together count for beyond their ratios, for each class, as a share of what the ratios
+of a row come to on the mean: on rows that nobody knows the teacher is the plain mean."""
+
+
+def density_ratio(ridge: float = 0.3) -> Aggregator:
+    """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
+
+    Pooled, the parties' data would follow ``p(y | x) ∝ sum_c s_c(x, y)``, where ``s_c(x, y)`` is how many
+    rows of class y party c has for each public row at x. Every party estimates its own s_c, in a space made
+    of the public rows alone (:mod:`consilience.spaces`), relative to the density of the public rows
+    (:class:`consilience.density.PublicRatio`), which makes estimates of different parties comparable,
+    whatever their models. Its model is a second witness of the same classes, and the teacher is
+
+        t(x, y) ∝ sum_c s_c(x, y) p_c(x, y).
+
+    Where all parties' rows are alike that is their mean, times what their rows say together. A party that
+    answers alone is believed as it is: there is nobody to weigh it against. The weights that the teacher
+    reports are the shares of its mass that came from each party.
+
+    Args:
+        ridge: how much the ratios are smoothed, above 0. The default was chosen on digits, MNIST and TREC,
+            by the teacher's accuracy on their public rows; up to ten times it little changes, and below a
+            third of it ratios follow single rows.
+
+    Source:
+        This library's own. Weighing by density ratios is importance weighting (Sugiyama, Suzuki & Kanamori
+        2012, "Density ratio estimation in machine learning").
+    """
+    if not 0 < ridge < np.inf:
+        raise InvalidInput(
+            f"ridge is {ridge}", where="density-ratio", mend="It must be greater than 0."
+        )
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        m, n, _ = stack.outputs.shape
+        if m == 1:
+            return stack.outputs[0], np.ones((1, n))
+        near = np.maximum(stack.further[DensityRatios], 0)
+        doubt = _DOUBT * near.sum() / (m * n)
+        votes = (near + (doubt or 1.0)) * stack.outputs
+        total = votes.sum(axis=(0, 2))
+        return votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total
+
+    return Aggregator(
+        "density-ratio", rule, needs=(DensityRatios,), options={DensityRatios: {"ridge": ridge}}
+    )
