@@ -115,9 +115,16 @@ class Network(ABC):
         return self._enough(self._ask(tasks, to), tasks)
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Have every party run a task of its own, one exchange after another; see :meth:`ask`."""
-        parts = [self._ask((task,), [party]) for party, task in sorted(tasks.items())]
+        """Have every party run a task of its own; see :meth:`ask`.
+
+        One exchange after another, parties with the same task (the same object) in one.
+        """
+        alike: dict[int, list[str]] = {}
+        for party, task in sorted(tasks.items()):
+            alike.setdefault(id(task), []).append(party)
+        parts = [self._ask((tasks[group[0]],), group) for group in alike.values()]
         answers = {party: given for part in parts for party, given in part.answers.items()}
+        answers = dict(sorted(answers.items()))
         missing = {party: failure for part in parts for party, failure in part.missing.items()}
         return self._enough(Replies(answers, missing), tuple(tasks.values())[:1])
 
