@@ -60,7 +60,6 @@ PROBLEMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-
 def _top(k: int) -> dict[str, Any]:
     return {"name": "top_k", "k": k}
 
@@ -141,13 +140,14 @@ def _made(problem: str, codec: list[Any], rounds: int) -> tuple[Any, Any]:
 
 def head(rounds: int) -> list[str]:
     return [
-        f"Ten parties, UWA, {rounds} rounds; networks 64-64-10 and 784-64-10 on images, of which a party of "
-        "Fashion-MNIST has 500, logistic regression on tf-idf weights on TREC. Accuracy is the mean over
-        parties on " "all classes after the last round, mean ± standard deviation over seeds; the difference
-        is to the run without " "a codec of the same seed. Bytes are those of all messages of a party in a
-        round, requests and receipts too; " "× is how many times fewer they are, both ways together. The
-        bound is the largest total variation by which a " "row of soft labels may differ on its way (rows
-        that rest are not sent, and not in it).", "",
+        f"Ten parties, UWA, {rounds} rounds; networks 64-64-10 and 784-64-10 on images, of which a party "
+        "of Fashion-MNIST has 500, logistic regression on tf-idf weights on TREC. Accuracy is the mean over "
+        "parties on all classes after the last round, mean ± standard deviation over seeds; the difference "
+        "is to the run of the same seed without a codec. Bytes are those of all messages of a party in a "
+        "round, requests and receipts too; × is how many times fewer they are, both ways together. The "
+        "bound is the largest total variation by which a row of soft labels may differ on its way; rows "
+        "that rest are not sent, and not in it.",
+        "",
     ]
 
 
@@ -168,14 +168,20 @@ def table(study: Study, problem: str, rounds: int, seeds: int) -> list[str]:
         found = study.repeat(trial, seeds, label=label, problem=problem, codec=codec, rounds=rounds)
         plain = plain or found
         lost = 100 * (found["accuracy"] - plain["accuracy"])
-        times = (plain["up"] + plain["down"]).mean() / (found["up"] + found["down"]).mean()
+        up, down = found["up"].mean(), found["down"].mean()
+        times = (plain["up"] + plain["down"]).mean() / (up + down)
         if times >= WANTED and lost.mean() >= -100 * LOSS:
             enough.append(f"`{made.name}`")
-        lines.append(
-            f"| {made.name} | {made.error_bound(classes):.3f} | {spread(100 * found['accuracy'], 1)} | "
-            f"{spread(lost, 2)} | {found['up'].mean() / 1e3:.1f} | {found['down'].mean() / 1e3:.1f} |
-            {times:.1f} |"
+        cells = (
+            made.name,
+            f"{made.error_bound(classes):.3f}",
+            spread(100 * found["accuracy"], 1),
+            spread(lost, 2),
+            f"{up / 1e3:.1f}",
+            f"{down / 1e3:.1f}",
+            f"{times:.1f}",
         )
+        lines.append(f"| {' | '.join(cells)} |")
     reached = " and ".join(enough) if enough else "nothing"
     wanted = f"Within {100 * LOSS:g} points at 1/{WANTED} of the bytes or less: {reached}."
     return [*lines, "", wanted, ""]
