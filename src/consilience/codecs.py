@@ -258,7 +258,7 @@ def chain(*codecs: Codec) -> Codec:
             raise InvalidInput(
                 f"{codec!r} is not a codec", where="codec", mend="Call what makes one: zstd()."
             )
-        for field in fields(codec):  # type: ignore[arg-type]
+        for field in fields(codec):
             value = getattr(codec, field.name)
             if value == field.default:
                 continue
@@ -382,7 +382,8 @@ class Coder:
         Raises:
             KnowledgeRefused: these bytes are no rows of this table.
         """
-        which, count = None, self.count
+        which: Array | None = None
+        count = self.count
         if since > 0:
             length = (self.count + 7) // 8
             marks = np.unpackbits(np.frombuffer(content[:length], np.uint8))
@@ -499,7 +500,8 @@ class Coder:
     def _shares(self, rows: Array) -> tuple[Array | None, Array]:
         """Classes ``(n, kept)``, or ``None`` for all, and their shares before rescaling, what is left
         last."""
-        split, indices = len(self._index_widths), None
+        split = len(self._index_widths)
+        indices: Array | None = None
         if split:
             indices = _joined(rows[:, :split], "<u2" if self.columns > 256 else "<u1")
             indices = indices.astype(np.intp)

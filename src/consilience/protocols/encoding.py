@@ -150,7 +150,8 @@ class SendEncoded:
         kept: list[Memory] = [_recalled(party, f"said {i}", names) for i in range(len(answers))]
         if any(not memory or memory["round"] < since for memory in kept):
             since = 0
-        content, notes = b"", ()
+        content = b""
+        notes: tuple[str, ...] = ()
         for i, (task, said) in enumerate(zip(self.tasks, answers, strict=True)):
             # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
             said.validate(party=party.name, task=task, agreement=agreement)
@@ -208,7 +209,7 @@ def ask(
     others = [task for task in tasks if task.answers not in _CODED]
     # Models train before they predict; row counts and the like do not mind when they are asked for.
     replies = network.ask(*others, request, to=chosen)
-    answers = {}
+    answers: dict[str, tuple[Any, ...]] = {}
     for party, given in replies.answers.items():
         (said,) = [one for one in given if isinstance(one, Encoded)]
         coders = [_coder(codec, task, agreed) for task in inner]
@@ -331,7 +332,7 @@ def teach(
     last = {party: has.get(party, 0) for party in to}
     new = [party for party in to if not last[party]]
     old = [party for party in to if last[party]]
-    tasks = {}
+    tasks: dict[str, Task] = {}
     for receivers in filter(None, (new, old)):
         since = min(last[party] for party in receivers)
         named = {party: last[party] for party in receivers if 0 < last[party] != round - 1}
@@ -345,7 +346,7 @@ def teach(
             size=len(content),
             data=compress(codec, content),
         )
-        tasks |= dict.fromkeys(receivers, task)
+        tasks.update(dict.fromkeys(receivers, task))
     replies = network.ask_each(tasks)
     taught = coder.values(sent["rows"])
     if not codec.remembers:
