@@ -1,7 +1,7 @@
 """What codecs save, and what they cost in accuracy.
 
-    python benchmarks/communication.py            # two hours of one core; writes docs/results/communication.md
-    python benchmarks/communication.py --quick    # ten minutes: two problems, one seed; prints only
+    python benchmarks/communication.py          # two hours of one core; writes docs/results/communication.md
+    python benchmarks/communication.py --quick  # ten minutes: two problems, one seed; prints only
 
 Ten parties that know a part of the classes each teach one another with UWA. Bytes are those of the
 messages, as the network counts them: requests and receipts, headers and all. Every run is kept under
