@@ -598,7 +598,7 @@ def nearest_multiples(shares: Array, levels: int) -> Array:
 
 
 def _levels(bits: int) -> int:
-    return 2**bits - 1
+    return (1 << bits) - 1
 
 
 def _split(values: Array, kind: str) -> Array:
