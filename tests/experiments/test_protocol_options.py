@@ -69,6 +69,29 @@ def test_tables_become_what_the_protocol_takes(tmp_path: Path):
     assert options[0]["aggregate"].name == "mean"
 
 
+def test_a_codec_by_name_as_a_table_or_a_list(tmp_path: Path):
+    spec = spec_of(
+        tmp_path,
+        name="ensemble_distillation",
+        codec=["float16", {"name": "changed_rows", "tolerance": 0.1}, "zstd"],
+        methods=[
+            "local",
+            "mean",
+            {"aggregate": "mean", "label": "one", "protocol": {"codec": "zstd"}},
+            {"aggregate": "mean", "label": "table", "protocol": {"codec": {"name": "float16"}}},
+        ],
+        consensus=None,
+        deregularize=None,
+    )
+    options = [spec.protocol_for(method).options for method in spec.methods]
+    assert "codec" not in options[0]
+    assert [o["codec"].name for o in options[1:]] == [
+        "float16 + changed_rows(0.1) + zstd(19)",
+        "zstd(19)",
+        "float16",
+    ]
+
+
 def test_it_runs(tmp_path: Path):
     start(spec_of(tmp_path), tmp_path / "run")
     ledger = Ledger(tmp_path / "run" / "ledger.sqlite")
@@ -100,6 +123,12 @@ def test_it_runs(tmp_path: Path):
         ({"consensus": {"name": "anderson", "widnow": 3}}, "unknown option 'widnow'", "'window'"),
         ({"consensus": {"name": "anderson", "window": 0}}, "window is 0", "1 or more"),
         ({"consensus": {"window": 3}}, "unknown consensus 'None'", "anderson"),
+        ({"codec": "zstd"}, "unknown option 'codec'", "iterative"),
+        ({"codec": "zsdt"}, "unknown codec 'zsdt'", "'zstd'"),
+        ({"codec": ["zstd", {"name": "zstd", "levle": 3}]}, "unknown option 'levle'", "'level'"),
+        ({"codec": {"name": "quantized", "bits": 9}}, "bits is 9", "float16"),
+        ({"codec": ["float16", "quantized"]}, "do not go together", "once"),
+        ({"codec": {"name": "top_k"}}, "needs the option 'k'", "top_k"),
         ({"probabilities": {"party-1": "often"}}, "probabilities is", "number"),
         (
             {"methods": [{"aggregate": "mean", "protocol": {"rounds": 0}}]},

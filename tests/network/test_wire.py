@@ -28,7 +28,7 @@ from consilience.knowledge import (
 from consilience.messages import REGISTRY, fields
 from consilience.network.wire import decode, encode, size
 from consilience.protocols import RoundState
-from consilience.tasks import Distill, FitPrivate, Join
+from consilience.tasks import Distill, FitPrivate, Join, PredictPublic, ScorePublic
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62
@@ -77,6 +77,9 @@ SPECIAL = {
     ("Failure", "kind"): "late",
     ("PredictPublic", "outputs"): "values",
     ("FuseModels", "weights"): "uniform",
+    ("Codec", "bits"): 4,
+    ("Codec", "still"): 0.5,
+    ("SendEncoded", "tasks"): (PredictPublic(round=1), ScorePublic(round=1)),
 }
 PACKAGE = sorted(n for n, c in REGISTRY.items() if c.__module__.startswith("consilience."))
 

@@ -42,6 +42,12 @@ def _consensus() -> dict[str, str]:
     return _first_lines(CONSENSUS)
 
 
+def _codecs() -> dict[str, str]:
+    from consilience.codecs import CODECS
+
+    return _first_lines(CODECS)
+
+
 def _protocols() -> dict[str, str]:
     from consilience.protocols import PROTOCOLS
 
@@ -61,6 +67,7 @@ KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
     "datasets": _datasets,
     "partitions": _partitions,
     "consensus": _consensus,
+    "codecs": _codecs,
     "methods": _methods,
 }
 """What ``consilience list`` can list; imported only when asked for."""

@@ -15,6 +15,7 @@ from consilience.aggregation import (
     ConsensusUpdate,
     Deregularization,
 )
+from consilience.codecs import CODECS, Codec, chain
 from consilience.errors import InvalidInput
 from consilience.experiments.section import Open, first_of, known
 from consilience.options import check_options
@@ -83,12 +84,15 @@ class ProtocolSpec(Open):
         consensus: a consensus step by name, with options if given as a table; by default the protocol's own.
         deregularize: the arguments of :class:`~consilience.aggregation.Deregularization`, for protocols
             that take one.
+        codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
+            such; nothing by default.
     """
 
     name: str = "ensemble_distillation"
     rounds: int = Field(default=10, ge=1)
     consensus: str | dict[str, Any] | None = None
     deregularize: dict[str, Any] | None = None
+    codec: str | dict[str, Any] | tuple[str | dict[str, Any], ...] | None = None
 
     def arguments(self) -> dict[str, Any]:
         """What the protocol is called with, its aggregator aside.
@@ -103,18 +107,32 @@ class ProtocolSpec(Open):
         if self.deregularize is not None:
             check_options(Deregularization, self.deregularize, where="deregularize")
             options["deregularize"] = Deregularization(**self.deregularize)
+        if self.codec is not None:
+            given_codecs = self.codec if isinstance(self.codec, tuple) else (self.codec,)
+            options["codec"] = chain(*map(_codec, given_codecs))
         given = ("network", "public", "state", "aggregate")
         check_options(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
         return options
 
 
 def _consensus_step(chosen: str | Mapping[str, Any]) -> ConsensusUpdate:
-    table = {"name": chosen} if isinstance(chosen, str) else chosen
-    name = str(table.get("name"))
-    options = {key: value for key, value in table.items() if key != "name"}
+    name, options = _named(chosen)
     known(name, CONSENSUS, "consensus")
     check_options(CONSENSUS[name], options, where=f"consensus {name}")
     return CONSENSUS[name](**options)
+
+
+def _codec(chosen: str | Mapping[str, Any]) -> Codec:
+    name, options = _named(chosen)
+    known(name, CODECS, "codec")
+    check_options(CODECS[name], options, where=f"codec {name}")
+    return CODECS[name](**options)
+
+
+def _named(chosen: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options of what a configuration spells as a name or as a table."""
+    table = {"name": chosen} if isinstance(chosen, str) else chosen
+    return str(table.get("name")), {key: value for key, value in table.items() if key != "name"}
 
 
 class MethodSpec(Open):

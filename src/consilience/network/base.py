@@ -93,11 +93,18 @@ class Network(ABC):
         """
 
     def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
-        """Have every party run a task of its own; by default one exchange after another."""
-        return {
-            party: self.exchange((task,), (party,), encode([task]))[party]
-            for party, task in tasks.items()
-        }
+        """Have every party run a task of its own.
+
+        By default one exchange after another, parties with the same task (the same object) in one.
+        """
+        alike: dict[int, list[str]] = {}
+        for party, task in tasks.items():
+            alike.setdefault(id(task), []).append(party)
+        arrivals: dict[str, Arrival] = {}
+        for group in alike.values():
+            task = tasks[group[0]]
+            arrivals.update(self.exchange((task,), tuple(group), encode([task])))
+        return arrivals
 
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands, where the network can see into its parties.

@@ -29,11 +29,13 @@ class RoundState:
         consensus: what the parties agreed on in it, shape ``(n_public, n_outputs)``; ``None`` before the
             first exchange, and where a protocol has none.
         memory: what the consensus step remembers beside.
+        coding: what the coordinator remembers of what was sent, where a codec leaves out what is known.
     """
 
     round: int
     consensus: Array | None = None
     memory: Mapping[str, Any] = field(default_factory=dict)
+    coding: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

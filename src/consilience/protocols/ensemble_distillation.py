@@ -27,6 +27,7 @@ Deviations
     - Parties may be drawn with probabilities of their own.
     - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
       still sees them, with what the rule puts in their place.
+    - With a codec, p_c and p_A are what is left of them after it; γ_t moves the p_A from before it.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
@@ -46,6 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, onto_simplex, replace
+from consilience.codecs import Codec
 from consilience.knowledge import Public
 from consilience.protocols.base import (
     Round,
@@ -55,8 +57,9 @@ from consilience.protocols.base import (
     protocol,
     questions,
 )
+from consilience.protocols.encoding import ask, check_codec, settle, teach
 from consilience.protocols.participation import participants
-from consilience.tasks import Distill, FitPrivate, Network
+from consilience.tasks import FitPrivate, Network
 
 
 @protocol
@@ -71,6 +74,7 @@ def ensemble_distillation(
     participation: int | float = 1.0,
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
+    codec: Codec | None = None,
 ) -> Rounds:
     """Parties teach one another through an aggregate of their predictions on public data.
 
@@ -81,6 +85,8 @@ def ensemble_distillation(
         participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: how likely each party takes part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
+        codec: what is done to predictions, log-densities and the teacher before they are sent, such as
+            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.codecs`; nothing by default.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -98,6 +104,7 @@ def ensemble_distillation(
         consensus=consensus,
         alpha=alpha,
     )
+    check_codec(codec, aggregate, network)
     step = replace() if consensus is None else consensus
     share = 1 / len(network.parties) if alpha is None else alpha
 
@@ -108,14 +115,24 @@ def ensemble_distillation(
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t, probabilities=probabilities)
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
-        replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
+        asked = (*train, *questions(aggregate, round=t))
+        replies, coding = ask(network, codec, state, *asked, to=chosen)  # line 3
         proposal = aggregate(replies)  # line 4
         values, memory = step.update(proposal.values, state.consensus, state.memory)
         if aggregate.kind == "classification":
             values = onto_simplex(values)
         values = values.astype(proposal.values.dtype)
-        teacher = Teacher(values, proposal.weights, proposal.parties)
-        task = Distill(round=t, targets=values, alpha=share, taught=teacher.taught)
-        network.ask(task, to=replies.parties)  # line 5
-        state = RoundState(round=t, consensus=values, memory=memory)
-        yield Round(t, state, teacher, replies)
+        values, coding = settle(codec, state, values, coding)
+        spoken_for = Teacher(values, proposal.weights, proposal.parties).taught
+        taught, coding = teach(
+            network,
+            codec,
+            coding,
+            round=t,
+            values=values,
+            alpha=share,
+            rows=spoken_for,
+            to=replies.parties,
+        )  # line 5
+        state = RoundState(round=t, consensus=values, memory=memory, coding=coding)
+        yield Round(t, state, Teacher(taught, proposal.weights, proposal.parties), replies)

@@ -1,0 +1,216 @@
+"""What codecs save, and what they cost in accuracy.
+
+    python benchmarks/communication.py          # two hours of one core; writes docs/results/communication.md
+    python benchmarks/communication.py --quick  # ten minutes: two problems, one seed; prints only
+
+Ten parties that know a part of the classes each teach one another with UWA. Bytes are those of the
+messages, as the network counts them: requests and receipts, headers and all. Every run is kept under
+runs/communication, so that a study that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import page
+
+from consilience.codecs import Codec
+from consilience.experiments import parse_spec
+from consilience.experiments.cohort import gather
+from consilience.experiments.methods import protocol_for
+from consilience.federation import Federation
+from consilience.network import LocalNetwork
+from consilience.papers.study import Study
+
+FOLDER = Path(__file__).parent.parent / "runs" / "communication"
+SEEDS, WANTED, LOSS = 3, 20, 0.005
+
+_RECIPE = {"optimizer": "adam", "learning_rate": 1e-3, "first_epochs": 20, "epochs": 2}
+_NETWORK = {
+    "name": "mlp",
+    "hidden": [64],
+    "recipe": {**_RECIPE, "batch_size": 32, "distill_epochs": 2},
+}
+_DIGITS = {"data": {"name": "digits", "public": 500}, "models": [_NETWORK]}
+_FASHION = {
+    "data": {"name": "fashion-mnist", "public": 3000, "test_rows": 2000, "flat": True},
+    "models": [_NETWORK],
+    "samples": 500,
+}
+_TREC = {
+    "data": {"name": "trec", "public": 1000},
+    "models": [{"name": "tfidf-logistic"}],
+}
+PROBLEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "digits-2": ("digits, 2 of 10 classes a party, 500 public rows", {**_DIGITS, "per_party": 2}),
+    "digits-5": ("digits, 5 of 10 classes a party, 500 public rows", {**_DIGITS, "per_party": 5}),
+    "fashion-2": (
+        "Fashion-MNIST, 2 of 10 classes a party, 3,000 public rows",
+        {**_FASHION, "per_party": 2},
+    ),
+    "fashion-5": (
+        "Fashion-MNIST, 5 of 10 classes a party, 3,000 public rows",
+        {**_FASHION, "per_party": 5},
+    ),
+    "trec-2": ("TREC, 2 of 6 classes a party, 1,000 public rows", {**_TREC, "per_party": 2}),
+}
+
+
+def _top(k: int) -> dict[str, Any]:
+    return {"name": "top_k", "k": k}
+
+
+def _bits(bits: int) -> dict[str, Any]:
+    return {"name": "quantized", "bits": bits}
+
+
+def _changed(tolerance: float) -> dict[str, Any]:
+    return {"name": "changed_rows", "tolerance": tolerance}
+
+
+def _cached(tolerance: float) -> dict[str, Any]:
+    return {"name": "cached_rows", "tolerance": tolerance, "rounds": 5}
+
+
+CODECS: tuple[list[Any], ...] = (
+    [],
+    ["zstd"],
+    ["float16"],
+    [_bits(8)],
+    [_bits(4)],
+    [_top(2)],
+    [{**_top(2), "renormalize": True}],
+    [_changed(0.0)],
+    [_changed(0.05)],
+    [_cached(0.05)],
+    [_bits(8), "zstd"],
+    [_bits(6), "zstd"],
+    [_bits(4), "zstd"],
+    [_top(3), _bits(8), "zstd"],
+    [_top(3), _bits(6), "zstd"],
+    [_top(2), _bits(6), "zstd"],
+    [_top(1), _bits(4), "zstd"],
+    [_bits(8), _cached(0.05), _changed(0.05), "zstd"],
+    [_bits(6), _cached(0.05), _changed(0.05), "zstd"],
+    [_top(3), _bits(6), _cached(0.05), _changed(0.05), "zstd"],
+    [_bits(4), _cached(0.05), _changed(0.1), "zstd"],
+)
+
+
+def trial(repetition: int, problem: str, codec: list[Any], rounds: int) -> Mapping[str, Any]:
+    """Accuracy after the last round, and bytes per party and round each way."""
+    spec, protocol = _made(problem, codec, rounds)
+    cohort = gather(spec, repetition)
+    network = LocalNetwork(cohort.parties(), cohort.public)
+    federation = Federation.over(network, cohort.public, seed=repetition, strict=False)
+    steps = federation.rounds(protocol)
+    next(steps)
+    network.deliveries.clear()  # joining and the first fit are the same with every codec
+    for last in steps:
+        number = last.number
+    asked = list(network.deliveries)
+    accuracy = [metrics.values["accuracy"] for metrics in federation.evaluate(number).values()]
+    share = 1 / (len(network.parties) * rounds)
+    return {
+        "accuracy": float(np.mean(accuracy)),
+        "up": share * sum(delivery.bytes_up for delivery in asked),
+        "down": share * sum(delivery.bytes_down for delivery in asked),
+    }
+
+
+def _made(problem: str, codec: list[Any], rounds: int) -> tuple[Any, Any]:
+    about = PROBLEMS[problem][1]
+    partition = {"name": "classes", "parties": 10}
+    partition |= {key: about[key] for key in ("per_party", "samples") if key in about}
+    document = {
+        "name": problem,
+        "methods": ["uwa"],
+        "data": about["data"],
+        "models": about["models"],
+        "partition": partition,
+        "protocol": {"rounds": rounds, **({"codec": codec} if codec else {})},
+    }
+    spec = parse_spec(document, where=problem)
+    return spec, protocol_for(spec.methods[0], spec.protocol)
+
+
+def head(rounds: int) -> list[str]:
+    return [
+        f"Ten parties, UWA, {rounds} rounds; networks 64-64-10 and 784-64-10 on images, of which a party "
+        "of Fashion-MNIST has 500, logistic regression on tf-idf weights on TREC. Accuracy is the mean over "
+        "parties on all classes after the last round, mean ± standard deviation over seeds; the difference "
+        "is to the run of the same seed without a codec. Bytes are those of all messages of a party in a "
+        "round, requests and receipts too; × is how many times fewer they are, both ways together. The "
+        "bound is the largest total variation by which a row of soft labels may differ on its way; rows "
+        "that rest are not sent, and not in it.",
+        "",
+    ]
+
+
+def table(study: Study, problem: str, rounds: int, seeds: int) -> list[str]:
+    name, about = PROBLEMS[problem]
+    classes = 6 if about["data"]["name"] == "trec" else 10
+    lines = [
+        f"## {name}",
+        "",
+        "| codec | bound | accuracy | difference, points | up, kB | down, kB | × |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    plain: Mapping[str, Any] = {}
+    enough = []
+    for codec in CODECS:
+        made = _made(problem, codec, rounds)[1].options.get("codec") or Codec()
+        label = f"{problem}, {made.name}"
+        found = study.repeat(trial, seeds, label=label, problem=problem, codec=codec, rounds=rounds)
+        plain = plain or found
+        lost = 100 * (found["accuracy"] - plain["accuracy"])
+        up, down = found["up"].mean(), found["down"].mean()
+        times = (plain["up"] + plain["down"]).mean() / (up + down)
+        if times >= WANTED and lost.mean() >= -100 * LOSS:
+            enough.append(f"`{made.name}`")
+        cells = (
+            made.name,
+            f"{made.error_bound(classes):.3f}",
+            spread(100 * found["accuracy"], 1),
+            spread(lost, 2),
+            f"{up / 1e3:.1f}",
+            f"{down / 1e3:.1f}",
+            f"{times:.1f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    reached = " and ".join(enough) if enough else "nothing"
+    wanted = f"Within {100 * LOSS:g} points at 1/{WANTED} of the bytes or less: {reached}."
+    return [*lines, "", wanted, ""]
+
+
+def spread(values: np.ndarray, digits: int) -> str:
+    """Mean ± standard deviation; the mean alone of one seed."""
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    study = Study(folder=FOLDER, quick=quick, processes=1, report=said)
+    rounds = study.times(10, 5)
+    problems = ["digits-2", "fashion-2"] if quick else list(PROBLEMS)
+    lines = list(head(rounds))
+    for problem in problems:
+        lines += table(study, problem, rounds, study.times(SEEDS, 1))
+    if quick:
+        print("\n".join(lines))
+    else:
+        page.write(__file__, lines, about=f"seeds 0 to {SEEDS - 1}")
+
+
+def said(label: str, done: int, total: int) -> None:
+    print(f"{label}: {done} of {total}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
