@@ -32,7 +32,7 @@ class Federation:
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.
         threads: numerical threads while rounds are computed.
-        cohorts: train torch networks of one architecture as one: many times faster where they are small,
+        cohorts: train torch networks of one architecture as one: several times faster where they are small,
             the same but for rounding (:class:`~consilience.network.CohortNetwork`).
 
     Raises:

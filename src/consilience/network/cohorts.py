@@ -17,7 +17,7 @@ from consilience.tasks import Task
 class CohortNetwork(LocalNetwork):
     """As :class:`~consilience.network.local.LocalNetwork`, with alike torch networks trained side by side.
 
-    Small ones are trained many times faster so (:mod:`consilience.learners.torch_cohort` says which can be);
+    Small ones are trained several times faster so (which can be: :mod:`consilience.learners.torch_cohort`);
     other models are not touched. What comes out agrees with parties trained one by one but for rounding, and
     what training makes of that.
 
