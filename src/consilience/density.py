@@ -105,9 +105,8 @@ class PublicRatio:
         apart = self._squared_distances(self._landmarks)
         different = apart[np.triu_indices(len(apart), 1)]
         median = float(np.median(different)) if len(different) else 0.0
-        self._width = (
-            median if median > 0 else 1.0
-        )  # half of the public rows, or more, are the same
+        # 0 where half of the public rows, or more, are the same.
+        self._width = median if median > 0 else 1.0
         self._public = np.exp(-self._squared_distances(public) / self._width)
         system = self._public.T @ self._public + ridge * np.exp(-apart / self._width)
         # Public rows that occur twice leave it singular, and rounding may then make it indefinite.

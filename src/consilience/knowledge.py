@@ -241,11 +241,7 @@ class LogDensities:
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
-        _same("party", self.party, party, where=party)
-        _same("round", self.round, task.round, where=party)
-        assert agreement is not None
-        _same("public data", self.public, agreement.public, where=party)
-        _shaped(self.values, (agreement.rows,), np.float32, where=party)
+        _scored(self, (), np.float32, party, task, agreement)
         _finite(self.values, where=party)
 
 
@@ -267,11 +263,7 @@ class Certainties:
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
-        _same("party", self.party, party, where=party)
-        _same("round", self.round, task.round, where=party)
-        assert agreement is not None
-        _same("public data", self.public, agreement.public, where=party)
-        _shaped(self.values, (agreement.rows,), np.float32, where=party)
+        _scored(self, (), np.float32, party, task, agreement)
         _finite(self.values, where=party)
         if not (self.values.min() > 0 and self.values.max() <= 1):
             raise KnowledgeRefused("certainties are not in (0, 1]", where=party)
@@ -297,11 +289,7 @@ class Selection:
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
-        _same("party", self.party, party, where=party)
-        _same("round", self.round, task.round, where=party)
-        assert agreement is not None
-        _same("public data", self.public, agreement.public, where=party)
-        _shaped(self.values, (agreement.rows,), np.bool_, where=party)
+        _scored(self, (), np.bool_, party, task, agreement)
 
 
 @message
@@ -326,12 +314,9 @@ class DensityRatios:
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
-        _same("party", self.party, party, where=party)
-        _same("round", self.round, task.round, where=party)
         assert agreement is not None
+        _scored(self, (agreement.outputs,), np.float32, party, task, agreement)
         _same("classes", self.classes, agreement.classes, where=party)
-        _same("public data", self.public, agreement.public, where=party)
-        _shaped(self.values, (agreement.rows, agreement.outputs), np.float32, where=party)
         _finite(self.values, where=party)
 
 
@@ -469,6 +454,22 @@ class Replies:
 def _same(what: str, got: object, expected: object, *, where: str) -> None:
     if got != expected:
         raise KnowledgeRefused(f"{what} is {got!r}, expected {expected!r}", where=where)
+
+
+def _scored(
+    scores: LogDensities | Certainties | Selection | DensityRatios,
+    columns: tuple[int, ...],
+    precision: type[np.generic],
+    party: str,
+    task: Asked,
+    agreement: Agreement | None,
+) -> None:
+    """Raise ``KnowledgeRefused`` unless they are the party's, of the round, and one for each public row."""
+    _same("party", scores.party, party, where=party)
+    _same("round", scores.round, task.round, where=party)
+    assert agreement is not None
+    _same("public data", scores.public, agreement.public, where=party)
+    _shaped(scores.values, (agreement.rows, *columns), precision, where=party)
 
 
 def _shaped(
