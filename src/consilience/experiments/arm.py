@@ -262,8 +262,8 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     """What the squared error of a round's weighted mean of probabilities is made of, by name.
 
     The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
-    al. 2026 (:func:`consilience.theory.teacher_error`). Nothing where there are no probabilities or no
-    weights.
+    al. 2026 (:func:`consilience.theory.teacher_error`). Nothing where the teacher is no such mean, as of a
+    rule that weighs classes, or after a consensus step.
     """
     teacher = round.teacher
     said = [] if round.replies is None else round.replies.of(Predictions)
@@ -272,14 +272,12 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     counted = np.isclose(teacher.weights.sum(axis=0), 1)  # others are not taught
     if not counted.any():
         return {}
-    truth = labels[counted]
-    found = teacher_error(
-        np.stack([one.values[counted] for one in said]),
-        teacher.weights[:, counted],
-        np.asarray(classes) == truth[:, None],
-        truth,
-    )
-    return asdict(found)
+    weights, truth = teacher.weights[:, counted], labels[counted]
+    outputs = np.stack([one.values[counted] for one in said])
+    mean = np.einsum("mn,mnk->nk", weights, outputs)
+    if not np.allclose(mean, teacher.values[counted], atol=1e-4):
+        return {}
+    return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
 
 
 def trust(

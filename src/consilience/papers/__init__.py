@@ -1,7 +1,7 @@
 """Papers: their tables and figures, computed anew and shown beside what was published.
 
 >>> sorted(PAPERS)
-['afonin2022', 'park2023', 'shen2022']
+['afonin2022', 'kovalchuk2026', 'park2023', 'shen2022']
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from consilience.papers.afonin2022 import EXHIBITS as _AFONIN2022
 from consilience.papers.exhibit import Claim, Exhibit
+from consilience.papers.kovalchuk2026 import EXHIBITS as _KOVALCHUK2026
 from consilience.papers.park2023 import EXHIBITS as _PARK2023
 from consilience.papers.shen2022 import EXHIBITS as _SHEN2022
 from consilience.papers.study import Study
@@ -34,6 +35,10 @@ PAPERS: Mapping[str, Paper] = {
         "Afonin & Karimireddy, Towards Model-Agnostic Federated Learning Using Knowledge Distillation, "
         "ICLR 2022",
         _AFONIN2022,
+    ),
+    "kovalchuk2026": Paper(
+        "Kovalchuk et al., Who to Trust? Aggregating Client Predictions in Federated Distillation, 2026",
+        _KOVALCHUK2026,
     ),
     "park2023": Paper(
         "Park, Hong & Hwang, Towards Understanding Ensemble Distillation in Federated Learning, "

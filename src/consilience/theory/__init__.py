@@ -2,7 +2,8 @@
 
 Limits, effective dimension and rates of ensemble distillation (Park et al. 2023); what agents that exchange
 models forget, and how they reach the central model all the same (Afonin & Karimireddy 2022); how near
-federated functional gradient boosting comes to the minimiser (Shen et al. 2022).
+federated functional gradient boosting comes to the minimiser (Shen et al. 2022); what a teacher's error is
+made of, and where it leaves the students (Kovalchuk et al. 2026).
 
 Nothing here is fast and nothing here is used by a protocol: it is what protocols are tested against, and what
 lets anyone check the theorems on data of their own. It needs numpy and scipy only.
@@ -68,10 +69,13 @@ from consilience.theory.spectrum import (
     effective_dimension,
     sample_spectrum,
 )
+from consilience.theory.stage_two import StageTwo, stage_two
 from consilience.theory.teacher import TeacherError, teacher_error
 
 __all__ = [
+    "StageTwo",
     "TeacherError",
+    "stage_two",
     "teacher_error",
     "ConsensusMap",
     "FiniteProblem",
