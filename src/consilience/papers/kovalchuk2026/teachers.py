@@ -111,7 +111,7 @@ CLIENTS = (1, 4, 16, 64, 256)
 APART = (0.0, 0.1, 0.2, 0.4)
 """How much all clients are biased towards knowing nothing."""
 
-ROWS, FEATURES, CLASSES, STEPS, RIDGE, CERTAINTY = 300, 5, 4, 400, 0.05, 2.0
+ROWS, FEATURES, CLASSES, STEPS, RIDGE, CERTAINTY = 300, 5, 4, 100, 0.05, 2.0
 
 
 def descended(*, repetition: int) -> dict[str, Any]:
