@@ -352,6 +352,9 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
+STANDING = frozenset({RowCount, Certainties, Selection, DensityRatios})
+"""Of these, what depends on a party's data alone: it is said once, and holds for all rounds."""
+
 
 def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
     """Run the tasks at the party; what goes wrong there becomes a :class:`Failure`, not a crash."""

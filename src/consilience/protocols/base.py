@@ -15,7 +15,7 @@ from consilience.knowledge import Public, Replies
 from consilience.messages import message
 from consilience.options import check_options as options_are_known
 from consilience.protocols.participation import inclusion, party_count
-from consilience.tasks import PROVIDES, Network, PredictPublic, Task
+from consilience.tasks import PROVIDES, STANDING, Network, PredictPublic, Task
 
 Array = NDArray[Any]
 
@@ -102,12 +102,16 @@ def protocol(
 
 
 def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
-    """What to ask the parties so that ``aggregate`` can be computed from their replies."""
+    """What to ask the parties in every round so that ``aggregate`` can be computed from their replies.
+
+    What they say once is asked by :class:`~consilience.protocols.standing.Standing`.
+    """
     return (
         PredictPublic(round=round, outputs=aggregate.outputs),
         *(
             PROVIDES[kind](round=round, **aggregate.options.get(kind, {}))
             for kind in aggregate.needs
+            if kind not in STANDING
         ),
     )
 

@@ -25,6 +25,8 @@ Deviations
       forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
       regularisation means what it means to its library.
     - Parties may be drawn with probabilities of their own.
+    - What a rule needs and no training changes, such as density ratios, is sent with line 2 of the first
+      round, and not again.
     - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
       still sees them, with what the rule puts in their place.
     - With a codec, p_c and p_A are what is left of them after it; γ_t moves the p_A from before it.
@@ -59,6 +61,7 @@ from consilience.protocols.base import (
 )
 from consilience.protocols.encoding import ask, check_codec, settle, teach
 from consilience.protocols.participation import participants
+from consilience.protocols.standing import Standing
 from consilience.tasks import FitPrivate, Network
 
 
@@ -108,15 +111,20 @@ def ensemble_distillation(
     step = replace() if consensus is None else consensus
     share = 1 / len(network.parties) if alpha is None else alpha
 
+    standing = Standing(network, aggregate)
     if state is None:
-        network.ask(FitPrivate(round=1))  # line 2, t = 1
+        standing.take(
+            network.ask(FitPrivate(round=1), *standing.questions(round=1))
+        )  # line 2, t = 1
         state = RoundState(round=0, memory=step.init())
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t, probabilities=probabilities)
+        chosen = standing.ask(chosen, round=t)
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
         asked = (*train, *questions(aggregate, round=t))
         replies, coding = ask(network, codec, state, *asked, to=chosen)  # line 3
+        replies = standing.beside(replies)
         proposal = aggregate(replies)  # line 4
         values, memory = step.update(proposal.values, state.consensus, state.memory)
         if aggregate.kind == "classification":

@@ -68,6 +68,7 @@ from consilience.protocols.base import (
     questions,
 )
 from consilience.protocols.participation import participants
+from consilience.protocols.standing import Standing
 from consilience.tasks import Distill, FitPrivate, Network
 
 Array = NDArray[np.float64]
@@ -137,16 +138,19 @@ def iterative_distillation(
     )
     lifted = (lambda values: values) if deregularize is None else deregularize.of(public.X)
 
+    standing = Standing(network, rule)
     if state is None:
-        network.ask(FitPrivate(round=1))  # line 3
+        standing.take(network.ask(FitPrivate(round=1), *standing.questions(round=1)))  # line 3
         state = RoundState(round=0, memory={"step": step.init(), "largest": 0.0})
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(
             network, participation, round=t, probabilities=probabilities
         )  # line 6
+        chosen = standing.ask(chosen, round=t)
         train = (FitPrivate(round=t),) if t > 1 else ()
         replies = network.ask(*train, *questions(rule, round=t), to=chosen)  # line 7
+        replies = standing.beside(replies)
         proposal = rule(replies)
         before = state.memory["step"]
         values, memory = step.update(proposal.values, state.consensus, before)  # line 8
