@@ -1,6 +1,6 @@
 """Is the public data any good for these parties? Judged by inputs alone, before anything is trained.
 
-A party knows a public row that is as likely as its own rows (:func:`consilience.certainty.selection`). It
+A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.SelectPublic`). It
 takes 5% of its own held-out rows for foreign, so that it knows 95% of them by construction, and about as
 many of public rows that were drawn as its own were. One that holds two classes of ten should know about a
 fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at least
@@ -67,9 +67,9 @@ class Suitability:
             raise InvalidInput("no party said which public rows it knows", where="suitability")
         selections = sorted(selections, key=lambda one: one.party)
         first = selections[0]
-        for before, one in zip([None, *selections], selections, strict=False):
+        for i, one in enumerate(selections):
             where = f"party {one.party!r}"
-            if before is not None and before.party == one.party:
+            if i and one.party == selections[i - 1].party:
                 raise InvalidInput("it answered twice", where=where)
             if one.values.dtype != bool or one.values.ndim != 1 or not len(one.values):
                 raise InvalidInput(

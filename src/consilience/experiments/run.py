@@ -73,10 +73,8 @@ def start(
     warnings = _warnings(spec)
     for line in warnings:
         warn(line)
-    _open(spec, folder)
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.note(warnings=warnings)
-    _continue(spec, folder, ledger, report)
+    _open(spec, folder, warnings)
+    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
 
 
 def _warnings(spec: Spec) -> list[str]:
@@ -90,7 +88,7 @@ def _warnings(spec: Spec) -> list[str]:
         return [f"What the parties know of the public rows cannot be said: {error.what}"]
 
 
-def _open(spec: Spec, folder: Path) -> None:
+def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
     """Make the run folder, whole or not at all: it is filled beside its place and renamed."""
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
@@ -98,7 +96,7 @@ def _open(spec: Spec, folder: Path) -> None:
         (partial / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
         ledger = Ledger(partial / "ledger.sqlite", create=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        ledger.note(versions=versions(), machine=machine(), started=started)
+        ledger.note(versions=versions(), machine=machine(), started=started, warnings=warnings)
         ledger.close()
         partial.rename(folder)
     except (OSError, RunFailed) as error:
