@@ -17,6 +17,7 @@ from consilience.network import CohortNetwork, Delivery, LocalNetwork, Network
 from consilience.party import Model, Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
+from consilience.suitability import Suitability, what_is_known
 from consilience.tasks import Describe, Evaluate, Join
 
 Array = NDArray[Any]
@@ -110,6 +111,21 @@ class Federation:
             self.network.agreement = agreement
         self._testers = tuple(d.party for d in descriptions if d.tested)
         return agreement
+
+    def suitability(self) -> Suitability:
+        """How much of the public data the parties know, by inputs alone; nothing has to be trained for it.
+
+        Parties that have joined are asked as they are, others join first; models stay untouched.
+
+        Raises:
+            InvalidInput: there is no public data, or the parties, their data or their models do not go
+                together.
+            QuorumLost: too few parties can say.
+        """
+        if self.network.agreement is None:
+            self.form()
+        with limited_threads(self._threads):
+            return what_is_known(self.network)
 
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
         """The rounds of a protocol, one at a time, from untrained models.

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -354,6 +355,10 @@ def test_names_that_a_file_system_minds(call: Call) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
 def test_a_terminal_sees_a_bar(folder: Path) -> None:
+    """And a warning above it, on lines of its own."""
+    Path("public.csv").write_text("age,pressure\n" + "100,185\n120,210\n" * 10)
+    text = Path("clinics.toml").read_text().replace("public = 0.3", 'public_file = "public.csv"')
+    Path("clinics.toml").write_text(text)
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     process = subprocess.Popen(
@@ -373,4 +378,5 @@ def test_a_terminal_sees_a_bar(folder: Path) -> None:
     assert process.returncode == 0
     for expected in (b"mean over parties", b"uwa", b"100%"):
         assert expected in said
+    assert re.search(rb"(\r|\n|\x1b\[2K)warning: Your parties know ", said)
     assert b"report.html" in table

@@ -174,3 +174,119 @@ def test_a_folder_that_cannot_be_made(call: Call) -> None:
 
 def test_help_has_an_example(call: Call) -> None:
     assert "Example: consilience parties" in " ".join(call("parties", "--help").stdout.split())
+
+
+# --- what they know of the public rows --------------------------------------------------------------
+
+FOREIGN = """
+name = "clinics"
+methods = ["local", "uwa"]
+[data]
+name = "csv"
+path = "clinics.csv"
+target = "ill"
+group = "clinic"
+public_file = "public.csv"
+[partition]
+name = "group"
+[protocol]
+rounds = 1
+[[models]]
+name = "naive-bayes"
+"""
+
+
+@pytest.fixture
+def foreign(folder: Path) -> Path:
+    """The clinics with public patients whom no clinic has: some 60 years older, of pressure 160 to 230."""
+    rng = np.random.default_rng(1)
+    rows = zip(rng.integers(80, 140, 60), rng.integers(160, 230, 60), strict=True)
+    Path("public.csv").write_text("age,pressure\n" + "".join(f"{a},{p}\n" for a, p in rows))
+    Path("foreign.toml").write_text(FOREIGN)
+    return folder
+
+
+def test_public_rows_that_are_known(call: Call) -> None:
+    """Public digits are digits: a share a party, and one of all, in the table, the data and the page."""
+    result = call("parties", "tiny.toml", *FAST, "--out", "how")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "public known" in said and "of the 200 public rows: well known." in said
+    public = json.loads(Path("how/parties.json").read_text())["public"]
+    assert public["known"] > 0.8 and public["rows"] == 200 and public["warnings"] == []
+    page = Path("how/parties.html").read_text()
+    assert "public known" in page and public["finding"] in page
+    for name, share in public["parties"].items():
+        assert any(name in line and f"{share:.0%}" in line for line in result.stdout.splitlines())
+
+
+def test_public_rows_that_nobody_knows(call: Call, foreign: Path) -> None:
+    public = data_of(call, "foreign.toml", *FAST)["public"]
+    assert public["known"] < 0.1 and public["words"] == "little known"
+    assert set(public["parties"]) == {"north", "south"} and "little" in public["warnings"][0]
+    again = data_of(call, "foreign.toml", *FAST, "--set", "calibration=0.0")["public"]
+    assert (
+        again["known"] < 0.1 and again["notes"] == {}
+    )  # rows are held out to judge by all the same
+
+
+def test_many_public_rows_are_judged_by_a_part(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.experiments.known.MOST_ROWS", 50)
+    public = data_of(call, "tiny.toml", *FAST)["public"]
+    assert (public["rows"], public["rows_looked_at"]) == (200, 50)
+    assert "of the 200 public rows (50 of them were looked at)" in public["finding"]
+
+
+def test_without_public_rows_nothing_is_said_of_them(call: Call) -> None:
+    words = ("--set", 'methods=["local"]', "--set", 'data={name="digits"}')
+    result = call("parties", "tiny.toml", *FAST, *words)
+    assert result.exit_code == 0 and "public" not in result.stdout + result.stderr
+    assert "public" not in data_of(call, "tiny.toml", *FAST, *words)
+
+
+def test_models_that_cannot_take_the_rows(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts and naive Bayes: what is known cannot be said, how different they are can."""
+    texts, y = as_texts([f"row {i}" for i in range(40)]), np.arange(40) % 2
+
+    def words() -> Dataset:
+        return Dataset("words", texts, y, texts, y, ("a", "b"))
+
+    monkeypatch.setitem(DATASETS, "words", Entry(words, "words", "nobody"))
+    setting = ("--set", 'data={name="words",public=10}', "--set", "partition.per_party=2")
+    result = call("parties", "tiny.toml", *setting, "--labels-only")
+    assert result.exit_code == 0 and "public known" not in result.stdout
+    assert "warning: what the parties know of the public rows cannot be said" in result.stderr
+    text = ("--set", 'models=[{name="tfidf-logistic"}]')
+    assert data_of(call, "tiny.toml", *setting, *text, "--labels-only")["public"]["rows"] == 10
+
+
+def test_a_run_warns_once_before_anything_is_trained(call: Call, foreign: Path) -> None:
+    result = call("run", "foreign.toml", "--out", "run", "--json", "run.json")
+    assert result.exit_code == 0, result.output
+    first = result.stderr.splitlines()[0]
+    assert first.startswith("warning: Your parties know ") and "60 public rows" in first
+    assert result.stderr.count("warning: ") == 1
+    assert json.loads(Path("run.json").read_text())["warnings"] == [first.removeprefix("warning: ")]
+    assert "little known" in Path("run/report.html").read_text()
+    quiet = call("run", "foreign.toml", "--out", "quiet", "--quiet")
+    assert quiet.stderr.splitlines() == [first] and quiet.stdout.strip() == "quiet"
+
+
+def test_a_run_whose_public_rows_are_known_or_not_needed_does_not_warn(
+    call: Call, foreign: Path
+) -> None:
+    assert call("run", "clinics.toml", "--quiet").stderr == ""
+    alone = call("run", "foreign.toml", "--set", 'methods=["local"]', "--quiet")
+    assert alone.exit_code == 0 and alone.stderr == ""
+
+
+def test_a_run_goes_on_where_nobody_can_say(
+    call: Call, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("consilience.tasks.SelectPublic.run", broken)
+    result = call("run", "foreign.toml", "--quiet")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: What the parties know of the public rows cannot be")

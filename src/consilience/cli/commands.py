@@ -92,7 +92,7 @@ def run(
         spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
         fate.run = folder = out if out is not None else _next_folder(spec.name)
         with shown(spec, quiet=quiet) as report:
-            start(spec, folder, report=report)
+            start(spec, folder, report=report, warn=lambda line: say(f"warning: {line}"))
         _finish(folder, json_to, quiet)
 
 
@@ -182,11 +182,11 @@ def parties(
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
-    """Say how different the parties' labels and inputs are, before anything is trained."""
+    """Say how different the parties are, and what they know of the public rows, before any training."""
     with answering(debug):
-        from consilience.cli.parties import check_folder, compared, equalized, facts
+        from consilience.cli.parties import check_folder, compared, equalized, facts, judged
         from consilience.experiments import gather, read_spec
-        from consilience.report.parties import notes, parties_table, write_parties
+        from consilience.report.parties import notes, parties_data, parties_table, write_parties
 
         check_target(json_to)
         check_folder(out)
@@ -203,17 +203,18 @@ def parties(
         rows = sum(map(len, cohort.rows))
         say(f"comparing {len(cohort.names):,} parties with {rows:,} rows; nothing is trained")
         found = compared(cohort, seed=seed, **options)
+        public = judged(spec, cohort, seed)
         title = f"{spec.name}, seed {seed}: how different are the parties?"
         known = facts(spec, seed, settings=settings or [], **options)
         console = tables(json_to)
-        console.print(parties_table(found, title))
-        for line in notes(found):
+        console.print(parties_table(found, title, public))
+        for line in notes(found, public):
             console.print(line, highlight=False, markup=False)
         if out is not None:
-            written = write_parties(found, out, title=title, facts=known)
+            written = write_parties(found, out, title=title, facts=known, public=public)
             line = f"Written: {', '.join(map(str, written))}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        write_json({**known, **found.as_data()}, json_to)
+        write_json(parties_data(found, known, public), json_to)
 
 
 @app.command(epilog="Example: consilience papers park2023 table1 fig2 --quick")

@@ -1,4 +1,4 @@
-"""``consilience parties``: how different the parties of a configuration are."""
+"""``consilience parties``: how different the parties of a configuration are, and what they know."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InvalidInput, nearest
+from consilience.cli.talk import say
+from consilience.errors import ConsilienceError, InvalidInput, nearest
 
 if TYPE_CHECKING:
     from consilience.experiments import Cohort, Spec
     from consilience.heterogeneity import Heterogeneity
+    from consilience.suitability import Suitability
 
 SCALES = ("columns", "overall")
 
@@ -53,6 +55,19 @@ def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
         classes=data.classes,
         **options,
     )
+
+
+def judged(spec: Spec, cohort: Cohort, seed: int) -> Suitability | None:
+    """What the parties know of the public rows; ``None`` where there are none, or where it cannot be said."""
+    from consilience.experiments import public_known
+
+    if not len(cohort.public):
+        return None
+    try:
+        return public_known(spec, cohort, seed)
+    except ConsilienceError as error:  # how different they are holds all the same
+        say(f"warning: what the parties know of the public rows cannot be said: {error}")
+        return None
 
 
 def facts(spec: Spec, seed: int, **options: Any) -> dict[str, Any]:

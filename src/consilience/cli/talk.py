@@ -61,8 +61,9 @@ def answering(debug: bool) -> Iterator[Fate]:
 
 
 def say(line: str) -> None:
-    """One line on stderr."""
-    typer.echo(line, err=True)
+    """One line on stderr; above the live picture, where there is one."""
+    # Not typer.echo, which writes past the stream that rich puts in stderr's place, into the picture.
+    print(line, file=sys.stderr)
 
 
 def tables(json_to: str | None) -> Console:

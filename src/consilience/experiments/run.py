@@ -12,17 +12,18 @@ import platform
 import shutil
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, RunFailed, nearest
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed, nearest
 from consilience.experiments.arm import Arm, Report
 from consilience.experiments.cohort import gather
 from consilience.experiments.configuration import parse_spec
+from consilience.experiments.known import public_known
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
@@ -42,8 +43,20 @@ _METRICS = {
 }
 
 
-def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -> None:
+def start(
+    spec: Spec,
+    folder: Path,
+    *,
+    report: Report = lambda progress: None,
+    warn: Callable[[str], None] = lambda line: None,
+) -> None:
     """Run a configuration in a new folder.
+
+    Args:
+        spec: what to run.
+        folder: where.
+        report: is told where the run is.
+        warn: is told, before anything is trained, what bodes ill and does not keep it from running.
 
     Raises:
         InvalidInput: the folder exists, or the configuration's data, parties and models do not go
@@ -57,11 +70,25 @@ def start(spec: Spec, folder: Path, *, report: Report = lambda progress: None) -
             mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
         )
     rehearse(spec)
-    _open(spec, folder)
+    warnings = _warnings(spec)
+    for line in warnings:
+        warn(line)
+    _open(spec, folder, warnings)
     _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
 
 
-def _open(spec: Spec, folder: Path) -> None:
+def _warnings(spec: Spec) -> list[str]:
+    """That the parties know little of the public rows, by the first seed's; nothing where none are needed."""
+    if not any(method.needs_public for method in spec.methods):
+        return []
+    seed = spec.seed_list[0]
+    try:
+        return list(public_known(spec, gather(spec, seed), seed).warnings)
+    except ConsilienceError as error:  # rows that cannot be judged may serve all the same
+        return [f"What the parties know of the public rows cannot be said: {error.what}"]
+
+
+def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
     """Make the run folder, whole or not at all: it is filled beside its place and renamed."""
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
@@ -69,7 +96,7 @@ def _open(spec: Spec, folder: Path) -> None:
         (partial / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
         ledger = Ledger(partial / "ledger.sqlite", create=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        ledger.note(versions=versions(), machine=machine(), started=started)
+        ledger.note(versions=versions(), machine=machine(), started=started, warnings=warnings)
         ledger.close()
         partial.rename(folder)
     except (OSError, RunFailed) as error:

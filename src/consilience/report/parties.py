@@ -1,4 +1,4 @@
-"""How different are my parties: the table, the plot and the page."""
+"""How different are my parties, and what do they know: the table, the plot and the page."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from consilience.suitability import Suitability
+
 MEASURES = {"TV": "total variation", "W1": "Wasserstein-1 / spread"}
 
 
-def parties_table(found: Heterogeneity, title: str) -> Table:
+def parties_table(found: Heterogeneity, title: str, public: Suitability | None = None) -> Table:
     """The table for a terminal: a line a party, then ω and what chance alone gives.
 
     Args:
         found: what was compared.
         title: above it.
+        public: what the parties know of the public rows.
     """
     from rich.table import Table
     from rich.text import Text
 
     shown = Table(title=Text(title), title_justify="left", box=None, padding=(0, 2, 0, 0))
-    head, rows, below = _cells(found)
+    head, rows, below = _cells(found, public)
     for position, name in enumerate(head):
         shown.add_column(name, justify="left" if position < _words(found) else "right")
     for row in rows:
@@ -45,7 +48,9 @@ def parties_table(found: Heterogeneity, title: str) -> Table:
     return shown
 
 
-def _cells(found: Heterogeneity) -> tuple[list[str], list[list[str]], list[list[str]]]:
+def _cells(
+    found: Heterogeneity, public: Suitability | None
+) -> tuple[list[str], list[list[str]], list[list[str]]]:
     """Column names, a row a party, and the rows below: ω, by chance, p-value."""
     head = ["party", "rows"] if found.classes is None else ["party", "largest", "classes", "rows"]
     blank = [""] * (len(head) - 1)
@@ -68,6 +73,13 @@ def _cells(found: Heterogeneity) -> tuple[list[str], list[list[str]], list[list[
         ],
         ["p-value", *blank, *(f"{d.p_value:.3f}" for d in found.distances)],
     ]
+    if public is not None:
+        head.append("public known")
+        for row in rows:
+            share = public.shares.get(row[0])
+            row.append("–" if share is None else f"{share:.0%}")
+        for row in below:
+            row.append("")
     return head, rows, below
 
 
@@ -80,9 +92,9 @@ def _value(distance: Distance, value: float, error: float) -> str:
     return f"{value:.3f}" if error == 0 else f"{value:.3f} ± {error:.3f}"
 
 
-def notes(found: Heterogeneity) -> list[str]:
+def notes(found: Heterogeneity, public: Suitability | None = None) -> list[str]:
     """What the figures say and how they were computed, in plain sentences."""
-    lines = [distance.meaning for distance in found.distances]
+    lines = [distance.meaning for distance in found.distances] + _of_public(public)
     methods = "; ".join(f"{d.title}: {d.method}" for d in found.distances)
     deals = len(found.labels.chance)
     lines.append(f"Computed as: {methods}. Chance: {deals} random deals of all rows, same sizes.")
@@ -93,6 +105,24 @@ def notes(found: Heterogeneity) -> list[str]:
             "standard error over directions, where they were sampled."
         )
     return lines
+
+
+def _of_public(public: Suitability | None) -> list[str]:
+    return [] if public is None else [f"{public.sentence}. {public.meaning}", *public.remarks]
+
+
+def parties_data(
+    found: Heterogeneity, facts: Mapping[str, Any], public: Suitability | None = None
+) -> dict[str, Any]:
+    """All of it as plain numbers and names, for JSON; ``"public"`` where there are public rows.
+
+    Args:
+        found: what was compared.
+        facts: what one has to know to compute the same again.
+        public: what the parties know of the public rows.
+    """
+    known = {} if public is None else {"public": public.as_data()}
+    return {**facts, **found.as_data(), **known}
 
 
 def draw_parties(found: Heterogeneity) -> Figure:
@@ -140,7 +170,12 @@ def draw_parties(found: Heterogeneity) -> Figure:
 
 
 def write_parties(
-    found: Heterogeneity, folder: Path, *, title: str, facts: Mapping[str, Any]
+    found: Heterogeneity,
+    folder: Path,
+    *,
+    title: str,
+    facts: Mapping[str, Any],
+    public: Suitability | None = None,
 ) -> list[Path]:
     """Write the page, the plot and the data into a folder, which is made if it is not there.
 
@@ -149,6 +184,7 @@ def write_parties(
         folder: where; ``parties.html``, ``.svg``, ``.png`` and ``.json`` in it are replaced.
         title: of the page.
         facts: what one has to know to compute the same again; printed on the page and put into the data.
+        public: what the parties know of the public rows.
 
     Returns:
         the files, the page first.
@@ -161,9 +197,9 @@ def write_parties(
     start = svg.index('viewBox="0 0 ') + len('viewBox="0 0 ')
     width = round(float(svg[start:].split(" ", 1)[0]) * 96 / 72)
     plot = Plot("parties", "distance of every party from the mixture", svg, width)
-    data = json.dumps({**facts, **found.as_data()}, indent=2, ensure_ascii=False, default=str)
+    data = json.dumps(parties_data(found, facts, public), indent=2, ensure_ascii=False, default=str)
     files = {
-        "parties.html": page(found, plot, title=title, facts=facts).encode(),
+        "parties.html": page(found, plot, title=title, facts=facts, public=public).encode(),
         "parties.svg": svg.encode(),
         "parties.png": png,
         "parties.json": (data + "\n").encode(),
@@ -181,7 +217,14 @@ def write_parties(
     return [folder / name for name in files]
 
 
-def page(found: Heterogeneity, plot: Plot, *, title: str, facts: Mapping[str, Any]) -> str:
+def page(
+    found: Heterogeneity,
+    plot: Plot,
+    *,
+    title: str,
+    facts: Mapping[str, Any],
+    public: Suitability | None = None,
+) -> str:
     """One self-contained page; every name in it is escaped.
 
     Args:
@@ -189,8 +232,9 @@ def page(found: Heterogeneity, plot: Plot, *, title: str, facts: Mapping[str, An
         plot: the drawn figure.
         title: of the page.
         facts: printed at its end.
+        public: what the parties know of the public rows.
     """
-    head, rows, below = _cells(found)
+    head, rows, below = _cells(found, public)
     words = _words(found)
     about = (
         f"{counted(len(found.parties), 'party', 'parties')}, {sum(found.rows):,} private rows, "
@@ -200,9 +244,10 @@ def page(found: Heterogeneity, plot: Plot, *, title: str, facts: Mapping[str, An
         "Distance of every party from the mixture of all; the range is what random deals of the same "
         "sizes gave it."
     )
-    said = notes(found)
+    said = notes(found, public)
+    meant = len(found.distances) + len(_of_public(public))
     end = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
-    meanings = [paragraph(line, "small") for line in said[: len(found.distances)]]
+    meanings = [paragraph(line, "small") for line in said[:meant]]
     body = [
         f"<header><h1>{escape(title)}</h1>{paragraph(about, 'small')}</header>",
         f'<div class="finding"><p><strong>{escape(end)}</strong></p>{"".join(meanings)}</div>',
@@ -211,7 +256,7 @@ def page(found: Heterogeneity, plot: Plot, *, title: str, facts: Mapping[str, An
             picture(plot, caption),
             table(head, [*rows, *below], words=words, prose=range(1, words)),
         ),
-        section("How it was computed", *map(paragraph, said[len(found.distances) :])),
+        section("How it was computed", *map(paragraph, said[meant:])),
         section(
             "To compute it again",
             *(paragraph(f"{k}: {_said(v)}", "small") for k, v in facts.items()),

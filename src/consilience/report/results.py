@@ -222,7 +222,7 @@ class Results:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before trusting the figures."""
-        said = []
+        said = list(self.meta.get("warnings", ()))
         if self.missing:
             arms = ", ".join(
                 f"{arm.method} with seed {arm.seed}"
