@@ -1,4 +1,4 @@
-"""What a party knows by its inputs alone, against numbers worked out by hand."""
+"""How surely rows are told to be a party's own, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,63 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from consilience.certainty import (
-    DIMENSIONS,
-    DensityRatio,
-    Privacy,
-    PublicSpace,
-    certainties,
-    selection,
-)
-from consilience.errors import InvalidInput
+from consilience.certainty import Privacy, certainties
 
 
 def column(*values: float) -> np.ndarray:
     return np.array(values, dtype=float)[:, None]
-
-
-# --- the space --------------------------------------------------------------------------------------
-
-
-def test_columns_of_a_table_have_units_of_their_own():
-    """In metres or millimetres, a row is in the same place."""
-    X = np.random.default_rng(0).normal(size=(20, 3))
-    rows, units = X[:5] + 0.1, np.array([1, 1000, 0.01])
-    lengths = np.linalg.norm(PublicSpace.fit(X)(rows), axis=1)
-    other = np.linalg.norm(PublicSpace.fit(X * units)(rows * units), axis=1)
-    np.testing.assert_allclose(lengths, other)
-
-
-def test_distances_are_those_of_the_inputs_where_no_direction_is_left_out():
-    """Pictures of 2 × 2 pixels keep their scale, also where a pixel hardly varies."""
-    X = np.random.default_rng(0).normal(size=(20, 2, 2)) * [[1, 1], [1, 0.01]]
-    Z = PublicSpace.fit(X)(X)
-    flat = X.reshape(20, 4)
-    distances = [np.linalg.norm(rows[1:] - rows[:-1], axis=1) for rows in (Z, flat)]
-    np.testing.assert_allclose(*distances)
-
-
-def test_a_space_has_few_dimensions():
-    X = np.random.default_rng(0).normal(size=(100, 8, 8))
-    assert PublicSpace.fit(X)(X).shape == (100, DIMENSIONS)
-    assert PublicSpace.fit(X[:1])(X).shape == (100, 1)
-    assert PublicSpace.fit(np.ones((5, 2)))(np.ones((3, 2))).tolist() == [[0, 0]] * 3
-
-
-def test_texts_lie_near_those_of_the_same_words():
-    texts = np.array(["the cat sat", "a cat sat down", "shares fell sharply", "shares rose"])
-    Z = PublicSpace.fit(texts)(np.array(["cat sat", "shares", "word unknown"]))
-    assert Z[0] @ Z[1] == pytest.approx(0, abs=1e-9)
-    assert np.linalg.norm(Z[:2], axis=1).min() > 0.5
-    np.testing.assert_allclose(Z[2], 0)
-
-
-def test_texts_without_words():
-    with pytest.raises(InvalidInput, match="no words"):
-        PublicSpace.fit(np.array(["!", "?"]))
-
-
-# --- certainties ------------------------------------------------------------------------------------
 
 
 def test_two_rows():
@@ -125,75 +73,3 @@ def test_one_private_row_changes_the_weights_by_less_than_their_sensitivity(seed
     changed[0] = other
     one, two = (logit(certainties(p, public, regularization=0.5)) for p in (private, changed))
     assert np.abs(one - two).max() <= 2 / (11 * 0.5) + 1e-6
-
-
-# --- selection --------------------------------------------------------------------------------------
-
-
-def test_density_ratio_of_two_rows():
-    """y = 0 and x where the kernel is 1/2, λ = 1: 2 a = −1/2, so r(z) = k(z, 0) − k(z, x) / 4.
-
-    r(0) = 7/8 and r(x) = 1/4.
-    """
-    x = sqrt(2 * log(2))
-    ratio = DensityRatio.fit(column(0), column(x), width=1, regularization=1)
-    np.testing.assert_allclose(ratio.coefficients, [-1 / 4])
-    np.testing.assert_allclose(ratio(column(0, x)), [7 / 8, 1 / 4])
-
-
-def test_rows_of_one_distribution_have_the_ratio_one():
-    """With y = x and M = K / n it is ``M (M + λ I)⁻¹ 1``, which is 1 as λ → 0."""
-    rows = np.random.default_rng(0).normal(size=(15, 1))
-    ratio = DensityRatio.fit(rows, rows, width=1, regularization=1e-9)
-    np.testing.assert_allclose(ratio(rows), 1, atol=1e-3)
-
-
-def test_the_usual_regularization():
-    """The smaller of 3 and 2 rows, to the −0.9th."""
-    ratio = DensityRatio.fit(column(0, 1, 2), column(0, 1), width=1)
-    assert ratio.regularization == pytest.approx(2**-0.9)
-
-
-@pytest.mark.parametrize("reference", ["public", "uniform"])
-def test_a_party_speaks_for_rows_like_its_own(reference):
-    rng = np.random.default_rng(0)
-    left, right = rng.normal(-3, 0.5, (40, 2)), rng.normal(3, 0.5, (40, 2))
-    chosen = selection(
-        left[:20],
-        left[20:30],
-        np.concatenate([left[30:], right]),
-        reference=reference,
-        quantile=0.0,
-        rng=rng,
-    )
-    assert chosen[:10].mean() > 0.5 and not chosen[10:].any()
-
-
-@given(st.integers(0, 2**32), st.sampled_from(["public", "uniform"]))
-def test_a_higher_quantile_selects_no_more(seed, reference):
-    rng = np.random.default_rng(seed)
-    known, held_out, public = (rng.normal(size=(n, 2)) for n in (10, 5, 8))
-    low, high = (
-        selection(
-            known,
-            held_out,
-            public,
-            reference=reference,
-            quantile=quantile,
-            rng=np.random.default_rng(seed),
-        )
-        for quantile in (0.1, 0.9)
-    )
-    assert (low | ~high).all()
-
-
-def test_equal_public_rows():
-    chosen = selection(
-        column(0, 0),
-        column(0),
-        column(1, 1, 1),
-        reference="public",
-        quantile=0.25,
-        rng=np.random.default_rng(0),
-    )
-    assert chosen.tolist() == [False] * 3

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.density import VARIANCE_FLOOR, ClassGaussians, PublicRatio
+from consilience.density import (
+    VARIANCE_FLOOR,
+    ClassGaussians,
+    DensityRatio,
+    PublicRatio,
+    selection,
+)
 
 
 def column(*values: float) -> np.ndarray:
@@ -126,3 +132,75 @@ def test_ratios_add_up_over_rows(seed):
     rows = rng.normal(size=(6, 2))
     apart = sum(ratio(rows[i : i + 1], np.ones((1, 1))) for i in range(6))
     np.testing.assert_allclose(ratio(rows, np.ones((6, 1))), apart, atol=1e-9)
+
+
+# --- selection --------------------------------------------------------------------------------------
+
+
+def test_density_ratio_of_two_rows():
+    """y = 0 and x where the kernel is 1/2, λ = 1: 2 a = −1/2, so r(z) = k(z, 0) − k(z, x) / 4.
+
+    r(0) = 7/8 and r(x) = 1/4.
+    """
+    x = sqrt(2 * log(2))
+    ratio = DensityRatio(column(0), column(x), width=1, regularization=1)
+    np.testing.assert_allclose(ratio.coefficients, [-1 / 4])
+    np.testing.assert_allclose(ratio(column(0, x)), [7 / 8, 1 / 4])
+
+
+def test_rows_of_one_distribution_have_the_ratio_one():
+    """With y = x and M = K / n it is ``M (M + λ I)⁻¹ 1``, which is 1 as λ → 0."""
+    rows = np.random.default_rng(0).normal(size=(15, 1))
+    ratio = DensityRatio(rows, rows, width=1, regularization=1e-9)
+    np.testing.assert_allclose(ratio(rows), 1, atol=1e-3)
+
+
+def test_the_usual_regularization():
+    """The smaller of 3 and 2 rows, to the −0.9th."""
+    ratio = DensityRatio(column(0, 1, 2), column(0, 1), width=1)
+    assert ratio.regularization == pytest.approx(2**-0.9)
+
+
+@pytest.mark.parametrize("reference", ["public", "uniform"])
+def test_a_party_speaks_for_rows_like_its_own(reference):
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(-3, 0.5, (40, 2)), rng.normal(3, 0.5, (40, 2))
+    chosen = selection(
+        left[:20],
+        left[20:30],
+        np.concatenate([left[30:], right]),
+        reference=reference,
+        quantile=0.0,
+        rng=rng,
+    )
+    assert chosen[:10].mean() > 0.5 and not chosen[10:].any()
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["public", "uniform"]))
+def test_a_higher_quantile_selects_no_more(seed, reference):
+    rng = np.random.default_rng(seed)
+    known, held_out, public = (rng.normal(size=(n, 2)) for n in (10, 5, 8))
+    low, high = (
+        selection(
+            known,
+            held_out,
+            public,
+            reference=reference,
+            quantile=quantile,
+            rng=np.random.default_rng(seed),
+        )
+        for quantile in (0.1, 0.9)
+    )
+    assert (low | ~high).all()
+
+
+def test_equal_public_rows():
+    chosen = selection(
+        column(0, 0),
+        column(0),
+        column(1, 1, 1),
+        reference="public",
+        quantile=0.25,
+        rng=np.random.default_rng(0),
+    )
+    assert chosen.tolist() == [False] * 3

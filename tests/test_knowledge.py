@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.knowledge import Failure, Public, Receipt, Replies, RowCount, check_inputs
+from consilience.knowledge import Failure, Public, Receipt, Replies, RowCount
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,6 @@ def test_the_key_tells_public_sets_apart():
 def test_the_key_of_texts():
     assert Public(np.array(["a", "b"])).key == Public(np.array(["a", "b"], dtype="U9")).key
     assert Public(np.array(["ab", ""])).key != Public(np.array(["a", "b"])).key
-
-
-def test_inputs_of_an_integer_type_are_finite():
-    check_inputs(np.array([1, 2]), where="")
 
 
 def test_replies_by_kind():

@@ -16,8 +16,7 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import agree
 from consilience.knowledge import Public
 from consilience.learners import KernelRidge
-from consilience.party import check_alike
-from consilience.tasks import Describe, ScoreCertainty, SelectPublic
+from consilience.tasks import Describe
 from stubs import Share
 
 RNG = np.random.default_rng(0)
@@ -129,31 +128,6 @@ def test_public_data_are_the_agreed_ones():
         party.join(party.agreement)
 
 
-@pytest.mark.parametrize(
-    ("private", "public", "why"),
-    [
-        (X, X[:, :1], r"shape \(2,\), a public row \(1,\)"),
-        (X, np.array(["a", "b"]), "one is text"),
-        (np.abs(X) * 255, np.abs(X), "2 of 2 columns are on another scale"),
-        (X + 30, X, "on another scale"),
-        (X * np.array([1, 100]), X, "1 of 2 columns"),
-    ],
-)
-def test_public_data_of_another_kind(private, public, why):
-    with pytest.raises(InvalidInput, match=why):
-        check_alike(private, public, where="a")
-
-
-def test_public_data_of_the_same_kind():
-    """Another sample, a constant column on one side, integers against floats: all the same kind."""
-    check_alike(X, 1.5 * X[:5] + 0.5, where="a")
-    check_alike(X * [1, 0], X, where="a")
-    check_alike((X * 100).astype(int), X * 100, where="a")
-    check_alike(np.array(["a"]), np.array(["b", "c"]), where="a")
-    # The spread of a constant is rounding: 1e-17 in ten rows, another in 490.
-    check_alike(np.full((10, 1), 0.1), np.full((490, 1), 0.1), where="a")
-
-
 def test_evaluation_by_hand():
     """Always (3/4, 1/4): of four test rows, three of the first class, 3/4 are right.
 
@@ -180,16 +154,6 @@ def test_evaluation_of_values_by_hand():
 def test_test_labels_nobody_knows():
     with pytest.raises(InvalidInput, match=r"no party's private data hold: \['2'\]"):
         joined(test=(X, np.arange(20) % 3))
-
-
-def test_densities_fall_back_to_training_rows():
-    _, notes = fitted(joined(calibration=0.0)).log_density()
-    assert notes == (
-        "fewer than two calibration rows for 2 of 2 classes: "
-        "the density is fitted to the training rows",
-    )
-    _, notes = fitted(joined(calibration=0.2)).log_density()
-    assert notes == ()
 
 
 def fitted(party: Party) -> Party:
@@ -261,20 +225,6 @@ def test_a_party_that_could_not_be_trained_has_a_state_too(tmp_path):
         party.restore("after")
 
 
-def test_a_class_with_one_calibration_row_has_no_width():
-    """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
-    rows = np.arange(14.0)[:, None]
-    party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
-    party.public = Public(rows)
-    party.join(agree([Describe().run(party)], party.public))
-    values, notes = fitted(party).log_density()
-    assert notes == (
-        "fewer than two calibration rows for 1 of 2 classes: "
-        "the density is fitted to the training rows",
-    )
-    assert np.isfinite(values).all()
-
-
 class Means:
     """A model of the user's own: neither a classifier nor a regressor by what it says."""
 
@@ -337,45 +287,3 @@ def test_where_no_row_is_taught_the_model_stays():
 def test_rows_that_are_taught_are_named_one_by_one(taught):
     with pytest.raises(InvalidInput, match="rows that are taught have shape"):
         fitted(joined()).distill(1, np.tile([0.5, 0.5], (20, 1)), 0.5, taught)
-
-
-SURE = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
-NOISY = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
-CHOICE = SelectPublic(round=1, quantile=0.25, reference="uniform")
-
-
-@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE])
-def test_what_inputs_say_is_said_once(task, tmp_path):
-    """The same in every round, also after a restart, and without a model."""
-    party = joined()
-    party.home = tmp_path
-    first = task.run(party).values
-    task.run(party).validate(party="a", task=task, agreement=party.agreement)
-    np.testing.assert_array_equal(task.run(party).values, first)
-    party.fit_private(1)
-    party.save("x")
-    again = joined()
-    again.home = tmp_path
-    again.restore("x")
-    np.testing.assert_array_equal(task.run(again).values, first)
-
-
-def test_noise_does_not_come_from_the_seed():
-    """The coordinator knows the seed, and could take such noise away again."""
-    one, two = (NOISY.run(joined()).values for _ in range(2))
-    assert not np.array_equal(one, two)
-    exact = [SURE.run(joined()).values for _ in range(2)]
-    np.testing.assert_array_equal(*exact)
-    assert not np.array_equal(one, exact[0])
-
-
-def test_other_options_are_another_question():
-    party = joined()
-    strict = SelectPublic(round=1, quantile=0.9, reference="uniform")
-    assert CHOICE.run(party).values.sum() > strict.run(party).values.sum()
-
-
-def test_without_calibration_rows_training_rows_set_what_is_selected():
-    assert CHOICE.run(joined()).notes == ()
-    (note,) = CHOICE.run(joined(calibration=0)).notes
-    assert note == "no calibration rows: the training rows set what is selected"

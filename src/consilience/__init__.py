@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from consilience.errors import ConsilienceError, InvalidInput
     from consilience.federation import Federation, History
     from consilience.kernel_federation import KernelFederation
-    from consilience.learners import KernelRidge, as_learner
+    from consilience.learners import KernelRidge, Model, as_learner
     from consilience.network import LocalNetwork, ProcessNetwork
-    from consilience.party import Model, Party
+    from consilience.party import Party
     from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 
 __version__ = "0.1.0"
@@ -115,16 +115,14 @@ _HOMES = {
     "consilience.kernel_federation": ("KernelFederation",),
     "consilience.learners": (
         "KernelRidge",
+        "Model",
         "as_learner",
     ),
     "consilience.network": (
         "LocalNetwork",
         "ProcessNetwork",
     ),
-    "consilience.party": (
-        "Model",
-        "Party",
-    ),
+    "consilience.party": ("Party",),
     "consilience.protocols": (
         "ensemble_distillation",
         "iterative_distillation",

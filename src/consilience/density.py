@@ -1,4 +1,4 @@
-"""How typical a row looks: Gaussians over a model's outputs, and densities relative to the public rows."""
+"""How typical a row looks: Gaussians over a model's outputs, and ratios of the densities of rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ClassGaussians:
 
 
 MOST_LANDMARKS = 1000
-"""Public rows that a density ratio is made of; more are drawn from, which bounds its cost."""
+"""Public rows that a density ratio is made of; of more some are taken, since its cost is cubic in them."""
 
 
 class PublicRatio:
@@ -102,21 +102,16 @@ class PublicRatio:
         count = public.shape[0]
         chosen = np.sort(rng.permutation(count)[:MOST_LANDMARKS])
         self._landmarks = public[chosen]
-        apart = self._squared_distances(self._landmarks)
-        different = apart[np.triu_indices(len(apart), 1)]
-        median = float(np.median(different)) if len(different) else 0.0
-        # 0 where half of the public rows, or more, are the same.
-        self._width = median if median > 0 else 1.0
-        self._public = np.exp(-self._squared_distances(public) / self._width)
+        apart = _squared_distances(self._landmarks, self._landmarks)
+        self._width = _median_of(apart)
+        self._public = self._kernel(public)
         system = self._public.T @ self._public + ridge * np.exp(-apart / self._width)
         # Public rows that occur twice leave it singular, and rounding may then make it indefinite.
         system[np.diag_indices_from(system)] += _JITTER * np.trace(system)
         self._factor = cho_factor(system, overwrite_a=True)
 
-    def _squared_distances(self, features: Any) -> Array:
-        from sklearn.metrics.pairwise import euclidean_distances
-
-        return np.asarray(euclidean_distances(features, self._landmarks, squared=True))
+    def _kernel(self, features: Any) -> Array:
+        return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
 
     def __call__(self, features: Any, groups: Array) -> Array:
         """The ratio of each group of rows at each public row; below 0 where a fit overshoots.
@@ -128,9 +123,99 @@ class PublicRatio:
         Returns:
             Shape ``(N, n_groups)``.
         """
-        near = np.exp(-self._squared_distances(features) / self._width)
-        return np.asarray(self._public @ cho_solve(self._factor, near.T @ groups))
+        return np.asarray(self._public @ cho_solve(self._factor, self._kernel(features).T @ groups))
 
 
 _JITTER = 1e-12
 """Relative to the sum of eigenvalues: far above rounding, far below what a ridge does."""
+
+
+class DensityRatio:
+    """Kernel unconstrained least-squares importance fitting (KuLSIF) of ``p / q``.
+
+    With y_1 … y_m drawn from p, x_1 … x_n from q, and the Gaussian kernel ``k(u, v) = exp(-|u - v|² / 2σ²)``,
+
+        ``r(z) = sum_i a_i k(z, x_i) + (1 / (m λ)) sum_j k(z, y_j)``,
+        ``(K_xx / n + λ I) a = -K_xy 1 / (n m λ)``.
+
+    It may come out below 0 where p is small.
+
+    Args:
+        known: y, shape ``(m, k)``.
+        reference: x, shape ``(n, k)``.
+        width: σ > 0, in the units of the rows.
+        regularization: λ > 0; ``min(m, n)^-0.9`` by default, as Kanamori et al. take it.
+
+    Source:
+        Kanamori, Suzuki & Sugiyama 2012.
+    """
+
+    def __init__(
+        self, known: Array, reference: Array, *, width: float, regularization: float | None = None
+    ) -> None:
+        m, n = len(known), len(reference)
+        self.known, self.reference, self.width = known, reference, width
+        self.regularization = min(m, n) ** -0.9 if regularization is None else regularization
+        right = -self._kernel(reference, known).sum(axis=1) / (n * m * self.regularization)
+        left = self._kernel(reference, reference) / n
+        left[np.diag_indices(n)] += self.regularization
+        self.coefficients = cho_solve(cho_factor(left), right)
+
+    def _kernel(self, rows: Array, others: Array) -> Array:
+        return np.asarray(np.exp(_squared_distances(rows, others) / (-2 * self.width**2)))
+
+    def __call__(self, rows: Array) -> Array:
+        """The ratio at each row, shape ``(n_rows,)``."""
+        against = self._kernel(rows, self.reference) @ self.coefficients
+        near = self._kernel(rows, self.known).mean(axis=1)
+        return np.asarray(against + near / self.regularization)
+
+
+def selection(
+    known: Array,
+    held_out: Array,
+    public: Array,
+    *,
+    reference: str,
+    quantile: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Which public rows are as likely as a party's own, shape ``(n_public,)``, bool.
+
+    Those whose density ratio is not below the ``quantile`` of what the party's held-out rows have. The
+    kernel's width is the median distance between public rows.
+
+    Args:
+        known: private rows the ratio is fitted to, shape ``(n, k)``, coordinates of
+            :func:`consilience.spaces.principal_directions`.
+        held_out: private rows that it was not fitted to, shape ``(n_held_out, k)``, at least one.
+        public: shape ``(n_public, k)``.
+        reference: q of the ratio: ``"uniform"`` over the box that the public rows fill, or the
+            ``"public"`` rows themselves.
+        quantile: the share of its own rows in [0, 1) that a party may take for foreign.
+        rng: draws the uniform rows.
+
+    Source:
+        Shao et al. 2024 (Selective-FD), client-side selectors.
+    """
+    few = public[:: -(-len(public) // MOST_LANDMARKS)]
+    width = float(np.sqrt(_median_of(_squared_distances(few, few))))
+    if reference == "uniform":
+        low, high = public.min(axis=0), public.max(axis=0)
+        against = rng.uniform(low, high, size=(min(len(public), MOST_LANDMARKS), len(low)))
+    else:
+        against = few
+    ratio = DensityRatio(known, against, width=width)
+    return np.asarray(ratio(public) >= np.quantile(ratio(held_out), quantile))
+
+
+def _squared_distances(rows: Any, others: Any) -> Array:
+    from sklearn.metrics.pairwise import euclidean_distances
+
+    return np.asarray(euclidean_distances(rows, others, squared=True))
+
+
+def _median_of(apart: Array) -> float:
+    """The median of the squared distances of all pairs; 1 where it is 0: most rows are the same."""
+    median = np.median(apart[np.triu_indices(len(apart), 1)]) if len(apart) > 1 else 0.0
+    return float(median) or 1.0

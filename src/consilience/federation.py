@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput, nearest
 from consilience.knowledge import Agreement, Description, Metrics, Public
 from consilience.labels import class_order
+from consilience.learners import Model
 from consilience.network import CohortNetwork, Delivery, LocalNetwork, Network
-from consilience.party import Model, Party
+from consilience.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
 from consilience.suitability import Suitability, what_is_known

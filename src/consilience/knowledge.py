@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.inputs import check_inputs, read_only
 from consilience.messages import message
 
 Array = NDArray[Any]
@@ -68,34 +69,6 @@ class Public:
         else:
             digest.update(np.ascontiguousarray(self.X).tobytes())
         return digest.hexdigest()[:16]
-
-
-def read_only(values: Array) -> Array:
-    """A view that cannot be written through: a model that scales its inputs in place fails by name."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
-def check_inputs(X: Array, *, where: str) -> None:
-    """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings."""
-    if X.dtype.kind in "fc" and not np.isfinite(X).all():
-        bad = ~np.isfinite(X.reshape(len(X), -1))
-        columns = ", ".join(map(str, np.flatnonzero(bad.any(axis=0))[:5]))
-        raise InvalidInput(
-            f"{int(bad.any(axis=1).sum())} of {len(X)} rows hold NaN or infinite values "
-            f"(column {columns})",
-            where=where,
-            mend="Impute or drop them first.",
-        )
-    if X.dtype.kind == "O" and not all(isinstance(value, str) for value in X.ravel()):
-        raise InvalidInput(
-            "inputs are Python objects, not numbers or strings",
-            where=where,
-            mend="Convert them to a float array, or to an array of str for text.",
-        )
-    if X.dtype.kind not in "fiubUO":
-        raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
 
 
 class Asked(Protocol):

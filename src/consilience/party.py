@@ -5,32 +5,22 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from consilience.certainty import Privacy, PublicSpace, certainties, selection
-from consilience.density import ClassGaussians, PublicRatio
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.knowledge import Agreement, Public, check_inputs, read_only
+from consilience.inputs import check_alike, check_inputs, read_only
+from consilience.knowledge import Agreement, Public
 from consilience.labels import check_aliases, class_order, label_names
-from consilience.learners import Kind, Learner, Pull, Steps, as_learner
-from consilience.learners.transfer import (
-    TRUSTED,
-    check_packing,
-    holds_rows_of,
-    pack,
-    rows_held_by,
-    unpack,
-)
+from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, kind_told_by
+from consilience.learners.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.randomness import stream
-from consilience.spaces import Space, shared_space
+from consilience.scores import Scores
 
 Array = NDArray[Any]
 
@@ -177,11 +167,15 @@ class Party:
         self.memory = {}
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
-        self._density_ratios: dict[float, Array] = {}
 
         held_out = self._calibration_rows(self._rng(0, "calibration"))
-        self._train = (read_only(self.X[~held_out]), self._targets(self.y[~held_out]))
-        self._held_out = (read_only(self.X[held_out]), self._targets(self.y[held_out]))
+        targets = self._targets(self.y)
+        self._train = (read_only(self.X[~held_out]), targets[~held_out])
+        self._held_out = (read_only(self.X[held_out]), targets[held_out])
+        self.scores = Scores(
+            self.name, agreement, self.public, (self.X, targets), self._train, self._held_out
+        )
+        """What it says of the public rows beside predictions."""
         if self.learner.abilities.validation and not held_out.any():
             raise InvalidInput(
                 "its model chooses by calibration rows, and there are none",
@@ -376,19 +370,8 @@ class Party:
         return pack(learner, classes=classes)
 
     def _check_rows(self, learner: Learner) -> None:
-        """Raise ``InvalidInput`` if a model holds private rows, or will once it is trained, and may not."""
-        if self._sends_rows:
-            return
-        part = rows_held_by(learner)
-        if part is None and learner.fitted and holds_rows_of(learner, self._train[0]):
-            part = type(getattr(learner, "model", learner)).__name__
-        if part is not None:
-            raise InvalidInput(
-                f"a trained {part} holds rows of its private data, and would be sent to others",
-                where=self._where,
-                mend="Take another model, or allow it: sends_rows = true, in a configuration under its "
-                "[[models]], in Python at its Party.",
-            )
+        if not self._sends_rows:
+            check_rows(learner, self._train[0], where=self._where)
 
     def opinion(self, about: str, data: Array) -> Array:
         """What another's model says of the rows trained on here, shape ``(n, n_outputs)``.
@@ -429,25 +412,6 @@ class Party:
     def model_changed(self) -> None:
         """Say that a task has changed the model: what it said of the public rows no longer holds."""
         self._public_outputs.clear()
-
-    def check_kernel(self) -> None:
-        """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
-        model = getattr(self._prototype, "model", None)
-        if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
-            raise InvalidInput(
-                "its model is no consilience.KernelRidge",
-                where=self._where,
-                mend="Give it KernelRidge(…), without transformers in front; scikit-learn's does not say "
-                "its λ times rows.",
-            )
-
-    def kernel_regression(self) -> tuple[Array, float, str]:
-        """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words."""
-        trained: Any = getattr(self.learner, "trained", None)
-        names = ("kernel", "gamma", "degree", "coef0")
-        kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
-        coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(self.labels.shape)
-        return coefficients, float(trained.regularization_) * len(self.labels), kernel
 
     @property
     def trained(self) -> bool:
@@ -490,112 +454,6 @@ class Party:
             ask = self.learner.logits if kind == "logits" else self.learner.predict
             self._public_outputs[kind] = ask(self.public.X)
         return self._public_outputs[kind]
-
-    def log_density(self) -> tuple[Array, tuple[str, ...]]:
-        """How typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
-
-        The density (:class:`~consilience.density.ClassGaussians`) is fitted to the logits of the
-        calibration rows. Where a class has fewer than two of these, its component has no width of its
-        own, and the density is fitted to the training rows instead, whose logits are surer than they
-        should be.
-        """
-        (X, targets) = self._held_out
-        notes: tuple[str, ...] = ()
-        counts = targets.sum(axis=0)[self._train[1].any(axis=0)]
-        if len(X) == 0 or counts.min() < 2:
-            short = int((counts < 2).sum())
-            notes = (
-                f"fewer than two calibration rows for {short} of {len(counts)} classes: "
-                "the density is fitted to the training rows",
-            )
-            X, targets = self._train
-        density = ClassGaussians.fit(self.learner.logits(X), targets.argmax(axis=1))
-        return density.log_density(self.outputs("logits")), notes
-
-    def certainties(self, regularization: float, epsilon: float | None, delta: float) -> Array:
-        """How surely each public row is of its own kind, shape ``(n_public,)``, in (0, 1].
-
-        Computed once and remembered, noise and all: noise that was drawn anew every round could be
-        averaged away. It does not come from the seed, which the coordinator knows, so that a run with
-        noise cannot be repeated bit for bit, and every run that starts anew, or is resumed from before it
-        was drawn, spends ε and δ again.
-
-        Args:
-            regularization: λ of :func:`~consilience.certainty.certainties`.
-            epsilon: ε of :class:`~consilience.certainty.Privacy`; ``None`` for no noise.
-            delta: δ of it.
-        """
-
-        def computed() -> Array:
-            assert self.public is not None
-            space, public = _space_of(self.public)
-            return certainties(
-                space(self._train[0]),
-                public,
-                regularization=regularization,
-                privacy=None if epsilon is None else Privacy(epsilon, delta),
-                rng=np.random.default_rng(),
-            )
-
-        return self._once(f"certainties {regularization!r} {epsilon!r} {delta!r}", computed)
-
-    def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
-        """Which public rows are as likely as its own, shape ``(n_public,)``, and notes for the ledger.
-
-        The density ratio is fitted to the training rows, and its threshold is set by the calibration
-        rows; where there are none, by the training rows, which seem likelier than others of their kind.
-
-        Args:
-            quantile: as in :func:`~consilience.certainty.selection`.
-            reference: as there.
-        """
-        held_out = self._held_out[0] if len(self._held_out[0]) else self._train[0]
-        notes: tuple[str, ...] = ()
-        if held_out is self._train[0]:
-            notes = ("no calibration rows: the training rows set what is selected",)
-
-        def computed() -> Array:
-            assert self.public is not None
-            space, public = _space_of(self.public)
-            return selection(
-                space(self._train[0]),
-                space(held_out),
-                public,
-                reference=reference,
-                quantile=quantile,
-                rng=self._rng(0, "selection"),
-            )
-
-        return self._once(f"selection {quantile!r} {reference}", computed), notes
-
-    def _once(self, name: str, compute: Callable[[], Array]) -> Array:
-        """What does not change as long as the party's data and the public data do not."""
-        if name not in self.memory:
-            self.memory[name] = compute()
-        return self.memory[name]
-
-    def density_ratios(self, ridge: float) -> Array:
-        """How much denser the private rows of each class lie than the public ones, at each public row.
-
-        Of all private rows, those held out too, and of their inputs and labels alone: whatever the model
-        becomes, they stay the same, and are computed once.
-
-        Args:
-            ridge: of :class:`~consilience.density.PublicRatio`, above 0.
-
-        Returns:
-            Shape ``(n_public, n_classes)``.
-
-        Raises:
-            InvalidInput: it does regression, or no two public rows differ.
-        """
-        assert self.public is not None and self.agreement is not None
-        if self.kind == "regression":
-            raise InvalidInput("density ratios are of classes, it has none", where=self._where)
-        if ridge not in self._density_ratios:
-            space, ratio = _common_ground(self.public, self.agreement.seed, ridge)
-            self._density_ratios[ridge] = ratio(space(self.X), self._targets(self.y))
-        return self._density_ratios[ridge]
 
     @property
     def train_rows(self) -> int:
@@ -680,102 +538,3 @@ class Party:
         if self.home is None:
             raise InvalidInput("it has no folder to keep its state in", where=self._where)
         return self.home / label
-
-
-class Model:
-    """A trained model with the class names it answers in.
-
-    Attributes:
-        learner: the learner behind it.
-        classes: the column order of :meth:`predict_proba`, empty for regression.
-    """
-
-    def __init__(self, learner: Learner, classes: tuple[str, ...]) -> None:
-        self.learner, self.classes = learner, classes
-
-    def predict_proba(self, X: Any) -> Array:
-        """Class probabilities, shape ``(n, n_classes)``."""
-        if not self.classes:
-            raise InvalidInput(
-                "a regression model has no class probabilities", where="predict_proba"
-            )
-        return self.learner.predict(np.asarray(X))
-
-    def predict(self, X: Any) -> Array:
-        """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
-        outputs = self.learner.predict(np.asarray(X))
-        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs
-
-
-@lru_cache(maxsize=1)
-def _space_of(public: Public) -> tuple[PublicSpace, Array]:
-    """The space of these public rows, which parties in one process share, and where they lie in it."""
-    space = PublicSpace.fit(public.X)
-    return space, read_only(space(public.X))
-
-
-_GROUNDS: WeakKeyDictionary[Public, dict[tuple[int, float], tuple[Space, PublicRatio]]] = (
-    WeakKeyDictionary()
-)
-
-
-def _common_ground(public: Public, seed: int, ridge: float) -> tuple[Space, PublicRatio]:
-    """The space that all parties share and the ratio in it, made once for all that are in this process."""
-    made = _GROUNDS.setdefault(public, {})
-    if (seed, ridge) not in made:
-        space = shared_space(public.X, stream(seed, "coordinator", 0, "patches"))
-        landmarks = stream(seed, "coordinator", 0, "landmarks")
-        made[seed, ridge] = space, PublicRatio(space(public.X), landmarks, ridge=ridge)
-    return made[seed, ridge]
-
-
-def kind_told_by(model: Any, y: Any) -> Kind | None:
-    """What the labels say of a model that does not say it itself: all but fractions are classes.
-
-    ``None`` where the model knows.
-    """
-    if (
-        isinstance(model, str | Learner)
-        or hasattr(model, "__sklearn_tags__")
-        or not hasattr(model, "fit")
-    ):
-        return None
-    if hasattr(model, "predict_proba") or hasattr(model, "classes_"):
-        return None
-    kinds = {np.asarray(label).dtype.kind for label in list(y)[:100]}
-    return "classification" if kinds <= set("USObiu") else "regression"
-
-
-def check_alike(private: Array, public: Array, *, where: str) -> None:
-    """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
-
-    Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
-    its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
-    both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
-    """
-    if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
-        raise InvalidInput("private and public data: one is text, the other numbers", where=where)
-    if private.shape[1:] != public.shape[1:]:
-        raise InvalidInput(
-            f"a private row has shape {private.shape[1:]}, a public row {public.shape[1:]}",
-            where=where,
-            mend="Private and public data need the same columns in the same order.",
-        )
-    if private.dtype.kind in "UO":
-        return
-    ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
-    spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
-    # A constant column has a spread of rounding size, not always 0.
-    level = np.stack([np.abs(ours).max(axis=0), np.abs(theirs).max(axis=0)])
-    varying = (spread > 1e-9 * level).all(axis=0)
-    spread = spread[:, varying]
-    apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
-    off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))
-    if varying.any() and off.mean() > 0.2:
-        raise InvalidInput(
-            f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
-            f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
-            "on another scale",
-            where=where,
-            mend="Scale both the same way.",
-        )

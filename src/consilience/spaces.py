@@ -9,7 +9,8 @@ sent, and no party's data shape it. What kind of features they are the rows them
 - all else: columns.
 
 Columns and answers are centred and scaled as the public rows say, and cut at three standard deviations,
-so that no pixel or column that hardly ever varies decides alone what is near.
+so that no pixel or column that hardly ever varies decides alone what is near. Who needs a few numbers a
+row takes the features' principal directions.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
 
@@ -28,6 +30,9 @@ Space = Callable[[Array], Any]
 
 FILTERS = 100
 """Patches of public pictures that pictures are compared with."""
+
+DIRECTIONS = 30
+"""Principal directions, at most."""
 
 _SMALLEST_PICTURE = 12
 """Pixels a side; below, quarters hold too few patches, and a picture is its pixels."""
@@ -50,7 +55,7 @@ def shared_space(public: Array, rng: np.random.Generator) -> Space:
         A function of rows that look like the public ones.
 
     Raises:
-        InvalidInput: no two public rows differ.
+        InvalidInput: no two public rows differ, or public texts hold no words.
 
     Source:
         Coates, Lee & Ng 2011, "An analysis of single-layer networks in unsupervised feature learning",
@@ -62,6 +67,42 @@ def shared_space(public: Array, rng: np.random.Generator) -> Space:
     if picture_axes(public.shape) is None:
         return _scaled(_flat, public)
     return _scaled(_patches(public, rng), public)
+
+
+def principal_directions(features: Any) -> Callable[[Any], Array]:
+    """The directions of a space in which the public rows spread most, at most :data:`DIRECTIONS`.
+
+    They are the leading right singular vectors of the public rows' features. Of texts only words that
+    stand in two public texts or more take part, and weights have length 1 over these: words of one text
+    alone would set public texts, which are made of known words, apart from private ones.
+
+    Args:
+        features: of the public rows, shape ``(n_public, d)``, dense, or sparse for texts.
+
+    Returns:
+        A function of features, shape ``(n, d)``, to coordinates along these directions, ``(n, k)``.
+
+    Raises:
+        InvalidInput: no two public texts share a word.
+    """
+    # Here, because they bring scikit-learn: a second that those who need no directions are spared.
+    from sklearn.preprocessing import normalize
+    from sklearn.utils.extmath import randomized_svd
+
+    common = np.flatnonzero((features != 0).sum(axis=0) > 1)
+    if not len(common):
+        raise InvalidInput(
+            "no two public texts share a word, and none can lie near another",
+            where="public data",
+            mend="Give more texts.",
+        )
+
+    def kept(features: Any) -> Any:
+        return normalize(features[:, common]) if issparse(features) else features[:, common]
+
+    told = kept(features)
+    _, _, axes = randomized_svd(told, min(DIRECTIONS, *told.shape), random_state=0)
+    return lambda features: np.asarray(kept(features) @ axes.T)
 
 
 def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -108,7 +149,14 @@ def _texts(public: Array) -> Space:
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
     count = HashingVectorizer(ngram_range=(1, 2), norm=None, alternate_sign=False)
-    weigh = TfidfTransformer(sublinear_tf=True).fit(count.transform(public))
+    counts = count.transform(public)
+    if not counts.nnz:
+        raise InvalidInput(
+            "the public texts hold no words",
+            where="public data",
+            mend="Give texts of two letters or more.",
+        )
+    weigh = TfidfTransformer(sublinear_tf=True).fit(counts)
     return lambda texts: weigh.transform(count.transform(texts))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from consilience.knowledge import (
 )
 from consilience.messages import message
 from consilience.party import Party
+
+K = TypeVar("K")
 
 
 class Task(Protocol):
@@ -170,15 +172,8 @@ class ScorePublic:
 
     def run(self, party: Party) -> LogDensities:
         """One log-density a public row."""
-        assert party.agreement is not None
-        values, notes = party.log_density()
-        return LogDensities(
-            party=party.name,
-            round=self.round,
-            public=party.agreement.public,
-            values=values.astype(np.float32),
-            notes=notes,
-        )
+        values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
+        return _scored(LogDensities, self, party, values.astype(np.float32), notes=notes)
 
 
 @message
@@ -199,14 +194,10 @@ class ScoreCertainty:
 
     def run(self, party: Party) -> Certainties:
         """One number a public row, the same in every round."""
-        assert party.agreement is not None
-        values = party.certainties(self.regularization, self.epsilon, self.delta)
-        return Certainties(
-            party=party.name,
-            round=self.round,
-            public=party.agreement.public,
-            values=values.astype(np.float32),
+        values = party.scores.certainties(
+            self.regularization, self.epsilon, self.delta, memory=party.memory
         )
+        return _scored(Certainties, self, party, values.astype(np.float32))
 
 
 @message
@@ -225,15 +216,8 @@ class SelectPublic:
 
     def run(self, party: Party) -> Selection:
         """Yes or no a public row, the same in every round."""
-        assert party.agreement is not None
-        values, notes = party.selection(self.quantile, self.reference)
-        return Selection(
-            party=party.name,
-            round=self.round,
-            public=party.agreement.public,
-            values=values,
-            notes=notes,
-        )
+        values, notes = party.scores.selection(self.quantile, self.reference)
+        return _scored(Selection, self, party, values, notes=notes)
 
 
 @message
@@ -250,14 +234,14 @@ class ComparePublic:
 
     def run(self, party: Party) -> DensityRatios:
         """One number a public row and class; the same in every round, since it depends on inputs alone."""
-        assert party.agreement is not None
-        return DensityRatios(
-            party=party.name,
-            round=self.round,
-            classes=party.agreement.classes,
-            public=party.agreement.public,
-            values=party.density_ratios(self.ridge).astype(np.float32),
-        )
+        values = party.scores.density_ratios(self.ridge)
+        classes = party.scores.agreement.classes
+        return _scored(DensityRatios, self, party, values.astype(np.float32), classes=classes)
+
+
+def _scored(kind: Callable[..., K], task: Task, party: Party, values: Array, **more: Any) -> K:
+    public = party.scores.agreement.public
+    return kind(party=party.name, round=task.round, public=public, values=values, **more)
 
 
 @message

@@ -9,15 +9,16 @@ Deviations
       the teacher. Rows weigh ``1 + λ`` there, and 1 here. Classes that tie for the label share it.
     - FedAUX (Sattler et al. 2021) compares private and public rows in the features of a model that was
       pre-trained on public rows, and starts the parties' models from it; here they are compared in the
-      principal directions of the public inputs, and models start as they like. One part of its public rows
-      is told from the private ones and another part is scored; here all are both. Its text regularises the
-      mean of the losses by λ = 0.01, as here, which its bound on the sensitivity needs; its published code
-      regularises their sum by it. It divides features by the largest norm of private and public rows; here by
-      that of the public ones, and the constant is regularised too, so that the bound holds.
+      principal directions of the space that all parties share (:mod:`consilience.spaces`), and models
+      start as they like. One part of its public rows is told from the private ones and another part is
+      scored; here all are both. Its text regularises the mean of the losses by λ = 0.01, as here, which its
+      bound on the sensitivity needs; its published code regularises their sum by it. It divides features by
+      the largest norm of private and public rows; here by that of the public ones, and the constant is
+      regularised too, so that the bound holds.
     - Selective-FD (Shao et al. 2024) compares densities of raw pixels with uniform noise; here the parties'
-      are compared with that of the public rows, in the principal directions of these, because noise in
-      many dimensions is far from every row and tells classes apart badly; ``reference="uniform"`` is the
-      paper's. There is one estimate a party.
+      are compared with that of the public rows, in the same directions, because noise in many dimensions
+      is far from every row and tells classes apart badly; ``reference="uniform"`` is the paper's. There is
+      one estimate a party.
     - Rows that nobody selects, or whose teacher is ambiguous, are left out of the distillation in
       Selective-FD and here. Their row of the teacher is the mean over all parties, or over those who
       selected it, for whoever looks at it and for a consensus step. The ambiguity above which a
@@ -118,7 +119,7 @@ def selective_mean(
     """Selective-FD: the mean of those who know a row's kind; rows that nobody knows are not taught.
 
     A party speaks for a public row if the density of its private rows there is not below a quantile of
-    what it is at calibration rows of its own (:func:`consilience.certainty.selection`). A row is taught
+    what it is at calibration rows of its own (:func:`consilience.density.selection`). A row is taught
     if somebody speaks for it and their mean p is clear: ``|p - onehot(argmax p)|_1 = 2 (1 - max_k p_k)`` is
     at most ``ambiguity``. Shao et al. 2024 (Selective-FD), whose published code has the first quartile.
 

@@ -18,8 +18,7 @@ from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.cohort import Scaling
 from consilience.experiments.methods import BASELINES
-from consilience.learners import make
-from consilience.party import Model
+from consilience.learners import Model, make
 
 
 @dataclass(frozen=True)

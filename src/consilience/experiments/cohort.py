@@ -23,9 +23,10 @@ from consilience.data import (
 )
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
+from consilience.inputs import check_alike
 from consilience.knowledge import Public
 from consilience.learners import make
-from consilience.party import Party, check_alike
+from consilience.party import Party
 from consilience.randomness import stream
 
 Array = NDArray[Any]

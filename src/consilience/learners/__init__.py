@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.base import Abilities, Kind, Learner, Phase, Pull, Steps
+from consilience.learners.base import Abilities, Kind, Learner, Model, Phase, Pull, Steps
 from consilience.learners.presets import LEARNERS, Entry, model_of
 from consilience.learners.recipe import Augmentation, TorchRecipe
 
@@ -26,11 +28,13 @@ __all__ = [
     "KernelRidge",
     "Kind",
     "Learner",
+    "Model",
     "Phase",
     "Pull",
     "Steps",
     "TorchRecipe",
     "as_learner",
+    "kind_told_by",
     "make",
 ]
 
@@ -89,6 +93,19 @@ def as_learner(
     from consilience.learners.sklearn import SklearnLearner
 
     return SklearnLearner(model, kind=kind)
+
+
+def kind_told_by(model: Any, y: Any) -> Kind | None:
+    """What the labels say of a model that does not say it itself: all but fractions are classes.
+
+    ``None`` where the model knows.
+    """
+    if isinstance(model, str | Learner) or not hasattr(model, "fit"):
+        return None
+    if any(hasattr(model, name) for name in ("__sklearn_tags__", "predict_proba", "classes_")):
+        return None
+    kinds = {np.asarray(label).dtype.kind for label in list(y)[:100]}
+    return "classification" if kinds <= set("USObiu") else "regression"
 
 
 def make(

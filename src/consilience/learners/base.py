@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.errors import InvalidInput
+
 Kind = Literal["classification", "regression"]
 Phase = Literal["first", "private", "distill"]
 Array = NDArray[Any]
@@ -147,3 +149,28 @@ class Learner(ABC):
     @abstractmethod
     def load(self, path: Path) -> None:
         """Read what :meth:`save` wrote; raises ``RunFailed`` on a damaged or foreign file."""
+
+
+class Model:
+    """A trained model with the class names it answers in.
+
+    Attributes:
+        learner: the learner behind it.
+        classes: the column order of :meth:`predict_proba`, empty for regression.
+    """
+
+    def __init__(self, learner: Learner, classes: tuple[str, ...]) -> None:
+        self.learner, self.classes = learner, classes
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, shape ``(n, n_classes)``."""
+        if not self.classes:
+            raise InvalidInput(
+                "a regression model has no class probabilities", where="predict_proba"
+            )
+        return self.learner.predict(np.asarray(X))
+
+    def predict(self, X: Any) -> Array:
+        """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
+        outputs = self.learner.predict(np.asarray(X))
+        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

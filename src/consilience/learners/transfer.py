@@ -88,6 +88,20 @@ def _shared_rows(one: NDArray[Any], other: NDArray[Any], width: Any) -> int:
     return len(first & second)
 
 
+def check_rows(learner: Learner, X: NDArray[Any], *, where: str) -> None:
+    """Raise ``InvalidInput`` if a model holds rows of ``X``, or will once it is trained on them."""
+    part = rows_held_by(learner)
+    if part is None and learner.fitted and holds_rows_of(learner, X):
+        part = type(getattr(learner, "model", learner)).__name__
+    if part is not None:
+        raise InvalidInput(
+            f"a trained {part} holds rows of its private data, and would be sent to others",
+            where=where,
+            mend="Take another model, or allow it: sends_rows = true, in a configuration under its "
+            "[[models]], in Python at its Party.",
+        )
+
+
 def check_packing(learner: Learner) -> None:
     """Raise ``InvalidInput`` on a model, trained or not, that :func:`pack` could not send."""
     learner.check_saving()

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Failure, Receipt, Replies
+from consilience.learners import Model
 from consilience.network.wire import decode, encode
-from consilience.party import Model, Party
+from consilience.party import Party
 from consilience.tasks import Task, answer
 
 Outcome = tuple[Any, ...] | Failure

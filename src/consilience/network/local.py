@@ -8,9 +8,10 @@ from time import perf_counter
 
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public
+from consilience.learners import Model
 from consilience.network.base import Arrival, Network, arrival_of, reply_of
 from consilience.network.wire import decode, encode, size
-from consilience.party import Model, Party
+from consilience.party import Party
 from consilience.tasks import Task
 
 

@@ -18,11 +18,12 @@ from typing import Any, ClassVar
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public, Receipt
+from consilience.learners import Model
 from consilience.messages import REGISTRY, message
 from consilience.network.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.network.local import by_name
 from consilience.network.wire import decode, encode
-from consilience.party import Model, Party
+from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.tasks import Task
 

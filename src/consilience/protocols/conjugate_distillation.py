@@ -91,7 +91,7 @@ class CheckKernel:
 
     def run(self, party: Party) -> Receipt:
         """Fails where it is not."""
-        party.check_kernel()
+        _check_kernel(party)
         party.check_sharing()
         return Receipt(party=party.name, round=self.round)
 
@@ -132,7 +132,7 @@ class Residual:
         kept["labels"] = kept["labels"] + self.step * kept["direction"]
         kept["residual"] = kept["residual"] - self.step * kept["q"] - _said(party, self.models)
         party.train_towards(self.round, kept["residual"], 0.0)
-        kept["z"], ridge, kernel = party.kernel_regression()
+        kept["z"], ridge, kernel = _kernel_regression(party)
         return Products(
             party=party.name,
             round=self.round,
@@ -176,7 +176,7 @@ class Image:
         """p·q."""
         kept = party.memory
         kept["q"] = kept["direction"] + _said(party, self.models)
-        _, ridge, kernel = party.kernel_regression()
+        _, ridge, kernel = _kernel_regression(party)
         values = (kept["p"] * kept["q"]).sum(axis=0)
         return Products(
             party=party.name, round=self.round, values=values, ridge=ridge, kernel=kernel
@@ -296,6 +296,27 @@ def _check_alike(replies: Replies) -> None:
                 where="conjugate_distillation",
                 mend="Give every agent KernelRidge(regularization=ridge / its training rows).",
             )
+
+
+def _check_kernel(party: Party) -> None:
+    """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
+    model = getattr(party.learner, "model", None)
+    if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
+        raise InvalidInput(
+            "its model is no consilience.KernelRidge",
+            where=f"party {party.name!r}",
+            mend="Give it KernelRidge(…), without transformers in front; scikit-learn's does not say "
+            "its λ times rows.",
+        )
+
+
+def _kernel_regression(party: Party) -> tuple[Array, float, str]:
+    """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words."""
+    trained: Any = getattr(party.learner, "trained", None)
+    names = ("kernel", "gamma", "degree", "coef0")
+    kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
+    coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(party.labels.shape)
+    return coefficients, float(trained.regularization_) * len(party.labels), kernel
 
 
 def _said(party: Party, models: tuple[SharedModel, ...]) -> Array:

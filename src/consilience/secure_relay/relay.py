@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.knowledge import check_inputs
+from consilience.inputs import check_inputs
 from consilience.messages import message
 from consilience.secure_relay.linear import INPUTS, LinearModel, shared_features
 from consilience.secure_relay.paillier import FixedPoint, PrivateKey, PublicKey

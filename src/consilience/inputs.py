@@ -1,0 +1,75 @@
+"""What inputs must be: finite numbers or texts, and public ones of the same kind as private ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+
+Array = NDArray[Any]
+
+
+def read_only(values: Array) -> Array:
+    """A view that cannot be written through: a model that scales its inputs in place fails by name."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def check_inputs(X: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings."""
+    if X.dtype.kind in "fc" and not np.isfinite(X).all():
+        bad = ~np.isfinite(X.reshape(len(X), -1))
+        columns = ", ".join(map(str, np.flatnonzero(bad.any(axis=0))[:5]))
+        raise InvalidInput(
+            f"{int(bad.any(axis=1).sum())} of {len(X)} rows hold NaN or infinite values "
+            f"(column {columns})",
+            where=where,
+            mend="Impute or drop them first.",
+        )
+    if X.dtype.kind == "O" and not all(isinstance(value, str) for value in X.ravel()):
+        raise InvalidInput(
+            "inputs are Python objects, not numbers or strings",
+            where=where,
+            mend="Convert them to a float array, or to an array of str for text.",
+        )
+    if X.dtype.kind not in "fiubUO":
+        raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
+
+
+def check_alike(private: Array, public: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
+
+    Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
+    its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
+    both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
+    """
+    if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
+        raise InvalidInput("private and public data: one is text, the other numbers", where=where)
+    if private.shape[1:] != public.shape[1:]:
+        raise InvalidInput(
+            f"a private row has shape {private.shape[1:]}, a public row {public.shape[1:]}",
+            where=where,
+            mend="Private and public data need the same columns in the same order.",
+        )
+    if private.dtype.kind in "UO":
+        return
+    ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
+    spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
+    # A constant column has a spread of rounding size, not always 0.
+    level = np.stack([np.abs(ours).max(axis=0), np.abs(theirs).max(axis=0)])
+    varying = (spread > 1e-9 * level).all(axis=0)
+    spread = spread[:, varying]
+    apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
+    off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))
+    if varying.any() and off.mean() > 0.2:
+        raise InvalidInput(
+            f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
+            f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
+            "on another scale",
+            where=where,
+            mend="Scale both the same way.",
+        )

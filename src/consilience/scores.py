@@ -1,0 +1,204 @@
+"""What a party says of each public row beside its predictions: whether it knows rows like this one.
+
+By its model's logits, anew in every round; or by inputs alone, which says the same in every round and is
+computed once. Inputs are compared in one space, made of the public rows, which parties in one process share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.certainty import Privacy, certainties
+from consilience.density import ClassGaussians, PublicRatio, selection
+from consilience.errors import InvalidInput
+from consilience.knowledge import Agreement, Public
+from consilience.randomness import stream
+from consilience.spaces import principal_directions, shared_space
+
+Array = NDArray[Any]
+Rows = tuple[Array, Array]
+"""Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one party says of the public rows.
+
+    Attributes:
+        party: its name.
+        agreement: what the federation agreed on.
+        public: the public rows.
+        rows: all its private rows.
+        train: those that are trained on.
+        held_out: those for calibration; there may be none.
+    """
+
+    party: str
+    agreement: Agreement
+    public: Public
+    rows: Rows
+    train: Rows
+    held_out: Rows
+    _said: dict[str, Array] = field(default_factory=dict, init=False)
+
+    def log_density(
+        self, logits: Callable[[Array], Array], public: Array
+    ) -> tuple[Array, tuple[str, ...]]:
+        """How typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
+
+        The density (:class:`~consilience.density.ClassGaussians`) is fitted to the logits of the
+        calibration rows. Where a class has fewer than two of these, its component has no width of its
+        own, and the density is fitted to the training rows instead, whose logits are surer than they
+        should be.
+
+        Args:
+            logits: inputs to the model's logits.
+            public: those of the public rows, shape ``(n_public, n_classes)``.
+        """
+        X, targets = self.held_out
+        notes: tuple[str, ...] = ()
+        counts = targets.sum(axis=0)[self.train[1].any(axis=0)]
+        if len(X) == 0 or counts.min() < 2:
+            short = int((counts < 2).sum())
+            notes = (
+                f"fewer than two calibration rows for {short} of {len(counts)} classes: "
+                "the density is fitted to the training rows",
+            )
+            X, targets = self.train
+        density = ClassGaussians.fit(logits(X), targets.argmax(axis=1))
+        return density.log_density(public), notes
+
+    def certainties(
+        self,
+        regularization: float,
+        epsilon: float | None,
+        delta: float,
+        *,
+        memory: dict[str, Array],
+    ) -> Array:
+        """How surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
+
+        Those with noise are drawn once and kept in the party's memory, which outlives a restart: noise
+        that was drawn anew every round could be averaged away. It does not come from the seed, which the
+        coordinator knows, so that a run with noise cannot be repeated bit for bit, and every run that
+        starts anew, or is resumed from before it was drawn, spends ε and δ again.
+
+        Args:
+            regularization: λ of :func:`~consilience.certainty.certainties`.
+            epsilon: ε of :class:`~consilience.certainty.Privacy`; ``None`` for no noise.
+            delta: δ of it.
+            memory: where those with noise are kept.
+        """
+
+        def computed() -> Array:
+            return certainties(
+                self._common.coordinates(self.train[0]),
+                self._common.public,
+                regularization=regularization,
+                privacy=None if epsilon is None else Privacy(epsilon, delta),
+                rng=np.random.default_rng(),
+            )
+
+        name = f"certainties {regularization!r} {epsilon!r} {delta!r}"
+        return _once(self._said if epsilon is None else memory, name, computed)
+
+    def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
+        """Which public rows are as likely as the party's own, ``(n_public,)``, and notes for the ledger.
+
+        The density ratio is fitted to the training rows, and its threshold is set by the calibration
+        rows; where there are none, by the training rows, which seem likelier than others of their kind.
+
+        Args:
+            quantile: as in :func:`~consilience.density.selection`.
+            reference: as there.
+        """
+        held_out = self.held_out[0]
+        notes: tuple[str, ...] = ()
+        if not len(held_out):
+            held_out = self.train[0]
+            notes = ("no calibration rows: the training rows set what is selected",)
+
+        def computed() -> Array:
+            return selection(
+                self._common.coordinates(self.train[0]),
+                self._common.coordinates(held_out),
+                self._common.public,
+                reference=reference,
+                quantile=quantile,
+                rng=stream(self.agreement.seed, self.party, 0, "selection"),
+            )
+
+        return _once(self._said, f"selection {quantile!r} {reference}", computed), notes
+
+    def density_ratios(self, ridge: float) -> Array:
+        """How much denser the private rows of each class lie than the public ones, at each public row.
+
+        Of all private rows, those held out too.
+
+        Args:
+            ridge: of :class:`~consilience.density.PublicRatio`, above 0.
+
+        Returns:
+            Shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: the party does regression, or no two public rows differ.
+        """
+        if self.agreement.kind == "regression":
+            raise InvalidInput(
+                "density ratios are of classes, it has none", where=f"party {self.party!r}"
+            )
+
+        def computed() -> Array:
+            X, targets = self.rows
+            return self._common.ratio(ridge)(self._common.space(X), targets)
+
+        return _once(self._said, f"density ratios {ridge!r}", computed)
+
+    @property
+    def _common(self) -> _Common:
+        made, seed = _COMMON.setdefault(self.public, {}), self.agreement.seed
+        return _once(made, seed, lambda: _Common(self.public.X, seed))
+
+
+class _Common:
+    """What is the same for all parties: the space of the public rows, and where these lie in it."""
+
+    def __init__(self, public: Array, seed: int) -> None:
+        self.space = shared_space(public, stream(seed, "coordinator", 0, "patches"))
+        self._features = self.space(public)
+        self._seed = seed
+        self._ratios: dict[float, PublicRatio] = {}
+
+    def coordinates(self, X: Array) -> Array:
+        return self._directions(self.space(X))
+
+    @cached_property
+    def public(self) -> Array:
+        return self._directions(self._features)
+
+    @cached_property
+    def _directions(self) -> Callable[[Any], Array]:
+        return principal_directions(self._features)
+
+    def ratio(self, ridge: float) -> PublicRatio:
+        rng = stream(self._seed, "coordinator", 0, "landmarks")
+        return _once(self._ratios, ridge, lambda: PublicRatio(self._features, rng, ridge=ridge))
+
+
+_COMMON: WeakKeyDictionary[Public, dict[int, _Common]] = WeakKeyDictionary()
+"""By the public rows and the seed: made once for all parties in this process."""
+
+
+def _once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
+    if key not in kept:
+        kept[key] = compute()
+    return kept[key]

@@ -1,0 +1,136 @@
+"""What a party says of public rows beside predictions: by what, how often, and what is shared."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import Party, scores
+from consilience.errors import InvalidInput
+from consilience.federation import agree
+from consilience.knowledge import Public
+from consilience.tasks import ComparePublic, Describe, ScoreCertainty, ScorePublic, SelectPublic
+from stubs import Share
+
+X = np.random.default_rng(0).normal(size=(20, 2))
+Y = np.arange(20) % 2
+TYPICAL = ScorePublic(round=1)
+SURE = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
+NOISY = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
+CHOICE = SelectPublic(round=1, quantile=0.25, reference="uniform")
+RATIOS = ComparePublic(round=1, ridge=0.3)
+
+
+def joined(model=None, y=Y, public=None, **more) -> Party:
+    party = Party("a", Share() if model is None else model, X, y, **more)
+    party.public = Public(X) if public is None else public
+    party.join(agree([Describe().run(party)], party.public, strict=False))
+    return party
+
+
+def fitted(party: Party) -> Party:
+    party.fit_private(1)
+    return party
+
+
+def test_densities_fall_back_to_training_rows():
+    assert TYPICAL.run(fitted(joined(calibration=0.0))).notes == (
+        "fewer than two calibration rows for 2 of 2 classes: "
+        "the density is fitted to the training rows",
+    )
+    assert TYPICAL.run(fitted(joined(calibration=0.2))).notes == ()
+
+
+def test_a_class_with_one_calibration_row_has_no_width():
+    """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
+    rows = np.arange(14.0)[:, None]
+    party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
+    party.public = Public(rows)
+    party.join(agree([Describe().run(party)], party.public))
+    said = TYPICAL.run(fitted(party))
+    assert said.notes == (
+        "fewer than two calibration rows for 1 of 2 classes: "
+        "the density is fitted to the training rows",
+    )
+    assert np.isfinite(said.values).all()
+
+
+@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE, RATIOS])
+def test_what_inputs_say_is_said_once(task, tmp_path):
+    """The same in every round, also after a restart, and without a model."""
+    party = joined()
+    party.home = tmp_path
+    first = task.run(party).values
+    task.run(party).validate(party="a", task=task, agreement=party.agreement)
+    np.testing.assert_array_equal(task.run(party).values, first)
+    party.fit_private(1)
+    party.save("x")
+    again = joined()
+    again.home = tmp_path
+    again.restore("x")
+    np.testing.assert_array_equal(task.run(again).values, first)
+
+
+def test_noise_does_not_come_from_the_seed():
+    """The coordinator knows the seed, and could take such noise away again."""
+    one, two = (NOISY.run(joined()).values for _ in range(2))
+    assert not np.array_equal(one, two)
+    exact = [SURE.run(joined()).values for _ in range(2)]
+    np.testing.assert_array_equal(*exact)
+    assert not np.array_equal(one, exact[0])
+
+
+def test_other_options_are_another_question():
+    party = joined()
+    strict = SelectPublic(round=1, quantile=0.9, reference="uniform")
+    assert CHOICE.run(party).values.sum() > strict.run(party).values.sum()
+
+
+def test_without_calibration_rows_training_rows_set_what_is_selected():
+    assert CHOICE.run(joined()).notes == ()
+    (note,) = CHOICE.run(joined(calibration=0)).notes
+    assert note == "no calibration rows: the training rows set what is selected"
+
+
+def test_a_party_remembers_noise_alone():
+    """All else is computed anew after a restart."""
+    party = joined()
+    for task in (SURE, CHOICE, RATIOS):
+        task.run(party)
+    assert party.memory == {}
+    said = NOISY.run(party).values
+    (kept,) = party.memory.values()
+    np.testing.assert_array_equal(kept.astype(np.float32), said)
+
+
+def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
+    """Made once for both parties and all that they say by inputs; another seed draws other patches."""
+    made = []
+
+    def counted(*given):
+        made.append(given)
+        return shared_space(*given)
+
+    shared_space = scores.shared_space
+    monkeypatch.setattr(scores, "shared_space", counted)
+    public, before = Public(X[:9]), len(scores._COMMON)
+    parties = [joined(public=public) for _ in range(2)]
+    for party in parties:
+        for task in (SURE, CHOICE, RATIOS):
+            task.run(party)
+    assert len(made) == 1 and len(scores._COMMON) == before + 1
+    parties[0].join(agree([Describe().run(parties[0])], public, seed=1, strict=False))
+    SURE.run(parties[0])
+    assert len(made) == 2
+    del public, party, parties
+    gc.collect()
+    assert len(scores._COMMON) == before
+
+
+def test_values_have_no_density_ratios():
+    with pytest.raises(InvalidInput, match="density ratios are of classes, it has none"):
+        RATIOS.run(joined(LinearRegression(), y=X[:, 0]))
