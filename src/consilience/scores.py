@@ -138,30 +138,38 @@ class Scores:
 
         return _once(self._said, f"selection {quantile!r} {reference}", computed), notes
 
-    def density_ratios(self, ridge: float) -> Array:
+    def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
         """How much denser the private rows of each class lie than the public ones, at each public row.
 
         Of all private rows, those held out too.
 
         Args:
             ridge: of :class:`~consilience.density.PublicRatio`, above 0.
+            calibration: of the rows held out alone.
 
         Returns:
             Shape ``(n_public, n_classes)``.
 
         Raises:
-            InvalidInput: the party does regression, or no two public rows differ.
+            InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
         """
         if self.agreement.kind == "regression":
             raise InvalidInput(
                 "density ratios are of classes, it has none", where=f"party {self.party!r}"
             )
 
+        X, targets = self.held_out if calibration else self.rows
+        if not len(X):
+            raise InvalidInput(
+                "it has no calibration rows to choose by",
+                where=f"party {self.party!r}",
+                mend="Give a calibration share above 0, such as 0.2.",
+            )
+
         def computed() -> Array:
-            X, targets = self.rows
             return self._common.ratio(ridge)(self._common.space(X), targets)
 
-        return _once(self._said, f"density ratios {ridge!r}", computed)
+        return _once(self._said, f"density ratios {ridge!r} {calibration}", computed)
 
     @property
     def _common(self) -> _Common:

@@ -226,15 +226,17 @@ class ComparePublic:
 
     Attributes:
         ridge: of :class:`consilience.density.PublicRatio`, above 0.
+        calibration: your calibration rows alone, which no model was trained on.
     """
 
     answers: ClassVar[type[Any]] = DensityRatios
     round: int
     ridge: float
+    calibration: bool = False
 
     def run(self, party: Party) -> DensityRatios:
         """One number a public row and class; the same in every round, since it depends on inputs alone."""
-        values = party.scores.density_ratios(self.ridge)
+        values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
         classes = party.scores.agreement.classes
         return _scored(DensityRatios, self, party, values.astype(np.float32), classes=classes)
 

@@ -13,7 +13,9 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
+from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import (
     avg,
     coordinate_median,
@@ -28,7 +30,8 @@ from consilience.aggregation import (
     trimmed_mean,
     uwa,
 )
-from consilience.errors import InvalidInput
+from consilience.checks import check_aggregator
+from consilience.errors import InvalidInput, QuorumLost
 from replies import replies
 
 A = [[0.9, 0.1], [0.2, 0.8]]
@@ -77,6 +80,31 @@ def test_suwa_with_its_default_temperature():
     """T = 0.1: 10 ln 3 apart weigh 3 : 1."""
     told = replies(A, B, log_density=[[10 * log(3), 0], [0, 0]])
     close(suwa()(told), [[0.8, 0.2], [0.4, 0.6]])
+
+
+@pytest.mark.parametrize(("near", "expected"), [([1, 0], [0.9, 0.1]), ([0, 1], [0.7, 0.3])])
+def test_suwa_chooses_its_temperature(near, expected):
+    """Row 1, of which a seems the better judge by far.
+
+    If calibration rows near it are of class 0, the more of a the better, and T = 1 takes a alone; if they are
+    of class 1, the less of it the better, and T = 0 takes the mean.
+    """
+    told = replies(A[:1], B[:1], log_density=[[40.0], [0.0]], ratios=[[near], [near]])
+    close(suwa("auto")(told), [expected])
+
+
+def test_suwa_that_chooses_keeps_the_contract():
+    check_aggregator(suwa("auto"))
+
+
+def test_suwa_that_chooses_needs_calibration_rows():
+    X, y = np.arange(8.0)[:, None], ["x", "y"] * 4
+    parties = [Party(name, GaussianNB(), X, y, calibration=0) for name in "ab"]
+    with pytest.raises(QuorumLost, match="no calibration rows to choose by") as caught:
+        Federation(parties, X).run(
+            ensemble_distillation(aggregate=suwa("auto"), rounds=1), progress=False
+        )
+    assert "calibration share" in str(caught.value)
 
 
 def test_entropy_weighted():
@@ -171,6 +199,11 @@ def test_oracle():
     """Row 1 is of class 0, which a alone holds; row 2 of class 2, which nobody does: the mean."""
     teacher = oracle(np.array([0, 2]), {"a": [0], "b": [1]})(replies(A, B))
     close(teacher, [[0.9, 0.1], [0.4, 0.6]], [[1, 0.5], [0, 0.5]])
+
+
+def test_a_temperature_is_a_number_or_auto():
+    with pytest.raises(InvalidInput, match="'automatic'"):
+        suwa("automatic")
 
 
 @pytest.mark.parametrize("rule", [suwa, entropy_weighted, sharpened_mean])

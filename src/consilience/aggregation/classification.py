@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from scipy.special import entr, softmax
@@ -22,8 +23,15 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
+from consilience.density import RIDGE
 from consilience.errors import InvalidInput
-from consilience.knowledge import LogDensities, RowCount
+from consilience.knowledge import DensityRatios, LogDensities, RowCount
+
+TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""What sUWA chooses from; at 0 it is the mean, at 1 UWA."""
+
+_UNHEARD = 1e-3
+"""Least probability that a likelihood is taken of: a few rows near the wrong ones decide nothing alone."""
 
 
 def avg() -> Aggregator:
@@ -55,15 +63,29 @@ def uwa() -> Aggregator:
     return _density_weighted("uwa", 1.0)
 
 
-def suwa(temperature: float = 0.1) -> Aggregator:
+def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     """Smoothed UWA: weights are the softmax over parties of ``temperature * l_c(x)``.
 
     Kovalchuk et al. 2026, section 4.4. The value used there is lost in our copy of the text;
     0.1 is the default of this library.
 
+    ``"auto"`` takes, in every round, the one of :data:`TEMPERATURES` whose teacher t has the highest
+    likelihood ``sum_c sum_x sum_y s_c(x, y) log t(x, y)`` on the parties' calibration rows. These stay
+    where they are: ``s_c(x, y)`` is how many of party c's rows of class y come on one public row at x
+    (:class:`consilience.density.PublicRatio`), which parties say once.
+
     Args:
-        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone.
+        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone. Or ``"auto"``,
+            for which parties need calibration rows.
     """
+    if temperature == "auto":
+        return _tempered_by_calibration()
+    if isinstance(temperature, str):
+        raise InvalidInput(
+            f"temperature is {temperature!r}",
+            where="suwa",
+            mend="Give a number above 0, or 'auto'.",
+        )
     _positive(temperature, "temperature", "suwa")
     return _density_weighted("suwa", temperature)
 
@@ -192,6 +214,27 @@ def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
         return weighted_mean_of(stack.outputs, weights), weights
 
     return Aggregator("oracle", rule)
+
+
+def _tempered_by_calibration() -> Aggregator:
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        near = np.maximum(stack.further[DensityRatios], 0).sum(axis=0)
+
+        def taught(temperature: float) -> tuple[Array, Array]:
+            weights = softmax(temperature * stack.further[LogDensities], axis=0)
+            return weighted_mean_of(stack.outputs, weights), weights
+
+        return max(
+            map(taught, TEMPERATURES),
+            key=lambda made: float((near * np.log(np.maximum(made[0], _UNHEARD))).sum()),
+        )
+
+    return Aggregator(
+        "suwa-auto",
+        rule,
+        needs=(LogDensities, DensityRatios),
+        options={DensityRatios: {"ridge": RIDGE, "calibration": True}},
+    )
 
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.aggregation.base import Aggregator, Array, Stack
+from consilience.density import RIDGE
 from consilience.errors import InvalidInput
 from consilience.knowledge import DensityRatios
 
@@ -13,7 +14,7 @@ _DOUBT = 1e-3
 of a row come to on the mean: on rows that nobody knows the teacher is the plain mean."""
 
 
-def density_ratio(ridge: float = 0.3) -> Aggregator:
+def density_ratio(ridge: float = RIDGE) -> Aggregator:
     """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
 
     Pooled, the parties' data would follow ``p(y | x) ∝ sum_c s_c(x, y)``, where ``s_c(x, y)`` is how many
