@@ -2,18 +2,23 @@
 
     python benchmarks/aggregators.py                        # digits, MNIST, Fashion-MNIST; hours on two cores
     python benchmarks/aggregators.py --data trec --seeds 3
-    python benchmarks/aggregators.py --quick                # minutes, on digits; writes no page
+    python benchmarks/aggregators.py --data mnist --parties 50 --classes 2 5 --alpha 0.05 0.5 10
+    python benchmarks/aggregators.py --quick                # a minute, on digits; writes no page
 
-Ten parties hold k classes each. For every rule: mean test accuracy of the parties after the last round, and
-how much it closes of the distance between the plain mean and a teacher that knows each row's class (the
-oracle). Results are kept under runs/results/aggregators/; what is there is not computed again.
+Parties hold k classes each, or classes in proportions drawn from Dirichlet(α). For every rule: mean test
+accuracy of the parties after the last round, and how much it closes of the distance between the plain mean
+and a teacher that knows each row's class (the oracle); and what the density ratio costs beside training.
+Results are kept under runs/results/aggregators/; what is there is not computed again. The page keeps the
+sections of data sets that are not named.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -22,11 +27,13 @@ import numpy as np
 from page import write
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS, oracle
-from consilience.experiments import parse_spec
-from consilience.experiments.cohort import gather
+from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
+from consilience.experiments import Cohort, gather, parse_spec
+from consilience.knowledge import Replies
+from consilience.network import LocalNetwork
 from consilience.papers.comparisons import standard_error
 from consilience.papers.study import Study
+from consilience.tasks import ComparePublic, Distill, FitPrivate, PredictPublic
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "aggregators"
 RECIPE = {
@@ -60,83 +67,139 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 USUAL = ("digits", "mnist", "fashion-mnist")
-RULES = [name for name, rule in AGGREGATORS.items() if rule().kind == "classification"]
+RULES = {name: rule for name, rule in AGGREGATORS.items() if rule().kind == "classification"}
+RULES["suwa-auto"] = partial(suwa, "auto")
 
 
-def trial(*, data: str, classes: int, rule: str, rounds: int, repetition: int) -> dict[str, float]:
-    """Mean accuracy of the parties and accuracy of the teacher, in the last round and the first."""
+def made(data: str, setting: Mapping[str, Any], parties: int, repetition: int) -> Cohort:
+    """The parties of a setting: ``{"per_party": k}`` or ``{"alpha": α}``."""
     problem = PROBLEMS[data]
-    spec = parse_spec(
-        {
-            "name": "aggregators",
-            "data": {"name": data, **problem["data"]},
-            "partition": {
-                "name": "classes",
-                "parties": problem.get("parties", 10),
-                "per_party": classes,
-                "samples": problem["samples"],
-            },
-            "models": [problem["model"]],
-        },
-        where=data,
-    )
-    cohort = gather(spec, repetition)
+    dealt = {"name": "classes", "samples": problem["samples"] * 10 // parties, **setting}
+    if "alpha" in setting:
+        dealt = {"name": "dirichlet", "min_rows": 10, **setting}
+    document = {
+        "name": "aggregators",
+        "data": {"name": data, **problem["data"]},
+        "partition": {"parties": parties, **dealt},
+        "models": [problem["model"]],
+    }
+    return gather(parse_spec(document, where=data), repetition)
+
+
+def trial(
+    *,
+    data: str,
+    setting: Mapping[str, Any],
+    parties: int,
+    rule: str,
+    rounds: int,
+    repetition: int,
+) -> dict[str, float]:
+    """Mean accuracy of the parties, alone, after the first and the last round, and that of the teacher."""
+    cohort = made(data, setting, parties, repetition)
     known = rule == "oracle"
-    aggregate = oracle(cohort.public_labels, cohort.holders) if known else AGGREGATORS[rule]()
-    federation = Federation(cohort.parties(), cohort.public, seed=repetition, strict=False)
-    start = process_time()
-    taught = ensemble_distillation(aggregate=aggregate, rounds=rounds)
-    history = federation.run(taught, progress=False)
-    seconds = process_time() - start
+    aggregate = oracle(cohort.public_labels, cohort.holders) if known else RULES[rule]()
+    federation = Federation(
+        cohort.parties(), cohort.public, seed=repetition, strict=False, cohorts=True
+    )
+    history = federation.run(
+        ensemble_distillation(aggregate=aggregate, rounds=rounds), progress=False
+    )
     names = np.asarray(federation.network.agreed.classes)
 
     def teacher(number: int) -> float:
         said = history.rounds[number].teacher.values.argmax(axis=1)
         return float((names[said] == cohort.public_labels).mean())
 
-    def accuracy(number: int) -> float:
-        return float(np.mean([party["accuracy"] for party in history.metrics[number].values()]))
-
+    alone, first, last = (float(history.metric()[t].mean()) for t in (0, 1, -1))
     return {
-        "accuracy": accuracy(-1),
-        "first": accuracy(1),
-        "teacher": teacher(-1),
+        "alone": alone,
+        "first": first,
+        "accuracy": last,
         "first teacher": teacher(1),
-        "seconds": seconds,
+        "teacher": teacher(-1),
     }
 
 
-def table(study: Study, data: str, counts: list[int], seeds: int, rounds: int) -> Iterator[str]:
-    """The lines of a data set's table: a rule a line, two columns a number of classes."""
+def cost(
+    *, data: str, setting: Mapping[str, Any], parties: int, rounds: int, repetition: int
+) -> dict[str, float]:
+    """CPU seconds of all parties' training, and of what the density ratio adds to it."""
+    cohort = made(data, setting, parties, repetition)
+    network = LocalNetwork(cohort.parties(), cohort.public)
+    federation = Federation.over(network, cohort.public, seed=repetition, strict=False)
+    federation.form()
+    rule = density_ratio()
+
+    def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+        start = process_time()
+        done = work()
+        return process_time() - start, done
+
+    first, _ = timed(lambda: network.ask(FitPrivate(round=1)))
+    later, _ = timed(lambda: network.ask(FitPrivate(round=2)))
+    (asked,) = (ComparePublic(round=1, **options) for options in rule.options.values())
+    once, ratios = timed(lambda: network.ask(asked))
+    said = network.ask(PredictPublic(round=1))
+    replies = Replies({p: (*said.answers[p], *ratios.answers[p]) for p in said}, {})
+    each, teacher = timed(lambda: rule(replies))
+    distil, _ = timed(lambda: network.ask(Distill(round=1, targets=teacher.values, alpha=0.5)))
+    training = first + (rounds - 1) * later + rounds * distil
+    return {
+        "once": once,
+        "each": each,
+        "training": training,
+        "share": (once + rounds * each) / training,
+    }
+
+
+def table(
+    study: Study, data: str, settings: Mapping[str, Any], parties: int, seeds: int, rounds: int
+) -> Iterator[str]:
+    """The lines of a data set's section: a rule a line, three columns a setting."""
+    common = {"data": data, "parties": parties, "rounds": rounds}
     found = {
-        (rule, k): study.repeat(
-            trial,
-            seeds,
-            label=f"{data}, {k} classes, {rule}",
-            data=data,
-            classes=k,
-            rule=rule,
-            rounds=rounds,
+        (rule, label): study.repeat(
+            trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, setting=setting, **common
         )
-        for k in counts
+        for label, setting in settings.items()
         for rule in [*RULES, "oracle"]
     }
-    yield f"## {data}"
+    label_of_cost, setting = next(iter(settings.items()))
+    spent = study.repeat(cost, seeds, label=f"{data}, cost", setting=setting, **common)
+    yield f"## {data}, {parties} parties"
     yield ""
-    heads = [f"k = {k} | closes | first teacher" for k in counts]
+    heads = [f"{label} | closes | first teacher" for label in settings]
     yield f"| rule | {' | '.join(heads)} |"
-    yield f"| --- |{' --- |' * 3 * len(counts)}"
+    yield f"| --- |{' --- |' * 3 * len(settings)}"
+    alone = [found["avg", label]["alone"] for label in settings]
+    yield f"| alone | {' | '.join(f'{mean_of(values)} | – | –' for values in alone)} |"
     for rule in [*RULES, "oracle"]:
         cells = []
-        for k in counts:
-            reached, low, high = (found[name, k]["accuracy"] for name in (rule, "avg", "oracle"))
+        for label in settings:
+            reached, low, high = (
+                found[name, label]["accuracy"] for name in (rule, "avg", "oracle")
+            )
             cells += [
-                f"{reached.mean():.3f} ± {standard_error(reached):.3f}",
+                mean_of(reached),
                 closed(reached, low, high),
-                f"{found[rule, k]['first teacher'].mean():.3f}",
+                f"{found[rule, label]['first teacher'].mean():.3f}",
             ]
         yield f"| {rule} | {' | '.join(cells)} |"
     yield ""
+    command = " ".join(["python benchmarks/aggregators.py", *sys.argv[1:]])
+    once, each, training = (spent[name].mean() for name in ("once", "each", "training"))
+    yield (
+        f"`{command}` · {date.today().isoformat()} · {seeds} seeds, {rounds} rounds. In these, with "
+        f"{label_of_cost}, the density ratio takes {once:.2f} s of CPU time once and {each:.3f} s a "
+        f"round, all parties together; training and distilling one by one takes {training:.1f} s: "
+        f"{spent['share'].mean():.1%}."
+    )
+    yield ""
+
+
+def mean_of(values: np.ndarray) -> str:
+    return f"{values.mean():.3f} ± {standard_error(values):.3f}"
 
 
 def closed(reached: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
@@ -150,7 +213,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", nargs="+", choices=PROBLEMS, default=list(USUAL))
-    parser.add_argument("--classes", nargs="+", type=int, default=[2, 3, 5, 10], metavar="K")
+    parser.add_argument("--classes", nargs="*", type=int, default=[2, 3, 5, 10], metavar="K")
+    parser.add_argument("--alpha", nargs="*", type=float, default=[], metavar="A")
+    parser.add_argument("--parties", type=int, help="10; 6 on trec")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--processes", type=int, default=2)
@@ -160,27 +225,54 @@ def main() -> None:
         parser.error("--seeds: a standard error needs at least 2")
 
     def report(label: str, done: int, total: int) -> None:
-        print(f"{label}: {done} of {total}", file=sys.stderr)
+        print(f"{label}: {done} of {total}", file=sys.stderr, flush=True)
 
     study = Study(FOLDER, processes=given.processes, report=report)
     if given.quick:
+        few = {"data": "digits", "setting": {"per_party": 2}, "parties": 10, "rounds": 2}
         for rule in ("avg", "density-ratio", "oracle"):
-            found = study.repeat(
-                trial, 1, label=rule, data="digits", classes=2, rule=rule, rounds=2
-            )
+            found = study.repeat(trial, 1, label=rule, rule=rule, **few)
             print(rule, {name: round(float(values[0]), 3) for name, values in found.items()})
+        print(
+            "cost",
+            {
+                k: round(float(v[0]), 3)
+                for k, v in study.repeat(cost, 1, label="cost", **few).items()
+            },
+        )
         return
-    lines = [
-        "Mean test accuracy of the parties after the last round, mean ± standard error over seeds; the "
-        "share of the distance between `avg` and the oracle that a rule closes, where there is one; and "
-        "the accuracy of the first round's teacher on the public rows. Every party holds k classes.",
-        "",
-    ]
+    sections = written()
     for data in given.data:
-        counts = [k for k in given.classes if data != "trec" or k <= 6]
-        lines += table(study, data, counts, given.seeds, given.rounds)
-    about = f"{' '.join(given.data)}, seeds 0 to {given.seeds - 1}, {given.rounds} rounds"
-    write(__file__, lines, about=about)
+        parties = given.parties or PROBLEMS[data].get("parties", 10)
+        settings = {
+            **{f"k = {k}": {"per_party": k} for k in given.classes if data != "trec" or k <= 6},
+            **{f"α = {alpha:g}": {"alpha": alpha} for alpha in given.alpha},
+        }
+        lines = list(table(study, data, settings, parties, given.seeds, given.rounds))
+        sections[lines[0]] = lines
+        write(
+            __file__,
+            [HEAD, "", *(line for part in sections.values() for line in part)],
+            about="seeds 0, 1, …",
+        )
+
+
+HEAD = (
+    "Mean test accuracy of the parties after the last round, mean ± standard error over seeds; the share "
+    "of the distance between `avg` and the oracle that a rule closes, where there is one; and the accuracy "
+    "of the first round's teacher on the public rows. Every party holds k classes, or classes in "
+    "proportions drawn from Dirichlet(α). Networks 64-64-10 and 784-64-10 on images of one channel, "
+    "convolutions on CIFAR-10, logistic regression on TF-IDF weights on texts."
+)
+
+
+def written() -> dict[str, list[str]]:
+    """The sections that the page has, by their first line."""
+    page = Path(__file__).parent.parent / "docs" / "results" / "aggregators.md"
+    if not page.exists():
+        return {}
+    parts = page.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {f"## {part.splitlines()[0]}": f"## {part}".splitlines() for part in parts}
 
 
 if __name__ == "__main__":
