@@ -29,15 +29,14 @@ from consilience.network.base import Arrival
 from consilience.network.wire import encode
 from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb
-from consilience.protocols.functional_gradient_boosting import (
+from consilience.protocols.boosting import (
     ChangeFunction,
     Descend,
     Objective,
     StartFunction,
     WeakLearners,
-    function_of,
-    step_sizes,
 )
+from consilience.protocols.functional_gradient_boosting import function_of, step_sizes
 
 
 @pytest.fixture(autouse=True)

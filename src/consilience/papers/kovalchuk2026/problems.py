@@ -114,7 +114,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
     "20newsgroups": {
         "cpu": Size(
             "CPU", {}, 400, 1500, 2000, 8,
-            {"name": "text-embedding", "recipe": _recipe(32, 10, 2, learning_rate=5e-3)},
+            {"name": "text-embedding", "recipe": _recipe(32, 10, 2, learning_rate=2e-2, distill_epochs=4)},
             _averaging(5), (1.0, 3.0, 10.0), 12,
         ),
         "quick": Size(
