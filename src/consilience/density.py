@@ -67,11 +67,6 @@ MOST_LANDMARKS = 1000
 """Public rows that a density ratio is made of; of more some are taken, since its cost is cubic in them."""
 
 
-RIDGE = 0.3
-"""How much density ratios are smoothed. Chosen on digits, MNIST and TREC, by the accuracy of the teacher that
-they make on their public rows."""
-
-
 class PublicRatio:
     """How much denser any rows lie than the public ones, at each public row.
 

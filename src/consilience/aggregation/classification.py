@@ -23,7 +23,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.density import RIDGE
+from consilience.aggregation.ratios import RIDGE
 from consilience.errors import InvalidInput
 from consilience.knowledge import DensityRatios, LogDensities, RowCount
 
