@@ -222,8 +222,8 @@ def test_the_claims_of_table_2() -> None:
     fewest, ablation = tables._claims("mnist", {(0.1, 0.5): good, (0.1, 0.8): bad})
     assert not fewest.holds and ablation.holds
     assert fewest.evidence == (
-        "in 1 of 2 rows; not fewer than FedAvg in 1; in the mean nobody needs fewer in 2 of the 2 that anybody "
-        "reached"
+        "in 1 of 2 rows; not fewer than FedAvg in 1; in the mean nobody needs fewer in 2 of the 2 that "
+        "anybody reached"
     )
     worse = {**good, "FedAvg": one - 1, "FedDyn": np.full(3, np.inf)}
     nobody = dict.fromkeys(trials.METHODS, np.full(3, np.inf))
