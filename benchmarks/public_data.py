@@ -1,0 +1,155 @@
+"""What public rows of another kind, and few of them, cost each aggregator.
+
+    python benchmarks/public_data.py             # half an hour on two cores
+    python benchmarks/public_data.py --quick     # a minute; writes no page
+
+Ten parties hold three of ten digits of MNIST each. Of their public rows a share is taken from Fashion-MNIST;
+or there are fewer of them. Beside the mean test accuracy of the parties stands what they say beforehand that
+they know of the public rows (consilience.suitability). Results are kept under runs/results/public-data/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from page import write
+
+from consilience import Federation, ensemble_distillation
+from consilience.aggregation import AGGREGATORS
+from consilience.data import load
+from consilience.experiments import Cohort, gather, parse_spec
+from consilience.knowledge import Public
+from consilience.papers.comparisons import standard_error
+from consilience.papers.study import Study
+from consilience.randomness import stream
+
+FOLDER = Path(__file__).parent.parent / "runs" / "results" / "public-data"
+ROWS = 2000
+FOREIGN = (0.0, 0.25, 0.5, 0.75, 1.0)
+SIZES = (2000, 500, 125, 30)
+RULES = ("avg", "uwa", "suwa", "certainty", "selective", "density-ratio")
+RECIPE = {
+    "optimizer": "adam",
+    "learning_rate": 1e-3,
+    "batch_size": 32,
+    "first_epochs": 20,
+    "epochs": 2,
+    "distill_epochs": 2,
+}
+
+
+def made(public: int, foreign: float, repetition: int) -> Cohort:
+    """Parties with so many public rows, of which a share shows clothes."""
+    document = {
+        "name": "public",
+        "data": {"name": "mnist", "public": public, "test_rows": 2000},
+        "partition": {"name": "classes", "parties": 10, "per_party": 3, "samples": 600},
+        "models": [{"name": "mlp", "hidden": [64], "recipe": RECIPE}],
+    }
+    cohort = gather(parse_spec(document, where="public"), repetition)
+    count = round(foreign * public)
+    if not count:
+        return cohort
+    clothes = load("fashion-mnist").X
+    rng = stream(repetition, "experiment", 0, "foreign")
+    mixed = cohort.public.X.copy()
+    places = rng.choice(public, count, replace=False)
+    mixed[places] = clothes[rng.choice(len(clothes), count, replace=False)]
+    return replace(cohort, public=Public(mixed), public_labels=None)
+
+
+def trial(
+    *, public: int, foreign: float, rule: str, rounds: int, repetition: int
+) -> Mapping[str, float]:
+    """Mean accuracy of the parties, alone and after the last round."""
+    cohort = made(public, foreign, repetition)
+    federation = Federation(
+        cohort.parties(), cohort.public, seed=repetition, strict=False, cohorts=True
+    )
+    protocol = ensemble_distillation(aggregate=AGGREGATORS[rule](), rounds=rounds)
+    accuracy = federation.run(protocol, progress=False).metric().mean(axis=1)
+    return {"alone": accuracy[0], "accuracy": accuracy[-1]}
+
+
+def known(*, public: int, foreign: float, repetition: int) -> Mapping[str, float]:
+    """The share of the public rows that at least one party knows, and its parts."""
+    cohort = made(public, foreign, repetition)
+    found = Federation(cohort.parties(), cohort.public, seed=repetition, strict=False).suitability()
+    return {"known": found.share, "parties a row": found.parties_a_row}
+
+
+def table(
+    study: Study, title: str, cells: Mapping[str, tuple[int, float]], seeds: int
+) -> Iterator[str]:
+    rounds = 2 if study.quick else 6
+    yield f"## {title}"
+    yield ""
+    yield f"| | {' | '.join(cells)} |"
+    yield f"| --- |{' ---: |' * len(cells)}"
+    told = [
+        study.repeat(known, seeds, label=f"{title}, {label}, known", public=n, foreign=share)[
+            "known"
+        ]
+        for label, (n, share) in cells.items()
+    ]
+    yield f"| known to a party | {' | '.join(f'{values.mean():.0%}' for values in told)} |"
+    rows: dict[str, list[str]] = {"alone": []}
+    for rule in RULES:
+        for label, (n, share) in cells.items():
+            common = {"public": n, "foreign": share, "rounds": rounds}
+            found = study.repeat(
+                trial, seeds, label=f"{title}, {label}, {rule}", rule=rule, **common
+            )
+            rows.setdefault(rule, []).append(mean_of(found["accuracy"]))
+            if rule == RULES[0]:
+                rows["alone"].append(mean_of(found["alone"]))
+    for rule, values in rows.items():
+        yield f"| {rule} | {' | '.join(values)} |"
+    yield ""
+
+
+def mean_of(values: np.ndarray) -> str:
+    return f"{values.mean():.3f} ± {standard_error(values):.3f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="two seeds, two rounds, a few cells")
+    given = parser.parse_args()
+    if given.seeds < 2:
+        parser.error("--seeds: a standard error needs at least 2")
+
+    def report(label: str, done: int, total: int) -> None:
+        print(f"{label}: {done} of {total}", file=sys.stderr, flush=True)
+
+    study = Study(FOLDER, quick=given.quick, processes=given.processes, report=report)
+    foreign = {f"{share:.0%} foreign": (ROWS, share) for share in FOREIGN}
+    fewer = {f"{count:,} rows": (count, 0.0) for count in SIZES}
+    if given.quick:
+        foreign = {label: (200, share) for label, (_, share) in list(foreign.items())[::2]}
+        fewer = {"30 rows": (30, 0.0)}
+    seeds = 2 if given.quick else given.seeds
+    lines = [
+        f"Mean test accuracy of the parties after 6 rounds, mean ± standard error over seeds 0 to "
+        f"{seeds - 1}. Ten parties, 600 images of three digits each, networks 784-64-10.",
+        "",
+        *table(study, f"Public rows from Fashion-MNIST among {ROWS:,}", foreign, seeds),
+        *table(study, "Fewer public rows, all of MNIST", fewer, seeds),
+    ]
+    if given.quick:
+        print("\n".join(lines))
+    else:
+        write(__file__, lines, about=f"seeds 0 to {seeds - 1}")
+
+
+if __name__ == "__main__":
+    main()
