@@ -16,7 +16,7 @@ DEMO := $(BIN)/consilience run examples/digits.toml
 .PHONY: help demo test test-text lint docs bench constraints clean
 
 help:
-	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (90 s)"
+	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (half a minute)"
 	@echo "make test         the tests, with every extra installed but text"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make lint         style, types, import contracts"
