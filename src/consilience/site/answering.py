@@ -36,6 +36,7 @@ from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, is_task, undefined, within
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
+    LONGEST_REASON,
     PROVIDES,
     STANDING,
     Checkpoint,
@@ -55,6 +56,8 @@ Outcome = tuple[Any, ...] | Failure
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
+
+_AGREEMENT = "agreement.safetensors"
 
 _AT_ANY_TIME: tuple[type[Any], ...] = (CheckSharing, *(PROVIDES[kind] for kind in STANDING))
 """What depends on the party's data and settings alone may be asked in any round."""
@@ -170,7 +173,10 @@ class PartySite:
             return reply
 
     def party(self) -> Party | None:
-        """The party as the last answer left it, its model trained; ``None`` before it has joined."""
+        """The party as the last answer left it, its model trained; ``None`` before it has joined.
+
+        It is this site's own, and changes with the next request: take ``party().model()`` to keep.
+        """
         with self._busy:
             if self._session() is None:
                 return None
@@ -261,8 +267,11 @@ class PartySite:
                 raise _Failed(outcome)
             result.append((outcome, reply))
             (after / "session.json").write_text(json.dumps(asdict(session)))
-            assert party.agreement is not None
-            (after / "agreement.safetensors").write_bytes(encode([party.agreement]))
+            if isinstance(first, Join):
+                (after / _AGREEMENT).write_bytes(encode([first.agreement]))
+            else:
+                assert before is not None
+                keep(before / _AGREEMENT, after / _AGREEMENT)
             model = f"model{party.learner.suffix}"
             if before is not None and all(isinstance(task, _LEAVE_THE_MODEL) for task in tasks):
                 if (before / model).exists():
@@ -272,14 +281,13 @@ class PartySite:
             if party.memory:
                 save_file(party.memory, after / "memory.safetensors")
             (after / "replies").mkdir()
-            if isinstance(first, Join):
-                return  # joining again starts anew, whatever was said before
+            if isinstance(first, Join | Restore):
+                return  # what was said before no longer holds
             assert before is not None
             for file in (before / "replies").iterdir():
                 if int(file.name.partition("-")[0]) >= session.round - 1:
                     keep(file, after / "replies" / file.name)
-            if not isinstance(first, Restore):
-                (after / "replies" / _reply_name(first.round, request)).write_bytes(reply)
+            (after / "replies" / _reply_name(first.round, request)).write_bytes(reply)
 
         self._state.write(fill)
         return result[0]
@@ -288,7 +296,7 @@ class PartySite:
         """Whether this joins another federation than before, whose checkpoints are of no use to it."""
         before = self._session()
         assert before is not None
-        agreed = (self._folder() / "agreement.safetensors").read_bytes()
+        agreed = (self._folder() / _AGREEMENT).read_bytes()
         return before.federation != session.federation or agreed != encode([join.agreement])
 
     # --- its state --------------------------------------------------------------------------------
@@ -303,7 +311,7 @@ class PartySite:
         """The party as the last answer left it."""
         party, folder = self._made(), self._folder()
         try:
-            (agreed,) = decode((folder / "agreement.safetensors").read_bytes())
+            (agreed,) = decode((folder / _AGREEMENT).read_bytes())
             party.join(agreed)
             model = folder / f"model{party.learner.suffix}"
             if model.is_file():
@@ -370,7 +378,7 @@ def failure_of(party: str, error: ConsilienceError) -> Failure:
     if isinstance(error, InvalidInput | KnowledgeRefused):
         kind = "invalid" if isinstance(error, InvalidInput) else "refused"
     reason = f"{error.where}: {error.what}" if error.where else error.what
-    reason = reason.encode(errors="replace").decode()
+    reason = reason.encode(errors="replace").decode()[:LONGEST_REASON]
     return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind)
 
 

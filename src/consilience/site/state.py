@@ -98,7 +98,8 @@ class StateFolder:
             fill(after, before)
             for folder, _, files in os.walk(after, topdown=False):
                 for name in files:
-                    _force(Path(folder, name))
+                    if os.stat(path := Path(folder, name)).st_nlink == 1:
+                        _force(path)  # those that the state before shares are on the disk
                 _force(Path(folder))
             _force(self.home)  # that the folder is there must be on the disk before its name is
             pointer = self.home / "current.part"
