@@ -239,6 +239,28 @@ def test_no_more_rounds_than_agreed(tmp_path: Path) -> None:
         assert isinstance(ask(site, PredictPublic(round=1)), Predictions)
 
 
+def test_no_more_requests_in_a_round_than_agreed(tmp_path: Path) -> None:
+    """Joining again, restoring, and asking in round 0 do not get around it."""
+    join, numbers = Join(agreement=agreement()), iter(range(100))
+
+    def another(round: int) -> Any:  # whose bytes are new each time
+        rates = 0.1 + 0.001 * next(numbers)
+        return Distill(round=round, targets=teacher(), alpha=rates)
+
+    with PartySite(one_party, tmp_path, limits=Limits(rounds=2, requests=3)) as site:
+        ask(site, join)
+        for _ in range(2):
+            assert ask(site, FitPrivate(round=0)) == Same(Receipt)  # the second is a repetition
+        ask(site, Checkpoint(round=0))
+        ask(site, join)
+        ask(site, Restore(round=0))
+        assert ask(site, another(0)) == Same(Receipt)
+        assert "limits.requests: it has answered 3 requests" in refused(site, another(0))
+        assert ask(site, another(1)) == Same(Receipt)
+        ask(site, join)
+        assert "limits.rounds" in refused(site, FitPrivate(round=0))
+
+
 def test_one_federation_alone(tmp_path: Path) -> None:
     limits = Limits(federation="heart")
     with PartySite(one_party, tmp_path, name=NAME, limits=limits) as site:
@@ -311,7 +333,7 @@ def test_the_disk_is_full(site: PartySite, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("consilience.site.state._force", full)
+        patched.setattr("consilience.site.state.force", full)
         (failure,) = decode(site.answer(asked[2]))
         assert "its state cannot be written (No space left on device)" in failure.reason
         assert state(site._state.home) == before

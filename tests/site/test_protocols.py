@@ -26,7 +26,7 @@ from consilience import (
     suwa,
     uwa,
 )
-from consilience.checks import agents, classifiers, regressors
+from consilience.checks import agents, check_network, classifiers, regressors
 from consilience.checks.protocol import _Case as Case
 from consilience.codecs import cached_rows, chain, changed_rows, quantized, top_k, zstd
 from consilience.knowledge import Metrics, Public
@@ -171,6 +171,14 @@ def test_measured_kept_and_resumed(tmp_path: Path) -> None:
     again.require(Restore(round=1))
     rest = list(federation.rounds(protocol, state=begun[-1].state))
     assert straight.equals(case.result([*begun, *rest], again))
+
+
+def test_the_contract_of_networks(tmp_path: Path) -> None:
+    """Answers as in process; a party that raises, says NaN or is late is named and left out."""
+    numbers = iter(range(9))
+    check_network(
+        lambda parties, public: SiteNetwork(parties, public, tmp_path / str(next(numbers)))
+    )
 
 
 def test_any_model_comes_back(tmp_path: Path) -> None:

@@ -78,14 +78,16 @@ class Session:
 
     Attributes:
         federation: whom it has joined, by the name the transport gave, or a digest of what was agreed on.
-        round: the latest round that it was asked for.
+        round: the latest round that it was asked for; -1 where it has just joined.
         rounds: how many it has taken part in, in all its life.
+        requests: how many it has answered in the latest of them.
         audit: the SHA-256 of the line of the audit log that this was written after.
     """
 
     federation: str
-    round: int = 0
+    round: int = -1
     rounds: int = 0
+    requests: int = 0
     audit: str = BEGINNING
 
 
@@ -205,24 +207,17 @@ class PartySite:
         self, tasks: tuple[Task, ...], request: bytes, federation: str
     ) -> tuple[Outcome, bytes, str]:
         """The outcome, its bytes, and how the log calls it."""
-        session, round = self._session(), tasks[0].round
-        first = tasks[0]
+        session, first = self._session(), tasks[0]
         asks = federation
         if session is not None and not isinstance(first, Join):
             asks = federation or session.federation
-        self.limits.refuse(
-            tasks,
-            spent=0 if session is None else session.rounds,
-            new_round=round > (0 if session is None else session.round),
-            federation=asks,
-        )
+        self.limits.refuse(tasks, federation=asks)
         if isinstance(first, Describe):
             return (*_run(self._made(), (first,)), "ok")
         if isinstance(first, Join):
-            joined = Session(
-                federation=asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16],
-                rounds=0 if session is None else session.rounds,
-                audit=self._audit.head,
+            name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
+            joined = replace(
+                session or Session(name), federation=name, round=-1, audit=self._audit.head
             )
             return (*self._moved_on(self._made(), tasks, request, joined), "ok")
         if session is None:
@@ -235,18 +230,24 @@ class PartySite:
             raise KnowledgeRefused(
                 f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
             )
-        said = self._folder() / "replies" / _reply_name(round, request)
+        said = self._folder() / "replies" / _reply_name(first.round, request)
         if said.is_file():
             reply = said.read_bytes()
             return decode(reply), reply, "repeated"
         _check_round(tasks, session.round)
-        further = replace(
-            session,
-            round=round if isinstance(first, Restore) else max(round, session.round),
-            rounds=session.rounds + (round > session.round and not isinstance(first, Restore)),
-            audit=self._audit.head,
-        )
+        further = self._further(session, first)
         return (*self._moved_on(self._taken_up(), tasks, request, further), "ok")
+
+    def _further(self, session: Session, first: Task) -> Session:
+        """The session after a request, if the limits allow another one."""
+        session = replace(session, audit=self._audit.head)
+        if isinstance(first, Restore):  # nothing of the model leaves with it
+            return replace(session, round=first.round)
+        if first.round > session.round:
+            session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
+        session = replace(session, requests=session.requests + 1)
+        self.limits.refuse_more(rounds=session.rounds, requests=session.requests)
+        return session
 
     def _moved_on(
         self, party: Party, tasks: tuple[Task, ...], request: bytes, session: Session
@@ -363,13 +364,13 @@ def read_session(home: Path) -> Session | None:
     Raises:
         RunFailed: the state is gone or damaged.
     """
-    folder = current_state(home)
-    if folder is None:
-        return None
-    try:
-        return Session(**json.loads((folder / "session.json").read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    while (folder := current_state(home)) is not None:
+        try:
+            return Session(**json.loads((folder / "session.json").read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            if current_state(home) == folder:  # else it was replaced while it was read
+                raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    return None
 
 
 def failure_of(party: str, error: ConsilienceError) -> Failure:
@@ -407,7 +408,7 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     """Raise ``KnowledgeRefused`` for what belongs to a round that is over."""
     round = tasks[0].round
     if isinstance(tasks[0], Restore):
-        over = current not in (0, round)
+        over = current > 0 and current != round
     else:
         # Round 1 may have begun when the state after round 0 is measured and kept.
         late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)

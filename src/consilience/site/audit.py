@@ -21,6 +21,7 @@ import numpy as np
 
 from consilience.errors import RunFailed
 from consilience.messages import REGISTRY, fields
+from consilience.site.state import force
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""
@@ -75,6 +76,7 @@ class AuditLog:
         document = {"time": now, **entry, "before": self.head}
         line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
         data = prefix + line + b"\n"
+        new = not self.path.exists()
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
@@ -83,6 +85,8 @@ class AuditLog:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+            if new:
+                force(self.path.parent)
         except OSError as error:
             self._look()
             raise _failed(self.path, error, "written") from error

@@ -78,8 +78,10 @@ class Limits(Section):
 
     Attributes:
         allow: of :data:`GROUPS`, ``"others"``, or names of tasks.
-        rounds: how many rounds the party takes part in, in all its life, those of runs that were started anew
-            counted again; ``None`` for no limit.
+        rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
+            were started anew; ``None`` for no limit.
+        requests: how many requests it answers in a round; one that comes again after its answer was lost does
+            not count; ``None`` for no limit, and then a coordinator can ask for everything in one round.
         protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
@@ -88,6 +90,7 @@ class Limits(Section):
 
     allow: tuple[str, ...] = ("predictions",)
     rounds: int | None = Field(default=None, ge=1)
+    requests: int | None = Field(default=20, ge=1)
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
 
@@ -110,13 +113,11 @@ class Limits(Section):
                     mend=f"{nearest(name, protocols)} What shares predictions alone comes under allow.",
                 )
 
-    def refuse(self, tasks: Sequence[Any], *, spent: int, new_round: bool, federation: str) -> None:
-        """Raise ``KnowledgeRefused``, naming the limit, unless the tasks are within the limits.
+    def refuse(self, tasks: Sequence[Any], *, federation: str) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, unless the tasks may be asked.
 
         Args:
             tasks: what is asked.
-            spent: rounds that the party has taken part in.
-            new_round: whether the tasks begin another one.
             federation: who asks.
         """
         for task in within(tasks):
@@ -137,10 +138,24 @@ class Limits(Section):
                 f"limits.federation: it takes part in {self.federation!r} alone, "
                 f"and {federation or 'a federation without a name'!r} asks",
             )
-        if self.rounds is not None and new_round and spent >= self.rounds:
+
+    def refuse_more(self, *, rounds: int, requests: int) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
+
+        Args:
+            rounds: that the party would have taken part in.
+            requests: that it would have answered in the latest of them.
+        """
+        if self.rounds is not None and rounds > self.rounds:
             raise KnowledgeRefused(
-                f"limits.rounds: it has taken part in {spent} rounds, and that is all it does",
+                f"limits.rounds: it has taken part in {rounds - 1} rounds, and that is all it does",
                 mend="The party's engineer may raise rounds.",
+            )
+        if self.requests is not None and requests > self.requests:
+            raise KnowledgeRefused(
+                f"limits.requests: it has answered {requests - 1} requests in this round, and that is all "
+                "it does in one",
+                mend="The party's engineer may raise requests.",
             )
 
     def _allows(self, name: str, task: type[Any]) -> bool:
@@ -160,7 +175,7 @@ class Limits(Section):
         }
 
 
-EVERYTHING = Limits(allow=(*GROUPS, OTHERS))
+EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None)
 """No limits but one: a coordinator cannot have a party write files."""
 
 

@@ -39,7 +39,9 @@ class StateFolder:
     def __init__(self, home: Path) -> None:
         self.home = home
         try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not home.exists():
+                home.mkdir(mode=0o700, parents=True, exist_ok=True)
+                force(home.parent)
             self._lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -99,14 +101,14 @@ class StateFolder:
             for folder, _, files in os.walk(after, topdown=False):
                 for name in files:
                     if os.stat(path := Path(folder, name)).st_nlink == 1:
-                        _force(path)  # those that the state before shares are on the disk
-                _force(Path(folder))
-            _force(self.home)  # that the folder is there must be on the disk before its name is
+                        force(path)  # those that the state before shares are on the disk
+                force(Path(folder))
+            force(self.home)  # that the folder is there must be on the disk before its name is
             pointer = self.home / "current.part"
             pointer.write_text(after.name)
-            _force(pointer)
+            force(pointer)
             os.replace(pointer, self.home / "current")
-            _force(self.home)
+            force(self.home)
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
@@ -156,7 +158,7 @@ def keep(file: Path, after: Path) -> None:
         shutil.copyfile(file, after)
 
 
-def _force(path: Path) -> None:
+def force(path: Path) -> None:
     """Have the disk hold what was written to a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
