@@ -84,12 +84,13 @@ def at_random(folder: Path) -> dict[str, Any]:
     asked, rng = requests(60), np.random.default_rng(0)
     start = time.monotonic()
     replies, _ = life(folder / "killed", asked[:2], 60.0)
-    begun = time.monotonic() - start  # so that most lives end within their first few answers
+    wait = time.monotonic() - start
     kills = 0
     while kills < FEWEST and len(replies) < len(asked):
-        more, killed = life(folder / "killed", asked[len(replies) :], begun * rng.uniform(0.1, 3.0))
+        more, killed = life(folder / "killed", asked[len(replies) :], wait * rng.uniform(0, 2))
         replies += more
         kills += killed
+        wait *= 0.7 ** len(more) if more else 1.3  # most are to end within their first answers
     asked = asked[: len(replies) + 3]
     replies += said(folder / "killed", asked[len(replies) :])
     expected = said(folder / "undisturbed", asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from consilience.knowledge import Public
 from consilience.learners import Model
 from consilience.network.base import Arrival, Network, arrival_of
 from consilience.network.local import by_name
-from consilience.site import EVERYTHING, Limits, PartySite
+from consilience.site import EVERYTHING, PartySite
 from consilience.tasks import (
     Checkpoint,
     CountRows,
@@ -30,22 +31,29 @@ from consilience.wire import encode
 
 
 class SiteNetwork(Network):
-    """Every request goes to a site that is opened for it, and closed after the answer."""
+    """Every request goes to a site that is opened for it, and closed after the answer; or all stay open."""
 
     def __init__(
-        self, members: Iterable[Party], public: Public, home: Path, limits: Limits = EVERYTHING
+        self, members: Iterable[Party], public: Public, home: Path, *, stay: bool = False
     ) -> None:
         super().__init__()
-        self._members, self.home, self.limits = by_name(members, public), home, limits
-        self.public = public
-        self.most = 0.0
+        self._members, self.home, self.public = by_name(members, public), home, public
+        self._open = {name: self._opened(name) for name in self._members if stay}
 
     @property
     def parties(self) -> tuple[str, ...]:
         return tuple(self._members)
 
-    def site(self, name: str) -> PartySite:
-        return PartySite(lambda: self._members[name], self.home / name, limits=self.limits)
+    def _opened(self, name: str) -> PartySite:
+        return PartySite(lambda: self._members[name], self.home / name, limits=EVERYTHING)
+
+    def site(self, name: str) -> AbstractContextManager[PartySite]:
+        """The party's site, to be used in a ``with`` statement."""
+        return nullcontext(self._open[name]) if self._open else self._opened(name)
+
+    def close(self) -> None:
+        for site in self._open.values():
+            site.close()
 
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes

@@ -29,7 +29,7 @@ def run(what: str, folder: Path) -> dict[str, Any]:
 def test_at_random_moments(tmp_path: Path) -> None:
     found = run("random", tmp_path)
     assert found["kills"] >= killed.FEWEST
-    assert found["requests"] > 20
+    assert found["requests"] > 10
     assert found["replies"] and found["state"]
     assert found["faults"] == [] and found["failed"] == []
 

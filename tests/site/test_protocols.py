@@ -101,8 +101,10 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.parametrize("stay", [False, True], ids=["anew", "stays"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_bits_as_in_process(name: str, tmp_path: Path) -> None:
+def test_the_same_bits_as_in_process(name: str, stay: bool, tmp_path: Path) -> None:
+    """Whether a party is started for every request or once."""
     protocol, cohort = CASES[name]
     if cohort is networks:
         pytest.importorskip("torch")
@@ -110,7 +112,9 @@ def test_the_same_bits_as_in_process(name: str, tmp_path: Path) -> None:
         cohort = two(cohort)
     case = Case(protocol, cohort)
     straight = case.run()
-    assert straight.equals(case.run(SiteNetwork(*cohort(), tmp_path)))
+    network = SiteNetwork(*cohort(), tmp_path, stay=stay)
+    assert straight.equals(case.run(network))
+    network.close()
 
 
 def two(cohort: Callable[[], tuple[list[Party], Public]]) -> Any:

@@ -120,6 +120,8 @@ class PartySite:
         self.name, self.limits = name, Limits() if limits is None else limits
         self._make, self._threads = make, threads
         self._party: Party | None = None
+        self._standing: Path | None = None
+        """The state that the party in memory is in, where it is in one."""
         self._busy = Lock()
         self._state = StateFolder(home)
         try:
@@ -290,7 +292,9 @@ class PartySite:
                     keep(file, after / "replies" / file.name)
             (after / "replies" / _reply_name(first.round, request)).write_bytes(reply)
 
+        self._standing = None
         self._state.write(fill)
+        self._standing = self._state.current
         return result[0]
 
     def _another(self, join: Join, session: Session) -> bool:
@@ -311,6 +315,8 @@ class PartySite:
     def _taken_up(self) -> Party:
         """The party as the last answer left it."""
         party, folder = self._made(), self._folder()
+        if folder == self._standing:
+            return party
         try:
             (agreed,) = decode((folder / _AGREEMENT).read_bytes())
             party.join(agreed)
@@ -321,6 +327,7 @@ class PartySite:
             party.memory = load_file(memory) if memory.is_file() else {}
         except (OSError, SafetensorError, KnowledgeRefused) as error:
             raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+        self._standing = folder
         return party
 
     def _session(self) -> Session | None:
