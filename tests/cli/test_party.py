@@ -10,7 +10,7 @@ import pytest
 from command_line import Call
 from consilience import network, protocols  # noqa: F401 (as the command does)
 from consilience.federation import agree
-from consilience.site import PartySite, read_party
+from consilience.site import read_party
 from consilience.tasks import Describe, FitPrivate, Join, PredictPublic
 from consilience.wire import encode
 
@@ -37,7 +37,7 @@ def party(folder: Path, call: Call) -> Path:
 def answered(path: Path) -> None:
     """The party joins a federation of its own, and answers one round's questions."""
     spec = read_party(path)
-    with PartySite(spec.party, spec.state, name=spec.name, limits=spec.limits) as site:
+    with spec.site() as site:
         made = spec.party()
         agreed = agree([Describe().run(made)], made.public)
         for tasks in (

@@ -25,7 +25,7 @@ from consilience.knowledge import Failure, Public, Receipt
 from consilience.network import LocalNetwork
 from consilience.network.flower import PATIENCE, FlowerNetwork, party_app
 from consilience.network.processes import Export
-from consilience.site import PartySite
+from consilience.site import Limits, PartySite
 from consilience.tasks import (
     Checkpoint,
     CountRows,
@@ -356,6 +356,16 @@ def test_models_do_not_leave(tmp_path: Path) -> None:
     with pytest.raises(QuorumLost, match="does not let 'Export' be asked"):
         network.ask(Export(folder=str(tmp_path)))
     assert network.models() == {}
+
+
+def test_a_party_says_what_it_lets_itself_be_asked(tmp_path: Path) -> None:
+    app = party_app(lambda context: party("a", tmp_path), limits=Limits(allow=("Describe", "Join")))
+    node = {100: lambda message: [app(message, Context(1, 7, {"party": "a"}, RecordDict(), {}))]}
+    grid = Grid()
+    grid.nodes = node
+    network = formed(grid)
+    with pytest.raises(QuorumLost, match=r"refused: limits\.allow: it does not let 'CountRows'"):
+        network.ask(CountRows(round=1))
 
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,6 +268,7 @@ def test_one_federation_alone(tmp_path: Path) -> None:
         assert "takes part in 'heart' alone" in refused(site, join, federation="lung")
         assert "without a name" in refused(site, join)
         assert ask(site, join, federation="heart") == Same(Receipt)
+        assert "'\\udc80'" in refused(site, FitPrivate(round=0), federation="\udc80")
 
 
 # --- whatever may come ------------------------------------------------------------------------------
@@ -320,6 +321,36 @@ def test_a_request_with_bits_flipped(standing: PartySite, data: Any) -> None:
     replies = decode(standing.answer(bytes(good)))
     if isinstance(replies[0], Failure):
         assert state(standing._state.home) == before
+
+
+def test_all_of_a_state_is_on_the_disk_before_it_counts(
+    site: PartySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut loses what was not forced to the disk; what is shared with the state before was."""
+    asked = requests(2)
+    for request in asked[:6]:
+        site.answer(request)
+    home, flush, forced = site._state.home, os.fsync, set()
+    counted, switch = [], os.replace
+
+    def noted(handle: int) -> None:
+        forced.add(os.stat(handle).st_ino)
+        flush(handle)
+
+    def switched(old: Path, new: Path) -> None:
+        if Path(new).name == "current":
+            (before, after) = sorted(home.glob("state-*"))
+            shared = {path.stat().st_ino for path in before.rglob("*") if path.is_file()}
+            written = [after, *after.rglob("*"), home / "current.part"]
+            counted.append(len(written))
+            assert {path.stat().st_ino for path in written} - shared <= forced
+        switch(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "replace", switched)
+    for request in asked[6:]:
+        assert not isinstance(decode(site.answer(request))[0], Failure)
+    assert len(counted) == 2 and min(counted) > 8
 
 
 def test_the_disk_is_full(site: PartySite, monkeypatch: pytest.MonkeyPatch) -> None:

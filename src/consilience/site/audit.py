@@ -74,7 +74,8 @@ class AuditLog:
     def _write(self, prefix: bytes, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         document = {"time": now, **entry, "before": self.head}
-        line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        line = text.encode(errors="replace")  # half of a surrogate pair has no bytes
         data = prefix + line + b"\n"
         new = not self.path.exists()
         try:

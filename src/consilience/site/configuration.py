@@ -40,6 +40,7 @@ from consilience.learners.base import Kind
 from consilience.learners.transfer import TRUSTED
 from consilience.party import Party
 from consilience.sections import Open, Section, first_of
+from consilience.site.answering import PartySite
 from consilience.site.limits import Limits
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -132,6 +133,16 @@ class PartySpec(Section):
         )
         party.public = public
         return party
+
+    def site(self) -> PartySite:
+        """What answers for the party; its data are read when the first request comes.
+
+        Raises:
+            RunFailed: another process works on its state, or it cannot be written.
+        """
+        return PartySite(
+            self.party, self.state, name=self.name, limits=self.limits, threads=self.threads
+        )
 
     def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
         test: dict[str, Any] = {"test_fraction": self.data.test}
