@@ -69,8 +69,13 @@ of the public rows, scores of them, counts of rows, metrics on test rows, names 
 OTHERS = "others"
 """Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
 
-_SHARED = frozenset({"encoding", "parameters"})
-"""Files of ``consilience.protocols`` whose tasks several protocols use."""
+_FILES: Mapping[str, str | None] = {
+    "boosting": "functional_gradient_boosting",
+    "encoding": None,
+    "parameters": None,
+}
+"""Files of ``consilience.protocols`` that are not called after the protocol whose tasks they hold; ``None``
+where several use them."""
 
 
 class Limits(Section):
@@ -235,5 +240,5 @@ def _protocol(task: type[Any]) -> str | None:
     """The protocol whose own a task is; ``None`` for those that several use."""
     room, _, file = task.__module__.rpartition(".")
     if room == "consilience.protocols":
-        return None if file in _SHARED else file
+        return _FILES.get(file, file)
     return None if task.__module__.startswith("consilience.") else file
