@@ -85,7 +85,7 @@ def test_a_request_that_comes_again_is_answered_alike_and_done_once(tmp_path: Pa
     assert statuses == ["ok"] * 4 + ["ok", "repeated"] * (len(asked) - 2)
 
 
-def test_what_fails_changes_nothing_and_may_be_asked_again(site: PartySite) -> None:
+def test_what_fails_changes_nothing_and_may_be_asked_again(site: PartySite, tmp_path: Path) -> None:
     ask(site, Join(agreement=agreement()))
     before = state(site._state.home)
     wrong = Distill(round=1, targets=teacher()[1:], alpha=0.5)
@@ -93,6 +93,12 @@ def test_what_fails_changes_nothing_and_may_be_asked_again(site: PartySite) -> N
         failed = ask(site, FitPrivate(round=1), wrong)  # what came before it in the request, too
         assert isinstance(failed, Failure) and failed.kind == "invalid"
         assert state(site._state.home) == before
+    # Nor what is in memory: the party had trained by then.
+    with PartySite(one_party, tmp_path / "undisturbed") as other:
+        ask(other, Join(agreement=agreement()))
+        tasks = (FitPrivate(round=2), PredictPublic(round=2))
+        expected, found = ask(other, *tasks)[1], ask(site, *tasks)[1]
+    np.testing.assert_array_equal(found.values, expected.values)
 
 
 def test_joining_again_starts_anew_and_keeps_checkpoints(site: PartySite) -> None:
@@ -109,6 +115,15 @@ def test_joining_again_starts_anew_and_keeps_checkpoints(site: PartySite) -> Non
     np.testing.assert_array_equal(back.values, first.values)
     ask(site, Join(agreement=agreement(seed=1)))
     assert ask(site, Restore(round=1)).kind == "failed", "checkpoints of another run are gone"
+
+
+def test_after_restoring_what_was_said_no_longer_holds(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    kept = ask(site, FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1))[1]
+    ask(site, Distill(round=1, targets=teacher(), alpha=0.5))
+    assert not np.array_equal(ask(site, PredictPublic(round=1)).values, kept.values)
+    ask(site, Restore(round=1))
+    np.testing.assert_array_equal(ask(site, PredictPublic(round=1)).values, kept.values)
 
 
 def test_the_second_of_two_processes_is_told_who_is_first(tmp_path: Path) -> None:
