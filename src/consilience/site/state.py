@@ -96,7 +96,7 @@ class StateFolder:
         after = self.home / f"state-{number:08d}"
         try:
             shutil.rmtree(after, ignore_errors=True)
-            after.mkdir()
+            after.mkdir(mode=0o700)
             fill(after, before)
             for folder, _, files in os.walk(after, topdown=False):
                 for name in files:
