@@ -378,8 +378,8 @@ class Failure:
         party: its name.
         reason: one sentence.
         mend: what would help, or empty.
-        kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted) or
-            ``"invalid"`` (its data or model cannot be used).
+        kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted, or it did not accept the
+            question) or ``"invalid"`` (its data or model cannot be used).
     """
 
     party: str

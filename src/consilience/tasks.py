@@ -355,7 +355,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
         return _failure(party, f"{type(error).__name__}: {error}")
 
 
-_LONGEST_REASON = 200
+LONGEST_REASON = 200
 """Characters of an error that leave a party."""
 
 
@@ -369,6 +369,6 @@ def _failure(
     # What a model says may hold rows of private data, so that little of it leaves; and what no file or
     # terminal takes, such as half of a surrogate pair.
     reason = reason.encode(errors="replace").decode().strip()
-    if len(reason) > _LONGEST_REASON:
-        reason = reason[:_LONGEST_REASON] + " …"
+    if len(reason) > LONGEST_REASON:
+        reason = reason[:LONGEST_REASON] + " …"
     return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind)

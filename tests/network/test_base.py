@@ -30,7 +30,6 @@ from consilience.knowledge import (
 )
 from consilience.network import Network
 from consilience.network.base import Arrival
-from consilience.network.wire import decode, encode
 from consilience.tasks import (
     ComparePublic,
     CountRows,
@@ -42,6 +41,7 @@ from consilience.tasks import (
     ScorePublic,
     SelectPublic,
 )
+from consilience.wire import decode, encode
 
 AGREEMENT = Agreement(
     kind="classification", classes=("x", "y"), outputs=2, public="key", rows=3, seed=0

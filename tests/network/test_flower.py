@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,7 +25,7 @@ from consilience.knowledge import Failure, Public, Receipt
 from consilience.network import LocalNetwork
 from consilience.network.flower import PATIENCE, FlowerNetwork, party_app
 from consilience.network.processes import Export
-from consilience.network.wire import decode, encode
+from consilience.site import Limits, PartySite
 from consilience.tasks import (
     Checkpoint,
     CountRows,
@@ -34,6 +35,7 @@ from consilience.tasks import (
     PredictPublic,
     Restore,
 )
+from consilience.wire import decode, encode
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -95,6 +97,12 @@ def node(name: str, folder: Path, make: Callable[..., Party] | None = None) -> N
     return run
 
 
+def stored(name: str, folder: Path) -> Party:
+    """The party as its node left it."""
+    with PartySite(lambda: party(name), folder / name) as site:
+        return site.party()
+
+
 def nodes(folder: Path) -> dict[str, Node]:
     return {name: node(name, folder) for name in MODELS}
 
@@ -154,9 +162,7 @@ def test_same_bits_and_bytes_as_in_process(tmp_path: Path) -> None:
     for one, other in zip(here[1:], there[1:], strict=True):
         np.testing.assert_array_equal(one.teacher.values, other.teacher.values)
     for member in members:
-        again = party(member.name)
-        again.join(network.agreed)
-        again.learner.load(tmp_path / member.name / f"model{again.learner.suffix}")
+        again = stored(member.name, tmp_path)
         np.testing.assert_array_equal(again.learner.predict(PUBLIC), member.learner.predict(PUBLIC))
     books = [
         [
@@ -310,7 +316,7 @@ def test_joining_forgets_the_model_of_a_run_before(tmp_path: Path) -> None:
     network.ask(FitPrivate(round=1))
     assert len(network.ask(PredictPublic(round=1))) == 3
     network = formed(Grid(**nodes(tmp_path)))
-    assert not list(tmp_path.glob("*/model*"))
+    assert not stored("a", tmp_path).trained
     with pytest.raises(QuorumLost, match="not been trained"):
         network.ask(PredictPublic(round=1))
 
@@ -347,9 +353,19 @@ def test_checkpoints_go_back_and_live_beside_the_state(tmp_path: Path) -> None:
 def test_models_do_not_leave(tmp_path: Path) -> None:
     network = formed(Grid(**nodes(tmp_path)), quorum=1)
     network.ask(FitPrivate(round=1))
-    with pytest.raises(QuorumLost, match="models stay with their parties"):
+    with pytest.raises(QuorumLost, match="does not let 'Export' be asked"):
         network.ask(Export(folder=str(tmp_path)))
     assert network.models() == {}
+
+
+def test_a_party_says_what_it_lets_itself_be_asked(tmp_path: Path) -> None:
+    app = party_app(lambda context: party("a", tmp_path), limits=Limits(allow=("Describe", "Join")))
+    node = {100: lambda message: [app(message, Context(1, 7, {"party": "a"}, RecordDict(), {}))]}
+    grid = Grid()
+    grid.nodes = node
+    network = formed(grid)
+    with pytest.raises(QuorumLost, match=r"refused: limits\.allow: it does not let 'CountRows'"):
+        network.ask(CountRows(round=1))
 
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,11 +407,9 @@ def test_a_superlink_and_three_supernodes_give_the_same_bits(tmp_path: Path) -> 
     everything = load_digits().data / 16
     for member in members:
         home = tmp_path / "flower" / "parties" / member.name
-        there = app.party_of(member.name, models[member.name], home)
-        (agreement,) = decode((home / "agreement.safetensors").read_bytes())
-        assert encode([agreement]) == encode([here.network.agreed])
-        there.join(agreement)
-        there.learner.load(home / f"model{there.learner.suffix}")
+        with PartySite(partial(app.party_of, member.name, models[member.name], home), home) as site:
+            there = site.party()
+        assert encode([there.agreement]) == encode([here.network.agreed])
         for ask in ("predict", "logits"):
             one, other = (getattr(party.learner, ask)(everything) for party in (there, member))
             np.testing.assert_array_equal(one, other)

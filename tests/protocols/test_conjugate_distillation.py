@@ -16,10 +16,10 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.kernel_agents import KernelAgents
 from consilience.knowledge import Public
 from consilience.learners import KernelRidge
-from consilience.network.wire import decode, encode
 from consilience.protocols import alternating_distillation, conjugate_distillation
 from consilience.protocols.conjugate_distillation import Products, Residual
 from consilience.tasks import Checkpoint, Restore
+from consilience.wire import decode, encode
 
 RIDGE = 0.4
 SIZES = (4, 6, 5)

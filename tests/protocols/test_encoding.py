@@ -35,8 +35,8 @@ from consilience.codecs import (
 )
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.knowledge import Failure, Public
-from consilience.network.wire import encode
 from consilience.protocols.encoding import DistillEncoded, Encoded, SendEncoded
+from consilience.wire import encode
 from stubs import Share
 
 EVERYTHING = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())

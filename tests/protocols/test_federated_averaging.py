@@ -14,10 +14,10 @@ from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public
 from consilience.learners import as_learner, make
-from consilience.network.wire import encode
 from consilience.protocols import federated_averaging
 from consilience.protocols.parameters import Architecture, Parameters, SendParameters
 from consilience.protocols.participation import participants
+from consilience.wire import encode
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

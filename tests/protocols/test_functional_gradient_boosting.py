@@ -26,7 +26,6 @@ from consilience.learners.boosted import Boosted
 from consilience.learners.transfer import pack
 from consilience.losses import LOSSES
 from consilience.network.base import Arrival
-from consilience.network.wire import encode
 from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb
 from consilience.protocols.boosting import (
@@ -37,6 +36,7 @@ from consilience.protocols.boosting import (
     WeakLearners,
 )
 from consilience.protocols.functional_gradient_boosting import function_of, step_sizes
+from consilience.wire import encode
 
 
 @pytest.fixture(autouse=True)

@@ -142,8 +142,8 @@ def test_the_wire_changes_nothing(name: str) -> None:
 
 
 def test_resuming_changes_nothing(tmp_path: Path) -> None:
-    from consilience.network.wire import decode, encode
     from consilience.tasks import Checkpoint, Restore
+    from consilience.wire import decode, encode
 
     protocol = averaged_distillation(rounds=3)
     straight = mixed()

@@ -26,9 +26,9 @@ from sklearn.svm import SVR
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners.kernel_ridge import KernelRidge
-from consilience.network.wire import decode, encode
 from consilience.secure_relay import LinearModel, linear_model
 from consilience.secure_relay.linear import shared_features
+from consilience.wire import decode, encode
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(40, 3)) * [1, 20, 0.1] + [0, 5, -1]

@@ -15,7 +15,6 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.network.wire import decode, encode, size
 from consilience.secure_relay import (
     EncryptedAnswer,
     EncryptedQuestion,
@@ -26,6 +25,7 @@ from consilience.secure_relay import (
     linear_model,
 )
 from consilience.secure_relay.paillier import PrivateKey, PublicKey
+from consilience.wire import decode, encode, size
 
 KEY = 2048
 ROWS = (KEY - 2 - 128) // 96  # that one ciphertext holds: 19

@@ -18,9 +18,9 @@ from consilience.errors import InvalidInput
 from consilience.federation import Federation
 from consilience.knowledge import Predictions, Public
 from consilience.network import LocalNetwork, Network
-from consilience.network.wire import encode
 from consilience.party import Party
 from consilience.tasks import FitPrivate, PredictPublic
+from consilience.wire import encode
 
 MakeNetwork = Callable[[list[Party], Public], Network]
 

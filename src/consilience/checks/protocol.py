@@ -17,9 +17,9 @@ from consilience.knowledge import Failure, SharedModel
 from consilience.learners.transfer import unpack
 from consilience.network import LocalNetwork, Network, ProcessNetwork
 from consilience.network.base import Arrival
-from consilience.network.wire import decode, encode
 from consilience.protocols import Protocol, Round
 from consilience.tasks import Checkpoint, Restore, Task
+from consilience.wire import decode, encode
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import typer
 
 from consilience import __version__
 from consilience.cli.listing import KINDS, listed
+from consilience.cli.party import party
 from consilience.cli.talk import answering, check_target, say, tables, write_json, write_text
 
 RUNS = Path("runs")
@@ -23,6 +24,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: consilience run examples/digits.toml",
 )
+
+app.add_typer(party)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
 Json = Annotated[

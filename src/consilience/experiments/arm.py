@@ -29,11 +29,11 @@ from consilience.experiments.spec import Spec
 from consilience.federation import Federation
 from consilience.knowledge import Predictions, Public
 from consilience.network import CohortNetwork, LocalNetwork, Network, ProcessNetwork
-from consilience.network.wire import decode, encode
 from consilience.party import Party
 from consilience.protocols import Round, RoundState
 from consilience.tasks import Checkpoint, Restore
 from consilience.theory import teacher_error
+from consilience.wire import decode, encode
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from consilience.errors import InvalidInput
-from consilience.experiments.section import first_of
 from consilience.experiments.spec import Spec
+from consilience.sections import first_of
 
 
 def read_spec(

@@ -17,9 +17,9 @@ from consilience.aggregation import (
 )
 from consilience.codecs import CODECS, Codec, chain
 from consilience.errors import InvalidInput
-from consilience.experiments.section import Open, first_of, known
 from consilience.options import check_options
 from consilience.protocols import PROTOCOLS, Protocol
+from consilience.sections import Open, first_of, known
 
 BASELINES = {
     "local": "every party alone, trained as often",

@@ -48,11 +48,11 @@ from consilience.experiments.methods import (
     ProtocolSpec,
     protocol_for,
 )
-from consilience.experiments.section import Open, Section, known
 from consilience.learners import make
 from consilience.learners.transfer import TRUSTED
 from consilience.options import check_options
 from consilience.protocols import Protocol
+from consilience.sections import Open, Section, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.knowledge import Agreement, Failure, Receipt, Replies
 from consilience.learners import Model
-from consilience.network.wire import decode, encode
 from consilience.party import Party
 from consilience.tasks import Task, answer
+from consilience.wire import decode, encode
 
 Outcome = tuple[Any, ...] | Failure
 

@@ -9,8 +9,8 @@ from functools import partial
 from consilience.meeting import Meeting
 from consilience.network.base import Arrival
 from consilience.network.local import LocalNetwork
-from consilience.network.wire import encode
 from consilience.tasks import Task
+from consilience.wire import encode
 
 
 @dataclass

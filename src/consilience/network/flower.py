@@ -2,14 +2,13 @@
 
 The coordinator is a Flower ServerApp that makes a :class:`FlowerNetwork` of its grid; every party is a
 ClientApp made by :func:`party_app`. What passes between them are the bytes of
-:mod:`consilience.network.wire`, which Flower only carries.
+:mod:`consilience.wire`, which Flower only carries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,11 @@ from consilience.errors import (
     RunFailed,
 )
 from consilience.knowledge import Description, Failure
-from consilience.learners.store import write_whole
-from consilience.network.base import Arrival, Network, Outcome, arrival_of, timed_out
-from consilience.network.processes import Export
-from consilience.network.wire import decode, encode
+from consilience.network.base import Arrival, Network, arrival_of, timed_out
 from consilience.party import Party
-from consilience.randomness import limited_threads
-from consilience.tasks import Describe, Join, Task, answer
+from consilience.site import EVERYTHING, Limits, PartySite, failure_of
+from consilience.tasks import Describe, Task
+from consilience.wire import encode
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -152,18 +149,21 @@ class FlowerNetwork(Network):
         return {name: arrived[name] for name in to}
 
 
-def party_app(make_party: Callable[[Context], Party], *, threads: int = 1) -> ClientApp:
+def party_app(
+    make_party: Callable[[Context], Party], *, threads: int = 1, limits: Limits = EVERYTHING
+) -> ClientApp:
     """The Flower ClientApp of a party.
 
     Flower runs every message in a new process and keeps no state over a restart, so the party is made
-    anew each time and its state lives on its disk, below ``party.home``: what it agreed to, its model,
-    and the checkpoints it is asked for. The state is written before the answer leaves.
+    anew each time and its state and audit log live on its disk, in ``party.home``
+    (:class:`~consilience.site.PartySite`). The state is written before the answer leaves.
 
     Args:
         make_party: called with the node's context (its ``node_config`` says which party it is) for every
             message; gives the party with ``public`` and ``home`` set. A protocol with tasks of its own
             must be imported where this function is.
         threads: numerical threads while the party works.
+        limits: what the party lets itself be asked.
 
     Raises:
         MissingExtra: flwr is not installed.
@@ -184,8 +184,7 @@ def party_app(make_party: Callable[[Context], Party], *, threads: int = 1) -> Cl
     def respond(message: Message, context: Context) -> Message:
         # The name is there to report by when the party itself cannot be made.
         name = str(context.node_config.get("party", f"node {context.node_id}"))
-        outcome = _answered(name, lambda: make_party(context), message, threads)
-        reply = encode([outcome] if isinstance(outcome, Failure) else outcome)
+        reply = _answered(name, lambda: make_party(context), message, threads, limits)
         answered: Message = app.Message(_wrapped(reply), reply_to=message)
         return answered
 
@@ -193,73 +192,24 @@ def party_app(make_party: Callable[[Context], Party], *, threads: int = 1) -> Cl
 
 
 def _answered(
-    name: str, make_party: Callable[[], Party], message: Message, threads: int
-) -> Outcome:
-    """Decode the tasks, take the state up, run them, put the state down."""
+    name: str, make_party: Callable[[], Party], message: Message, threads: int, limits: Limits
+) -> bytes:
+    """What the party's site answers; a failure where there is no site to ask."""
     try:
-        tasks = decode(_bytes(message))
-        if any(isinstance(task, Export) for task in tasks):
-            # It would let the coordinator write files anywhere on the party's machine.
-            raise KnowledgeRefused("models stay with their parties on this network", where=name)
+        request = _bytes(message)
         party = make_party()
         if party.home is None:
             raise InvalidInput("it has no folder to keep its state in", where=f"party {name!r}")
-        folder, party.home = party.home, party.home / "checkpoints"
-        with limited_threads(threads):
-            if not isinstance(tasks[0], Describe | Join):
-                _take_up(party, folder)
-            outcome = answer(party, tasks)
-            _put_down(party, folder)
-        return outcome
+        with PartySite(
+            lambda: party, party.home, name=name, limits=limits, threads=threads
+        ) as site:
+            return site.answer(request)
     except ConsilienceError as error:
-        return Failure(
-            party=name,
-            reason=f"{error.where}: {error.what}" if error.where else error.what,
-            mend=error.mend or "",
-            kind="invalid" if isinstance(error, InvalidInput) else "failed",
-        )
+        return encode([failure_of(name, error)])
     except (
         Exception
     ) as error:  # whatever a user's make_party raises; the coordinator waits for an answer
-        return Failure(party=name, reason=f"{type(error).__name__}: {error}")
-
-
-def _take_up(party: Party, folder: Path) -> None:
-    """Be again what the last message left: joined, and trained if it was."""
-    agreement = folder / "agreement.safetensors"
-    if not agreement.is_file():
-        raise RunFailed(
-            "it has not joined, or its state is gone",
-            where=f"party {party.name!r}",
-            mend=f"Its state belongs in {folder}; start the run anew.",
-        )
-    (agreed,) = decode(agreement.read_bytes())
-    party.join(agreed)
-    model = _model(party, folder)
-    if model.is_file():
-        party.learner.load(model)
-
-
-def _put_down(party: Party, folder: Path) -> None:
-    """Two files, each replaced whole; after a crash in between they still belong together."""
-    if party.agreement is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    model = _model(party, folder)
-    if party.learner.fitted:
-        party.learner.save(model)
-    else:  # joined just now: the model of a run before goes first
-        model.unlink(missing_ok=True)
-    state = encode([party.agreement])
-    write_whole(folder / "agreement.safetensors", lambda part: _write(part, state))
-
-
-def _model(party: Party, folder: Path) -> Path:
-    return folder / f"model{party.learner.suffix}"
-
-
-def _write(path: Path, state: bytes) -> None:
-    path.write_bytes(state)
+        return encode([Failure(party=name, reason=f"{type(error).__name__}: {error}")])
 
 
 def _arrival(name: str, reply: Message, seconds: float) -> Arrival:

@@ -10,9 +10,9 @@ from consilience.errors import InvalidInput
 from consilience.knowledge import Public
 from consilience.learners import Model
 from consilience.network.base import Arrival, Network, arrival_of, reply_of
-from consilience.network.wire import decode, encode, size
 from consilience.party import Party
 from consilience.tasks import Task
+from consilience.wire import decode, encode, size
 
 
 @dataclass

@@ -22,10 +22,10 @@ from consilience.learners import Model
 from consilience.messages import REGISTRY, message
 from consilience.network.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.network.local import by_name
-from consilience.network.wire import decode, encode
 from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.tasks import Task
+from consilience.wire import decode, encode
 
 
 @message
@@ -69,7 +69,7 @@ class ProcessNetwork(Network):
     Party i lives in worker i mod ``processes`` from start to :meth:`close`; the parties of one worker
     answer one after another, so a slow one can make its neighbours late. The parties themselves reach
     the workers when these start (``multiprocessing``'s spawn); from then on only bytes of
-    :mod:`consilience.network.wire` pass. A script that uses it needs the usual
+    :mod:`consilience.wire` pass. A script that uses it needs the usual
     ``if __name__ == "__main__":``.
 
     Args:

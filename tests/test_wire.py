@@ -26,9 +26,9 @@ from consilience.knowledge import (
     SharedModel,
 )
 from consilience.messages import REGISTRY, fields
-from consilience.network.wire import decode, encode, size
 from consilience.protocols import RoundState
 from consilience.tasks import Distill, FitPrivate, Join, PredictPublic, ScorePublic
+from consilience.wire import decode, encode, size
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62

@@ -1,0 +1,188 @@
+"""``consilience party``: what the engineer of one party does before and beside the rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from consilience.cli.talk import answering, check_target, say, tables, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from consilience.site import Log, Trial
+
+party = typer.Typer(
+    name="party",
+    help="One party, where its data is: write its configuration, check it, read its audit log.",
+    no_args_is_help=True,
+    suggest_commands=False,
+    epilog="Start with: consilience party init north",
+)
+
+File = Annotated[Path, typer.Argument(metavar="party.toml", help="The party's configuration.")]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@party.command(epilog="Example: consilience party init north")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if need be.")],
+    debug: Debug = False,
+) -> None:
+    """Write a party.toml with comments, to be filled in."""
+    with answering(debug):
+        from consilience.site import write_template
+
+        path = write_template(folder)
+        typer.echo(path)
+        say(f"fill it in, then: consilience party check {path}")
+
+
+@party.command(epilog="Example: consilience party check north/party.toml")
+def check(
+    file: File,
+    json_to: Json = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Try a configuration out on a few of the party's rows; nothing is kept, and nobody is asked."""
+    with answering(debug):
+        from consilience.site import read_party, tried
+
+        check_target(json_to)
+        _know_protocols()
+        found = tried(read_party(file))
+        if not quiet:
+            tables(json_to).print(_trial_table(found))
+        write_json(asdict(found), json_to)
+
+
+@party.command(epilog="Example: consilience party audit north/party.toml --json audit.json")
+def audit(
+    file: File,
+    json_to: Json = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing but errors: verify alone.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what left the party, and verify that its log is whole; fails where it is not."""
+    with answering(debug):
+        from consilience.errors import RunFailed
+        from consilience.site import AUDIT, read_log, read_party, read_session
+
+        check_target(json_to)
+        _know_protocols()
+        home = read_party(file).state
+        session = read_session(home)
+        path = home / AUDIT
+        log = read_log(path, written_after=None if session is None else session.audit)
+        if not quiet:
+            console = tables(json_to)
+            console.print(_log_table(log))
+            for line in (*log.notes, _summary(log)):
+                console.print(line, highlight=False, markup=False)
+        write_json(asdict(log), json_to)
+        if log.faults:
+            raise RunFailed(
+                "the log was tampered with or damaged: " + "; ".join(log.faults),
+                where=str(path),
+                mend="What it says before the first of these lines still holds.",
+            )
+
+
+def _know_protocols() -> None:
+    """Import the protocols, whose tasks limits may name."""
+    import consilience.protocols  # noqa: F401
+
+
+def _trial_table(found: Trial) -> Table:
+    table = _two_columns(f"{found.name}: ready to join")
+    row = "×".join(map(str, found.inputs)) or "one text"
+    facts = {
+        "rows": f"{found.rows:,} and {found.test_rows:,} to measure on; inputs of a row: {row}"
+    }
+    if found.classes:
+        facts["classes"] = ", ".join(f"{name} ({n:,})" for name, n in found.classes.items())
+    facts["public rows"] = (
+        f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
+        if found.public_rows
+        else "none"
+    )
+    facts["model"] = found.model
+    facts["soft targets"] = found.soft_targets
+    by_kind: dict[str, list[str]] = {}
+    for task, kind in found.leaves.items():
+        by_kind.setdefault(kind, []).append(task)
+    facts["may leave"] = "\n".join(
+        f"{kind} ({', '.join(tasks)})" for kind, tasks in sorted(by_kind.items())
+    )
+    facts["rounds"] = f"at most {found.rounds:,} in all" if found.rounds else "no limit"
+    if found.public_rows:
+        facts["predictions"] = f"{found.answer_bytes:,} bytes each time they leave"
+    parts = ", ".join(f"{what} {seconds:.1f}" for what, seconds in found.seconds.items())
+    facts["a round"] = (
+        f"about {sum(found.seconds.values()):.1f} s ({parts}), if time grows with rows"
+    )
+    for name, text in facts.items():
+        table.add_row(_plain(name), _plain(text))
+    return table
+
+
+def _log_table(log: Log) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("time", "round", "tasks", "status", "left", "bytes", "sha256"):
+        table.add_column(name, no_wrap=name != "left")
+    for entry in log.entries:
+        left = ", ".join(
+            f"{one['name']} {one['type']} {'×'.join(map(str, one['shape']))}"
+            for one in entry.get("left", ())
+            if one.get("shape") and one["type"] != "text"
+        )
+        status, detail = str(entry.get("status", "")), str(entry.get("detail", ""))
+        cells = (
+            str(entry.get("time", ""))[:19].replace("T", " "),
+            "" if entry.get("round") is None else str(entry["round"]),
+            str(entry.get("tasks", "")),
+            status,
+            left or detail,
+            f"{entry['bytes']:,}" if "bytes" in entry else "",
+            str(entry.get("sha256", ""))[:12],
+        )
+        table.add_row(*map(_plain, cells))
+    return table
+
+
+def _summary(log: Log) -> str:
+    counts = Counter(str(entry.get("status")) for entry in log.entries)
+    total = sum(int(entry.get("bytes", 0)) for entry in log.entries)
+    said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())) or "none"
+    state = "BROKEN" if log.faults else "whole"
+    return f"{len(log.entries):,} lines ({said}), {total:,} bytes; the chain is {state} up to {log.head}"
+
+
+def _two_columns(title: str) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0)
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    return table
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)

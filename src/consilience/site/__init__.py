@@ -1,0 +1,26 @@
+"""A party where its data is: its state on the disk, its limits, its audit log and its configuration."""
+
+from consilience.site.answering import AUDIT, PartySite, Session, failure_of, read_session
+from consilience.site.audit import AuditLog, Log, read_log
+from consilience.site.configuration import PartySpec, read_party, write_template
+from consilience.site.limits import EVERYTHING, GROUPS, Limits
+from consilience.site.trial import Trial, tried
+
+__all__ = [
+    "AUDIT",
+    "EVERYTHING",
+    "GROUPS",
+    "AuditLog",
+    "Limits",
+    "Log",
+    "PartySite",
+    "PartySpec",
+    "Session",
+    "Trial",
+    "failure_of",
+    "read_log",
+    "read_party",
+    "read_session",
+    "tried",
+    "write_template",
+]

@@ -1,0 +1,428 @@
+"""A party at its own machine: bytes in, bytes out, and nothing lost or done twice in between.
+
+A request is the bytes of some tasks (:mod:`consilience.wire`), whatever carries them. For each one
+
+    1  it is decoded, and refused where it is no question for this party or goes beyond its limits
+    2  if it was answered before, that answer is given again
+    3  the party becomes what the last answer left it, and runs the tasks
+    4  its state and the answer are put down together, whole or not at all
+    5  a line of the audit log is written
+    6  the answer leaves
+
+A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
+an answer to be given again. A request that fails or is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.knowledge import Failure
+from consilience.party import Party
+from consilience.randomness import limited_threads
+from consilience.site.audit import BEGINNING, AuditLog, contents
+from consilience.site.limits import Limits, is_task, undefined, within
+from consilience.site.state import StateFolder, current_state, keep
+from consilience.tasks import (
+    LONGEST_REASON,
+    PROVIDES,
+    STANDING,
+    Checkpoint,
+    CheckSharing,
+    Describe,
+    Evaluate,
+    Join,
+    PredictPublic,
+    Restore,
+    ScorePublic,
+    Task,
+    answer,
+)
+from consilience.wire import decode, encode
+
+Outcome = tuple[Any, ...] | Failure
+
+AUDIT = "audit.jsonl"
+"""The audit log's name in a party's folder."""
+
+_AGREEMENT = "agreement.safetensors"
+
+_AT_ANY_TIME: tuple[type[Any], ...] = (CheckSharing, *(PROVIDES[kind] for kind in STANDING))
+"""What depends on the party's data and settings alone may be asked in any round."""
+
+_LEAVE_THE_MODEL: tuple[type[Any], ...] = (
+    *_AT_ANY_TIME,
+    Checkpoint,
+    Evaluate,
+    PredictPublic,
+    ScorePublic,
+)
+"""After these the model need not be written anew."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where a party is: the plain part of its state.
+
+    Attributes:
+        federation: whom it has joined, by the name the transport gave, or a digest of what was agreed on.
+        round: the latest round that it was asked for; -1 where it has just joined.
+        rounds: how many it has taken part in, in all its life.
+        requests: how many it has answered in the latest of them.
+        audit: the SHA-256 of the line of the audit log that this was written after.
+    """
+
+    federation: str
+    round: int = -1
+    rounds: int = 0
+    requests: int = 0
+    audit: str = BEGINNING
+
+
+class PartySite:
+    """Answers a coordinator's requests for one party, whose state lives in a folder.
+
+    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to let another
+    take over.
+
+    Args:
+        make: makes the party, its ``public`` set; called once, when the first request comes.
+        home: the folder of its state and its audit log.
+        name: to report failures by while there is no party yet.
+        limits: what it lets itself be asked.
+        threads: numerical threads while it works.
+
+    Raises:
+        RunFailed: another process works on the folder, or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Party],
+        home: Path,
+        *,
+        name: str = "?",
+        limits: Limits | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.name, self.limits = name, Limits() if limits is None else limits
+        self._make, self._threads = make, threads
+        self._party: Party | None = None
+        self._standing: Path | None = None
+        """The state that the party in memory is in, where it is in one."""
+        self._busy = Lock()
+        self._state = StateFolder(home)
+        try:
+            self._audit = AuditLog(home / AUDIT)
+        except BaseException:
+            self._state.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process take over."""
+        self._state.close()
+
+    # --- answering --------------------------------------------------------------------------------
+
+    def answer(self, request: bytes, *, federation: str = "", to: str | None = None) -> bytes:
+        """The bytes of the answers to the tasks in ``request``, or of one ``Failure``; it never raises.
+
+        Args:
+            request: what a coordinator asks (:func:`consilience.wire.encode` of tasks).
+            federation: its name, where the transport carries one; held against the one that was joined.
+            to: whom the request is for, where the transport says so.
+        """
+        with self._busy:
+            tasks: tuple[Task, ...] = ()
+            try:
+                tasks = self._tasks(request, to)
+                with limited_threads(self._threads):
+                    outcome, reply, status = self._answered(tasks, request, federation)
+            except _Failed as failed:
+                outcome, reply, status = _said(failed.failure)
+            except ConsilienceError as error:
+                outcome, reply, status = _said(failure_of(self.name, error))
+            except (
+                Exception
+            ) as error:  # whatever `make` raises; the coordinator waits for an answer
+                unexpected = RunFailed(f"{type(error).__name__}: {error}")
+                outcome, reply, status = _said(failure_of(self.name, unexpected))
+            try:
+                self._log(tasks, request, outcome, reply, status, federation)
+            except ConsilienceError as error:  # then nothing but this leaves
+                return encode([failure_of(self.name, error)])
+            return reply
+
+    def party(self) -> Party | None:
+        """The party as the last answer left it, its model trained; ``None`` before it has joined.
+
+        It is this site's own, and changes with the next request: take ``party().model()`` to keep.
+        """
+        with self._busy:
+            if self._session() is None:
+                return None
+            return self._taken_up()
+
+    def _tasks(self, request: bytes, to: str | None) -> tuple[Task, ...]:
+        """The tasks of a request, if they are any that this party can be asked."""
+        tasks = decode(request)
+        if to is not None and to != self._made().name:
+            raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
+        if not tasks or not all(map(is_task, tasks)):
+            raise KnowledgeRefused("the request holds no tasks, or something else beside them")
+        if len({task.round for task in tasks}) > 1 or tasks[0].round < 0:
+            raise KnowledgeRefused("the tasks are not of one round")
+        alone = (Describe, Join, Restore)
+        if any(isinstance(task, alone) for task in within(tasks)) and (
+            len(tasks) > 1 or not isinstance(tasks[0], alone)
+        ):
+            raise KnowledgeRefused("describing, joining and restoring are asked for alone")
+        for task in tasks:
+            if (field := undefined(task)) is not None:
+                raise KnowledgeRefused(f"{field} holds NaN or infinite numbers")
+        return tuple(tasks)
+
+    def _answered(
+        self, tasks: tuple[Task, ...], request: bytes, federation: str
+    ) -> tuple[Outcome, bytes, str]:
+        """The outcome, its bytes, and how the log calls it."""
+        session, first = self._session(), tasks[0]
+        asks = federation
+        if session is not None and not isinstance(first, Join):
+            asks = federation or session.federation
+        self.limits.refuse(tasks, federation=asks)
+        if isinstance(first, Describe):
+            return (*_run(self._made(), (first,)), "ok")
+        if isinstance(first, Join):
+            name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
+            joined = replace(
+                session or Session(name), federation=name, round=-1, audit=self._audit.head
+            )
+            return (*self._moved_on(self._made(), tasks, request, joined), "ok")
+        if session is None:
+            raise RunFailed(
+                "it has not joined, or its state is gone",
+                where=f"party {self._made().name!r}",
+                mend=f"Its state belongs in {self._state.home}; start the run anew.",
+            )
+        if asks != session.federation:
+            raise KnowledgeRefused(
+                f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
+            )
+        said = self._folder() / "replies" / _reply_name(first.round, request)
+        if said.is_file():
+            reply = said.read_bytes()
+            return decode(reply), reply, "repeated"
+        _check_round(tasks, session.round)
+        further = self._further(session, first)
+        return (*self._moved_on(self._taken_up(), tasks, request, further), "ok")
+
+    def _further(self, session: Session, first: Task) -> Session:
+        """The session after a request, if the limits allow another one."""
+        session = replace(session, audit=self._audit.head)
+        if isinstance(first, Restore):  # nothing of the model leaves with it
+            return replace(session, round=first.round)
+        if first.round > session.round:
+            session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
+        session = replace(session, requests=session.requests + 1)
+        self.limits.refuse_more(rounds=session.rounds, requests=session.requests)
+        return session
+
+    def _moved_on(
+        self, party: Party, tasks: tuple[Task, ...], request: bytes, session: Session
+    ) -> tuple[Outcome, bytes]:
+        """Run the tasks and put down what comes of it, or raise :class:`_Failed` and leave all as it was."""
+        result: list[tuple[Outcome, bytes]] = []
+        first = tasks[0]
+
+        def fill(after: Path, before: Path | None) -> None:
+            party.home = after / "checkpoints"
+            if before is not None and not (
+                isinstance(first, Join) and self._another(first, session)
+            ):
+                for file in (before / "checkpoints").glob("*/*"):
+                    keep(file, party.home / file.parent.name / file.name)
+            outcome, reply = _run(party, tasks)
+            if isinstance(outcome, Failure):
+                raise _Failed(outcome)
+            result.append((outcome, reply))
+            (after / "session.json").write_text(json.dumps(asdict(session)))
+            if isinstance(first, Join):
+                (after / _AGREEMENT).write_bytes(encode([first.agreement]))
+            else:
+                assert before is not None
+                keep(before / _AGREEMENT, after / _AGREEMENT)
+            model = f"model{party.learner.suffix}"
+            if before is not None and all(isinstance(task, _LEAVE_THE_MODEL) for task in tasks):
+                if (before / model).exists():
+                    keep(before / model, after / model)
+            elif party.learner.fitted:
+                party.learner.save(after / model)
+            if party.memory:
+                save_file(party.memory, after / "memory.safetensors")
+            (after / "replies").mkdir()
+            if isinstance(first, Join | Restore):
+                return  # what was said before no longer holds
+            assert before is not None
+            for file in (before / "replies").iterdir():
+                if int(file.name.partition("-")[0]) >= session.round - 1:
+                    keep(file, after / "replies" / file.name)
+            (after / "replies" / _reply_name(first.round, request)).write_bytes(reply)
+
+        self._standing = None
+        self._state.write(fill)
+        self._standing = self._state.current
+        return result[0]
+
+    def _another(self, join: Join, session: Session) -> bool:
+        """Whether this joins another federation than before, whose checkpoints are of no use to it."""
+        before = self._session()
+        assert before is not None
+        agreed = (self._folder() / _AGREEMENT).read_bytes()
+        return before.federation != session.federation or agreed != encode([join.agreement])
+
+    # --- its state --------------------------------------------------------------------------------
+
+    def _made(self) -> Party:
+        if self._party is None:
+            self._party = self._make()
+            self.name = self._party.name
+        return self._party
+
+    def _taken_up(self) -> Party:
+        """The party as the last answer left it."""
+        party, folder = self._made(), self._folder()
+        if folder == self._standing:
+            return party
+        try:
+            (agreed,) = decode((folder / _AGREEMENT).read_bytes())
+            party.join(agreed)
+            model = folder / f"model{party.learner.suffix}"
+            if model.is_file():
+                party.learner.load(model)
+            memory = folder / "memory.safetensors"
+            party.memory = load_file(memory) if memory.is_file() else {}
+        except (OSError, SafetensorError, KnowledgeRefused) as error:
+            raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+        self._standing = folder
+        return party
+
+    def _session(self) -> Session | None:
+        return read_session(self._state.home)
+
+    def _folder(self) -> Path:
+        folder = self._state.current
+        assert folder is not None
+        return folder
+
+    # --- what is said and written --------------------------------------------------------------------
+
+    def _log(
+        self,
+        tasks: tuple[Task, ...],
+        request: bytes,
+        outcome: Outcome,
+        reply: bytes,
+        status: str,
+        federation: str,
+    ) -> None:
+        with suppress(RunFailed):  # a state that is damaged; the line says so
+            session = self._session()
+            federation = federation or (session.federation if session else "")
+        self._audit.append(
+            federation=federation[:200],
+            round=tasks[0].round if tasks else None,
+            tasks="+".join(type(task).__name__ for task in tasks),
+            status=status,
+            detail=outcome.reason if isinstance(outcome, Failure) else "",
+            left=contents([outcome] if isinstance(outcome, Failure) else outcome),
+            bytes=len(reply),
+            asked=hashlib.sha256(request).hexdigest(),
+            sha256=hashlib.sha256(reply).hexdigest(),
+        )
+
+
+def read_session(home: Path) -> Session | None:
+    """Where the party whose state lives in ``home`` is; ``None`` before it has joined.
+
+    Raises:
+        RunFailed: the state is gone or damaged.
+    """
+    while (folder := current_state(home)) is not None:
+        try:
+            return Session(**json.loads((folder / "session.json").read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            if current_state(home) == folder:  # else it was replaced while it was read
+                raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    return None
+
+
+def failure_of(party: str, error: ConsilienceError) -> Failure:
+    """What leaves of an error that happened outside of the tasks."""
+    kind: Literal["failed", "invalid", "refused"] = "failed"
+    if isinstance(error, InvalidInput | KnowledgeRefused):
+        kind = "invalid" if isinstance(error, InvalidInput) else "refused"
+    reason = f"{error.where}: {error.what}" if error.where else error.what
+    reason = reason.encode(errors="replace").decode()[:LONGEST_REASON]
+    return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind)
+
+
+class _Failed(Exception):
+    """The tasks failed: the state that was being made is not to be put down."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.reason)
+
+
+def _run(party: Party, tasks: tuple[Task, ...]) -> tuple[Outcome, bytes]:
+    """What the party answers, and its bytes; an answer that cannot be written is a failure."""
+    outcome = answer(party, tasks)
+    try:
+        return outcome, encode([outcome] if isinstance(outcome, Failure) else outcome)
+    except TypeError as error:
+        raise RunFailed(f"its answer cannot be sent: {error}") from error
+
+
+def _said(failure: Failure) -> tuple[Outcome, bytes, str]:
+    return failure, encode([failure]), failure.kind
+
+
+def _check_round(tasks: tuple[Task, ...], current: int) -> None:
+    """Raise ``KnowledgeRefused`` for what belongs to a round that is over."""
+    round = tasks[0].round
+    if isinstance(tasks[0], Restore):
+        over = current > 0 and current != round
+    else:
+        # Round 1 may have begun when the state after round 0 is measured and kept.
+        late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
+        over = round < current - late and not all(isinstance(task, _AT_ANY_TIME) for task in tasks)
+    if over:
+        raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
+
+
+def _reply_name(round: int, request: bytes) -> str:
+    return f"{round:08d}-{hashlib.sha256(request).hexdigest()}"

@@ -1,0 +1,223 @@
+"""What left a party, line by line: written before it leaves, each line sealed by the one after it.
+
+Every line is one JSON object with ``before``, the SHA-256 of the line before; whoever changes, removes or
+inserts a line breaks the chain. Lines cut from the end leave a chain that is whole: a party's state names the
+line that it was written after, and :func:`read_log` looks for it. Against someone who may write to both, keep
+a copy of the last digest elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import RunFailed
+from consilience.messages import REGISTRY, fields
+from consilience.site.state import force
+
+BEGINNING = "0" * 64
+"""What stands for the line before the first."""
+
+_TORN = b" (torn)\n"
+"""Ends a torn line, so that it is no line even where only its end was missing."""
+
+_TAIL = 1 << 20
+"""Bytes from the end of a log in which its last whole line is looked for first."""
+
+
+class AuditLog:
+    """The log of one party, to add to.
+
+    If the last line is torn, because the power failed while it was written or the disk was full, a line that
+    says so is added; what there is of the torn one stays.
+
+    Args:
+        path: the file; made with the first line.
+
+    Raises:
+        RunFailed: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head = BEGINNING
+        """The SHA-256 of the last line."""
+        self._torn = b""
+        self._look()
+        if self._torn:
+            self._mend()
+
+    def append(self, **entry: Any) -> None:
+        """Add a line; it is on the disk when this returns.
+
+        Raises:
+            RunFailed: it cannot be written.
+        """
+        if self._torn:
+            self._mend()
+        self._write(b"", entry)
+
+    def _mend(self) -> None:
+        torn = self._torn + _TORN
+        what = f"the {len(torn)} bytes before this line are torn: the power failed, or the disk was full"
+        self._write(_TORN, {"status": "mended", "detail": what, "torn": _digest(torn)})
+        self._torn = b""
+
+    def _write(self, prefix: bytes, entry: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        document = {"time": now, **entry, "before": self.head}
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        line = text.encode(errors="replace")  # half of a surrogate pair has no bytes
+        data = prefix + line + b"\n"
+        new = not self.path.exists()
+        try:
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if new:
+                force(self.path.parent)
+        except OSError as error:
+            self._look()
+            raise _failed(self.path, error, "written") from error
+        self.head = _digest(line)
+
+    def _look(self) -> None:
+        """Find the last whole line, and what is torn after it."""
+        try:
+            if not self.path.exists():
+                return
+            with self.path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                for start in (max(0, size - _TAIL), 0):
+                    file.seek(start)
+                    found = _ending(file.read())
+                    if found is not None:
+                        self.head, self._torn = found
+                        return
+                file.seek(0)
+                self.head, self._torn = BEGINNING, file.read()
+        except OSError as error:
+            raise _failed(self.path, error, "read") from error
+
+
+@dataclass(frozen=True)
+class Log:
+    """What an audit log says, and whether it can be believed.
+
+    Attributes:
+        entries: its lines, in order.
+        faults: where the chain is broken; empty where it is whole.
+        notes: lines that were torn, which a power cut explains.
+        head: the SHA-256 of the last line.
+    """
+
+    entries: tuple[Mapping[str, Any], ...]
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    head: str
+
+
+def read_log(path: Path, *, written_after: str | None = None) -> Log:
+    """Read an audit log and verify its chain.
+
+    Args:
+        path: the file.
+        written_after: the SHA-256 of a line that must be there, as a party's state names it.
+
+    Raises:
+        RunFailed: it cannot be read.
+    """
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise _failed(path, error, "read") from error
+    entries, faults, notes = [], [], []
+    head, torn, known = BEGINNING, b"", {BEGINNING}
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        entry = _entry(line)
+        if entry is None:
+            torn += line
+            continue
+        mended = entry.get("status") == "mended"
+        if (torn or mended) and not (mended and entry.get("torn") == _digest(torn)):
+            faults.append(f"line {number}: what is damaged before it no power cut explains")
+        elif mended:
+            notes.append(f"line {number}: {entry.get('detail')}")
+        if entry["before"] != head:
+            faults.append(f"line {number}: it does not follow the line before")
+        torn, head = b"", _digest(line[:-1])
+        known.add(head)
+        entries.append(entry)
+    if torn:
+        notes.append(f"the last {len(torn)} bytes are torn; the party says so when it next starts")
+    if written_after is not None and written_after not in known:
+        faults.append("lines are missing that were there when the party's state was written")
+    return Log(tuple(entries), tuple(faults), tuple(notes), head)
+
+
+def contents(messages: Sequence[object]) -> list[dict[str, Any]]:
+    """What messages hold: the name and type of every field, and the shape of every array."""
+    return [part for message in messages for part in _parts(type(message).__name__, message)]
+
+
+def _parts(name: str, value: object) -> Iterator[dict[str, Any]]:
+    if isinstance(value, np.ndarray):
+        yield {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
+    elif REGISTRY.get(type(value).__name__) is type(value):
+        for field, item in fields(value):
+            yield from _parts(f"{name}.{field}", item)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _parts(f"{name}.{key}", item)
+    elif isinstance(value, tuple | list) and not all(isinstance(item, str) for item in value):
+        for index, item in enumerate(value):
+            yield from _parts(f"{name}.{index}", item)
+    elif isinstance(value, tuple | list):
+        yield {"name": name, "type": "text", "shape": [len(value)]}
+    elif value is not None:
+        yield {"name": name, "type": "text" if isinstance(value, str) else type(value).__name__}
+
+
+def _ending(tail: bytes) -> tuple[str, bytes] | None:
+    """The digest of the last whole line and what comes after it; ``None`` where there is no such line."""
+    after = b""
+    for line in reversed(tail.splitlines(keepends=True)):
+        if _entry(line) is not None:
+            return _digest(line[:-1]), after
+        after = line + after
+    return None
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """A whole line as data; ``None`` for what is none."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("before"), str) else None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _failed(path: Path, error: OSError, done: str) -> RunFailed:
+    return RunFailed(
+        f"its audit log cannot be {done} ({error.strerror})",
+        where=str(path),
+        mend="Free some space or mend the permissions: nothing leaves that is not in the log.",
+    )

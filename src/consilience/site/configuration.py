@@ -1,0 +1,300 @@
+"""A party's configuration: what it is, what it knows, and what it lets itself be asked.
+
+name = "north"                        # the federation knows the party by it
+public = "public.csv"                 # the rows that every party has, without labels
+state = "state"                       # the folder of its model, its memory and its audit log
+
+[data]
+path = "patients.csv"                 # .csv, .parquet or .npz
+target = "ill"
+
+[model]
+name = "random-forest"                # consilience list learners, "package.module:name" or "file.py:name"
+n_estimators = 100
+
+[limits]
+allow = ["predictions"]               # what it lets itself be asked
+rounds = 200
+
+File names are relative to the file itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from consilience.data.dataset import Dataset
+from consilience.data.table import load_table, read_rows
+from consilience.errors import InvalidInput
+from consilience.knowledge import Public
+from consilience.learners import Learner, make
+from consilience.learners.base import Kind
+from consilience.learners.transfer import TRUSTED
+from consilience.party import Party
+from consilience.sections import Open, Section, first_of
+from consilience.site.answering import PartySite
+from consilience.site.limits import Limits
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class DataSpec(Section):
+    """The party's own rows.
+
+    Attributes:
+        path: a ``.csv``, ``.parquet`` or ``.npz`` file, as :func:`consilience.data.load_table` reads it.
+        target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
+        columns: the input columns; by default those of the public file, which every party has in the same
+            order, or all but the target where there is none.
+        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
+        test: rows to measure on, never trained on: a share of them, or a file with the same columns.
+        calibration: share of the other rows that is kept from training, for choices along the way.
+        aliases: own label to the name that the federation uses, where they differ.
+    """
+
+    path: Path
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    kind: Kind | None = None
+    test: Share | Path = 0.2
+    calibration: float = Field(default=0.2, ge=0, lt=1)
+    aliases: Mapping[str, str] = {}
+
+
+class ModelSpec(Open):
+    """A model by name, import path, or ``"file.py:name"``; other keys are its parameters.
+
+    Attributes:
+        name: of the preset, the class, or the function that makes it.
+        sends_rows: where models are exchanged, whether it may be sent though it holds rows it was trained on.
+    """
+
+    name: str
+    sends_rows: bool = False
+
+
+class PartySpec(Section):
+    """A whole ``party.toml``.
+
+    Attributes:
+        name: of the party, unique in the federation.
+        public: the file of public rows; ``None`` for protocols that exchange models.
+        state: the folder of its state and its audit log; one party each.
+        trusts: packages whose models it accepts from others, where models are exchanged.
+        threads: numerical threads while it works.
+    """
+
+    name: str = Field(min_length=1, max_length=100)
+    public: Path | None = None
+    state: Path = Path("state")
+    trusts: tuple[str, ...] = TRUSTED
+    threads: int = Field(default=1, ge=1)
+    data: DataSpec
+    model: ModelSpec
+    limits: Limits = Limits()
+
+    def party(self) -> Party:
+        """The party, its public rows in its hands; reads all of its data.
+
+        Raises:
+            InvalidInput: the data, the public rows or the model cannot be used, or not together.
+        """
+        public, columns = Public.none(), self.data.columns
+        if self.public is not None:
+            X, found = read_rows(self.public, columns)
+            public, columns = Public(X), columns or found
+        dataset = self._dataset(columns)
+        learner = self.learner()
+        if (learner.abilities.kind == "classification") != (dataset.classes is not None):
+            raise InvalidInput(
+                f"{self.model.name!r} is for {learner.abilities.kind}, and the target holds "
+                f"{'values' if dataset.classes is None else 'classes'}",
+                where="model.name",
+                mend="Choose another model (consilience list learners), or say which it is: data.kind = …",
+            )
+        party = Party(
+            self.name,
+            learner,
+            dataset.X,
+            _labels(dataset, dataset.y),
+            test=(dataset.X_test, _labels(dataset, dataset.y_test)),
+            calibration=self.data.calibration,
+            aliases=self.data.aliases,
+            trusts=self.trusts,
+            sends_rows=self.model.sends_rows,
+        )
+        party.public = public
+        return party
+
+    def site(self) -> PartySite:
+        """What answers for the party; its data are read when the first request comes.
+
+        Raises:
+            RunFailed: another process works on its state, or it cannot be written.
+        """
+        return PartySite(
+            self.party, self.state, name=self.name, limits=self.limits, threads=self.threads
+        )
+
+    def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
+        test: dict[str, Any] = {"test_fraction": self.data.test}
+        if isinstance(self.data.test, Path):
+            test = {"test": self.data.test}
+        return load_table(
+            self.data.path,
+            self.data.target,
+            columns=None if self.data.path.suffix == ".npz" else columns,
+            kind=self.data.kind,
+            **test,
+        )
+
+    def learner(self) -> Learner:
+        """The untrained model.
+
+        Raises:
+            InvalidInput: an unknown name or parameter, with the nearest known one.
+            MissingExtra: its library is not installed.
+        """
+        file, colon, name = self.model.name.rpartition(":")
+        path = self.model.name
+        try:
+            if colon and file.endswith(".py"):
+                path = f"{_imported(Path(file))}:{name}"
+            return make(path, **self.model.options)
+        except InvalidInput as error:
+            where = f"model, {error.where}" if error.where else "model"
+            raise InvalidInput(error.what, where=where, mend=error.mend) from error
+
+
+def read_party(path: Path) -> PartySpec:
+    """Read a ``party.toml``; file names in it are relative to its folder.
+
+    Raises:
+        InvalidInput: no such file, not TOML, or unknown keys or values, with the nearest valid name.
+    """
+    where = str(path)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "there is no such file",
+            where=where,
+            mend="Write one with: consilience party init FOLDER",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
+    try:
+        spec = PartySpec.model_validate(_beside(document, path.resolve().parent))
+        spec.limits.check_names()
+    except ValidationError as error:
+        raise first_of(error, where, PartySpec) from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{error.where}: {error.what}", where=where, mend=error.mend) from error
+    return spec
+
+
+def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The document with its file names made whole."""
+    whole = {"state": "state"} | document
+    for key in ("public", "state"):
+        if isinstance(whole.get(key), str):
+            whole[key] = str(folder / whole[key])
+    if isinstance(data := whole.get("data"), dict):
+        named = {key: str(folder / data[key]) for key in ("path", "test") if _text(data, key)}
+        whole["data"] = data | named
+    if isinstance(model := whole.get("model"), dict) and _text(model, "name"):
+        file, colon, name = model["name"].rpartition(":")
+        if colon and file.endswith(".py"):
+            whole["model"] = model | {"name": f"{folder / file}:{name}"}
+    return whole
+
+
+def _text(section: Mapping[str, Any], key: str) -> bool:
+    return isinstance(section.get(key), str)
+
+
+def _imported(file: Path) -> str:
+    """Import a Python file under its own name, and give that: saved models find their classes by it."""
+    name = file.stem
+    known = sys.modules.get(name)
+    if known is not None:
+        if Path(getattr(known, "__file__", None) or "").resolve() != file.resolve():
+            raise InvalidInput(f"a module is called {name!r} already", mend="Rename the file.")
+        return name
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise InvalidInput(f"there is no file {file}")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InvalidInput(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    return name
+
+
+def _labels(dataset: Dataset, y: Any) -> Any:
+    return y if dataset.classes is None else np.asarray(dataset.classes)[y]
+
+
+TEMPLATE = """\
+# A party of a federation. File names are relative to this file.
+# When all is filled in:  consilience party check party.toml
+
+name = "my-site"                  # what the others call you; agree on it with the coordinator
+public = "public.csv"             # the rows that every party has, without labels; from the coordinator
+state = "state"                   # your model and your audit log; make backups, share it with nobody
+threads = 1                       # processor cores to work with
+
+[data]
+path = "data.csv"                 # your rows: .csv with a header line, .parquet or .npz; they stay here
+target = "label"                  # the column to predict
+# columns = ["age", "pressure"]   # inputs; without it, the columns of the public file
+test = 0.2                        # share of rows to measure on, never trained on; or a file: "test.csv"
+calibration = 0.2                 # share of the other rows for choices along the way
+
+# [data.aliases]                  # your label = the name that the federation uses
+# "1" = "ill"
+
+[model]
+name = "random-forest"            # consilience list learners; or "package.module:name", "my_model.py:name"
+n_estimators = 100                # other keys are the model's own parameters
+# sends_rows = true               # where models are exchanged: it may be sent though it holds rows
+
+[limits]                          # what goes beyond is refused, and recorded in the audit log
+allow = ["predictions"]           # also: "parameters" (of a network), "models" (whole ones), "others"
+rounds = 200                      # in how many rounds you take part, in all
+# federation = "heart"            # take part in this one alone
+# protocols = ["scaffold"]        # of those with tasks of their own, these alone
+"""
+"""What ``consilience party init`` writes."""
+
+
+def write_template(folder: Path) -> Path:
+    """Write a ``party.toml`` with comments.
+
+    Raises:
+        InvalidInput: there is one already, or the folder cannot be written.
+    """
+    path = folder / "party.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE)
+    except FileExistsError as error:
+        raise InvalidInput(
+            "there is something already", where=str(path), mend="Give another folder."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+    return path

@@ -1,0 +1,244 @@
+"""What a party lets itself be asked, whatever a coordinator asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from consilience.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.messages import REGISTRY, fields
+from consilience.sections import Section
+
+GROUPS: Mapping[str, frozenset[str]] = {
+    "predictions": frozenset(
+        {
+            "Describe",
+            "Join",
+            "FitPrivate",
+            "PredictPublic",
+            "ScorePublic",
+            "ScoreCertainty",
+            "SelectPublic",
+            "ComparePublic",
+            "CountRows",
+            "Distill",
+            "Evaluate",
+            "Checkpoint",
+            "Restore",
+            "SendEncoded",
+            "DistillEncoded",
+        }
+    ),
+    "parameters": frozenset(
+        {
+            "DescribeParameters",
+            "SendParameters",
+            "AdoptParameters",
+            "TrainParameters",
+            "TrainControlled",
+            "TrainDynamically",
+            "CheckFusion",
+            "FuseModels",
+        }
+    ),
+    "models": frozenset(
+        {
+            "CheckSharing",
+            "TrainTowards",
+            "StartFunction",
+            "CheckTrust",
+            "Descend",
+            "DistillFunction",
+            "ChangeFunction",
+            "CheckKernel",
+            "Start",
+            "Residual",
+            "Direction",
+            "Image",
+            "Solution",
+        }
+    ),
+}
+"""What a party may allow, and the tasks that come with it. With ``"predictions"`` leave: what the model says
+of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
+``"parameters"``: the numbers of a network; with ``"models"``: whole models."""
+
+OTHERS = "others"
+"""Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
+
+_FILES: Mapping[str, str | None] = {
+    "boosting": "functional_gradient_boosting",
+    "encoding": None,
+    "parameters": None,
+}
+"""Files of ``consilience.protocols`` that are not called after the protocol whose tasks they hold; ``None``
+where several use them."""
+
+
+class Limits(Section):
+    """What a party lets itself be asked. What goes beyond is refused before anything runs.
+
+    Attributes:
+        allow: of :data:`GROUPS`, ``"others"``, or names of tasks.
+        rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
+            were started anew; ``None`` for no limit.
+        requests: how many requests it answers in a round; one that comes again after its answer was lost does
+            not count; ``None`` for no limit, and then a coordinator can ask for everything in one round.
+        protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
+            all that ``allow`` covers.
+        federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
+            any.
+    """
+
+    allow: tuple[str, ...] = ("predictions",)
+    rounds: int | None = Field(default=None, ge=1)
+    requests: int | None = Field(default=20, ge=1)
+    protocols: tuple[str, ...] | None = None
+    federation: str | None = None
+
+    def check_names(self) -> None:
+        """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
+        known = {*GROUPS, OTHERS, *_tasks()}
+        for name in self.allow:
+            if name not in known:
+                raise InvalidInput(
+                    f"unknown task or group {name!r}",
+                    where="limits.allow",
+                    mend=f"{nearest(name, known)} Groups: {', '.join([*GROUPS, OTHERS])}.",
+                )
+        protocols = {protocol for task in _tasks().values() if (protocol := _protocol(task))}
+        for name in self.protocols or ():
+            if name not in protocols:
+                raise InvalidInput(
+                    f"no protocol {name!r} has tasks of its own",
+                    where="limits.protocols",
+                    mend=f"{nearest(name, protocols)} What shares predictions alone comes under allow.",
+                )
+
+    def refuse(self, tasks: Sequence[Any], *, federation: str) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, unless the tasks may be asked.
+
+        Args:
+            tasks: what is asked.
+            federation: who asks.
+        """
+        for task in within(tasks):
+            name = type(task).__name__
+            if not self._allows(name, type(task)):
+                raise KnowledgeRefused(
+                    f"limits.allow: it does not let {name!r} be asked",
+                    mend=f"The party's engineer may add {_group_of(name, type(task))!r} to allow.",
+                )
+            protocol = _protocol(type(task))
+            if protocol and self.protocols is not None and protocol not in self.protocols:
+                raise KnowledgeRefused(
+                    f"limits.protocols: {name!r} is of {protocol!r}, which it takes no part in",
+                    mend="The party's engineer may add it to protocols.",
+                )
+        if self.federation not in (None, federation):
+            raise KnowledgeRefused(
+                f"limits.federation: it takes part in {self.federation!r} alone, "
+                f"and {federation or 'a federation without a name'!r} asks",
+            )
+
+    def refuse_more(self, *, rounds: int, requests: int) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
+
+        Args:
+            rounds: that the party would have taken part in.
+            requests: that it would have answered in the latest of them.
+        """
+        if self.rounds is not None and rounds > self.rounds:
+            raise KnowledgeRefused(
+                f"limits.rounds: it has taken part in {rounds - 1} rounds, and that is all it does",
+                mend="The party's engineer may raise rounds.",
+            )
+        if self.requests is not None and requests > self.requests:
+            raise KnowledgeRefused(
+                f"limits.requests: it has answered {requests - 1} requests in this round, and that is all "
+                "it does in one",
+                mend="The party's engineer may raise requests.",
+            )
+
+    def _allows(self, name: str, task: type[Any]) -> bool:
+        return name in self.allow or _group_of(name, task) in self.allow
+
+    def leaving(self) -> dict[str, str]:
+        """What may leave the party under these limits: the task, and what it answers with."""
+        return {
+            name: task.answers.__name__
+            for name, task in sorted(_tasks().items())
+            if self._allows(name, task)
+            and (
+                self.protocols is None
+                or _protocol(task) is None
+                or _protocol(task) in self.protocols
+            )
+        }
+
+
+EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None)
+"""No limits but one: a coordinator cannot have a party write files."""
+
+
+def within(tasks: Sequence[Any]) -> Iterator[Any]:
+    """The tasks, and those that they carry in their fields to be run with them."""
+    for task in tasks:
+        yield from _held(task)
+
+
+def _held(value: Any) -> Iterator[Any]:
+    kind = type(value)
+    if REGISTRY.get(kind.__name__) is kind:
+        if is_task(value):
+            yield value
+        for _, item in fields(value):
+            yield from _held(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _held(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _held(item)
+
+
+def is_task(message: object) -> bool:
+    """Whether a message is one that a party can run."""
+    return hasattr(type(message), "answers") and callable(getattr(message, "run", None))
+
+
+def undefined(value: Any, name: str = "") -> str | None:
+    """The first field of a message that holds an array with NaN or infinite numbers, if there is one."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.kind != "f" or np.isfinite(value).all() else name
+    parts: Iterator[tuple[str, Any]] = iter(())
+    if REGISTRY.get(type(value).__name__) is type(value):
+        parts = ((f"{type(value).__name__}.{field}", item) for field, item in fields(value))
+    elif isinstance(value, Mapping):
+        parts = ((f"{name}.{key}", item) for key, item in value.items())
+    elif isinstance(value, tuple | list):
+        parts = ((name, item) for item in value)
+    return next((found for part, item in parts if (found := undefined(item, part))), None)
+
+
+def _tasks() -> dict[str, type[Any]]:
+    return {name: kind for name, kind in REGISTRY.items() if hasattr(kind, "answers")}
+
+
+def _group_of(name: str, task: type[Any]) -> str:
+    """The group that a task comes with; its own name where it comes with none."""
+    for group, names in GROUPS.items():
+        if name in names:
+            return group
+    return name if task.__module__.startswith("consilience.") else OTHERS
+
+
+def _protocol(task: type[Any]) -> str | None:
+    """The protocol whose own a task is; ``None`` for those that several use."""
+    room, _, file = task.__module__.rpartition(".")
+    if room == "consilience.protocols":
+        return _FILES.get(file, file)
+    return None if task.__module__.startswith("consilience.") else file

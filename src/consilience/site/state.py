@@ -1,0 +1,167 @@
+"""A party's state on its disk: replaced whole or not at all, by one process at a time.
+
+    home/lock              held by the process that works here, whose number is in it
+    home/current           the name of the folder that counts
+    home/state-00000012/   the state; everything in it was written before its name was
+    home/audit.jsonl       what left the party
+
+A new state is a new folder. It is filled, forced to the disk, and counts from the moment in which ``current``
+is replaced; whatever happens before leaves the old state, whatever happens after leaves the new one. Needs a
+POSIX system and a disk of its own: locks on network drives are not to be relied on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from consilience.errors import RunFailed
+
+_NAME = re.compile(r"state-(\d{8,})")
+Fill = Callable[[Path, Path | None], None]
+"""Fills a new folder, given the one before."""
+
+
+class StateFolder:
+    """The folder of one party's state, locked from here to :meth:`close`.
+
+    Args:
+        home: the folder; made if it is not there.
+
+    Raises:
+        RunFailed: another process works on it, or it cannot be written.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        try:
+            if not home.exists():
+                home.mkdir(mode=0o700, parents=True, exist_ok=True)
+                force(home.parent)
+            self._lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            self._take()
+            self._sweep()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
+            raise RunFailed(
+                f"another process works on this party's state (PID {holder})",
+                where=str(self.home),
+                mend="A party is started once: stop that process, or give this one another folder.",
+            ) from error
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def close(self) -> None:
+        """Let another process take over."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def current(self) -> Path | None:
+        """The folder that counts; ``None`` before anything was written.
+
+        Raises:
+            RunFailed: it is gone, which no crash can bring about.
+        """
+        return current_state(self.home)
+
+    def write(self, fill: Fill) -> None:
+        """Let ``fill`` make the next state, and have it count.
+
+        Raises:
+            RunFailed: it cannot be written; the state before still counts.
+        """
+        before = self.current
+        number = int(before.name.removeprefix("state-")) + 1 if before else 1
+        after = self.home / f"state-{number:08d}"
+        try:
+            shutil.rmtree(after, ignore_errors=True)
+            after.mkdir(mode=0o700)
+            fill(after, before)
+            for folder, _, files in os.walk(after, topdown=False):
+                for name in files:
+                    if os.stat(path := Path(folder, name)).st_nlink == 1:
+                        force(path)  # those that the state before shares are on the disk
+                force(Path(folder))
+            force(self.home)  # that the folder is there must be on the disk before its name is
+            pointer = self.home / "current.part"
+            pointer.write_text(after.name)
+            force(pointer)
+            os.replace(pointer, self.home / "current")
+            force(self.home)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete the folders that do not count: the states before, and what a crash left behind."""
+        current = self.current
+        for folder in self.home.glob("state-*"):
+            if folder != current and _NAME.fullmatch(folder.name):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _unwritable(self, error: OSError) -> RunFailed:
+        return RunFailed(
+            f"its state cannot be written ({error.strerror})",
+            where=str(self.home),
+            mend="Free some space or mend the permissions; nothing that was written before is lost.",
+        )
+
+
+def current_state(home: Path) -> Path | None:
+    """The folder in ``home`` that counts, looked up without the lock; see :class:`StateFolder`."""
+    try:
+        name = (home / "current").read_text().strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunFailed(f"its state cannot be read ({error.strerror})", where=str(home)) from error
+    if not _NAME.fullmatch(name) or not (home / name).is_dir():
+        raise RunFailed(
+            f"its state is gone: there is no folder {name!r}",
+            where=str(home),
+            mend="Restore it from a copy; or move the folder away, and the party starts anew.",
+        )
+    return home / name
+
+
+def keep(file: Path, after: Path) -> None:
+    """Have a file of the state before in the new one too, without writing its bytes again.
+
+    Files of a state are never changed in place, so both may share them.
+    """
+    after.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, after)
+    except OSError:  # a file system without links
+        shutil.copyfile(file, after)
+
+
+def force(path: Path) -> None:
+    """Have the disk hold what was written to a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

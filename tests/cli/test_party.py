@@ -1,0 +1,101 @@
+"""consilience party init, check and audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import Call
+from consilience import network, protocols  # noqa: F401 (as the command does)
+from consilience.federation import agree
+from consilience.site import read_party
+from consilience.tasks import Describe, FitPrivate, Join, PredictPublic
+from consilience.wire import encode
+
+
+@pytest.fixture
+def party(folder: Path, call: Call) -> Path:
+    """A party.toml, filled in; its rows are those of both clinics."""
+    assert call("party", "init", "north").output.startswith("north/party.toml")
+    path = folder / "north" / "party.toml"
+    text = path.read_text()
+    for was, now in (
+        ("public.csv", "../public.csv"),
+        ("data.csv", "../clinics.csv"),
+        ("label", "ill"),
+        ("random-forest", "decision-tree"),
+    ):
+        text = text.replace(f'"{was}"', f'"{now}"')
+    path.write_text(text.replace("n_estimators = 100", "max_depth = 2"))
+    rows = [line.split(",")[:2] for line in (folder / "clinics.csv").read_text().split()[:21]]
+    (folder / "public.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    return path
+
+
+def answered(path: Path) -> None:
+    """The party joins a federation of its own, and answers one round's questions."""
+    spec = read_party(path)
+    with spec.site() as site:
+        made = spec.party()
+        agreed = agree([Describe().run(made)], made.public)
+        for tasks in (
+            [Join(agreement=agreed)],
+            [FitPrivate(round=1), PredictPublic(round=1)],
+            [FitPrivate(round=999), FitPrivate(round=2)],
+        ):
+            site.answer(encode(tasks))
+
+
+def test_init_refuses_to_overwrite(call: Call, party: Path) -> None:
+    before = party.read_text()
+    again = call("party", "init", "north")
+    assert again.exit_code == 2 and "there is something already" in again.output
+    assert party.read_text() == before
+
+
+def test_check(call: Call, party: Path) -> None:
+    done = call("party", "check", party, "--json", "found.json")
+    assert done.exit_code == 0, done.output
+    for said in ("ready to join", "no (", "yes (", "Predictions (PredictPublic)", "a round"):
+        assert said in done.output
+    found = json.loads(Path("found.json").read_text())
+    assert (found["public_rows"], found["rows"], found["rounds"]) == (20, 64, 200)
+    quiet = call("party", "check", party, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_check_names_what_is_wrong(call: Call, party: Path) -> None:
+    party.write_text(party.read_text().replace('"decision-tree"', '"decision-three"'))
+    done = call("party", "check", party)
+    assert done.exit_code == 2
+    assert "unknown learner 'decision-three'\n  Did you mean 'decision-tree'?" in done.output
+
+
+def test_audit(call: Call, party: Path) -> None:
+    answered(party)
+    done = call("party", "audit", party, "--json", "audit.json")
+    assert done.exit_code == 0, done.output
+    assert "FitPrivate+PredictPublic" in done.output
+    assert "Predictions.values float32 20×2" in done.output
+    assert "3 lines (2 ok, 1 refused)" in done.output and "the chain is whole" in done.output
+    entries = json.loads(Path("audit.json").read_text())["entries"]
+    assert [entry["status"] for entry in entries] == ["ok", "ok", "refused"]
+    quiet = call("party", "audit", party, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_a_broken_chain_fails(call: Call, party: Path) -> None:
+    answered(party)
+    log = party.parent / "state" / "audit.jsonl"
+    log.write_text(log.read_text().replace('"float32"', '"float64"'))
+    done = call("party", "audit", party)
+    assert done.exit_code == 1
+    assert "tampered with or damaged" in done.output and "line 3" in done.output
+
+
+def test_a_party_that_never_answered(call: Call, party: Path) -> None:
+    done = call("party", "audit", party)
+    assert done.exit_code == 0 and "0 lines (none)" in done.output
+    assert not (party.parent / "state").exists()

@@ -1,0 +1,424 @@
+"""What a party at its own machine answers, what it refuses, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from consilience.codecs import zstd
+from consilience.errors import InvalidInput, RunFailed
+from consilience.knowledge import Failure, Metrics, Predictions, Public, Receipt
+from consilience.party import Party
+from consilience.protocols.encoding import SendEncoded
+from consilience.protocols.parameters import SendParameters
+from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
+from consilience.tasks import (
+    Checkpoint,
+    CountRows,
+    Describe,
+    Distill,
+    Evaluate,
+    FitPrivate,
+    Join,
+    PredictPublic,
+    Restore,
+)
+from consilience.wire import decode, encode
+from killed import state
+from sites import agreement, one_party, requests
+
+NAME = one_party().name
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Any:
+    with PartySite(one_party, tmp_path, limits=EVERYTHING) as made:
+        yield made
+
+
+def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:
+    replies = decode(site.answer(encode(tasks), **carried))
+    return replies[0] if len(replies) == 1 else replies
+
+
+def refused(site: PartySite, *tasks: Any, **carried: Any) -> str:
+    """Why; nothing may have changed."""
+    home = site._state.home
+    before = (home / "current").exists() and state(home)
+    failure = ask(site, *tasks, **carried)
+    assert isinstance(failure, Failure) and failure.kind == "refused", failure
+    assert failure.party == NAME
+    assert ((home / "current").exists() and state(home)) == before
+    last = read_log(home / AUDIT).entries[-1]
+    assert (last["status"], last["detail"]) == ("refused", failure.reason)
+    return failure.reason
+
+
+def teacher(value: float = 1 / 3) -> np.ndarray:
+    agreed = agreement()
+    return np.full((agreed.rows, agreed.outputs), value, dtype=np.float32)
+
+
+# --- once ------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_again_is_answered_alike_and_done_once(tmp_path: Path) -> None:
+    asked = requests(2)
+    with PartySite(one_party, tmp_path / "once") as site:
+        once = [site.answer(request) for request in asked]
+    for request, expected in zip(asked, once, strict=True):
+        for _ in range(2):  # the answer was lost, and the process with it
+            with PartySite(one_party, tmp_path / "twice") as site:
+                assert site.answer(request) == expected
+    assert state(tmp_path / "twice") == state(tmp_path / "once")
+    statuses = [entry["status"] for entry in read_log(tmp_path / "twice" / AUDIT).entries]
+    assert statuses == ["ok"] * 4 + ["ok", "repeated"] * (len(asked) - 2)
+
+
+def test_what_fails_changes_nothing_and_may_be_asked_again(site: PartySite, tmp_path: Path) -> None:
+    ask(site, Join(agreement=agreement()))
+    before = state(site._state.home)
+    wrong = Distill(round=1, targets=teacher()[1:], alpha=0.5)
+    for _ in range(2):
+        failed = ask(site, FitPrivate(round=1), wrong)  # what came before it in the request, too
+        assert isinstance(failed, Failure) and failed.kind == "invalid"
+        assert state(site._state.home) == before
+    # Nor what is in memory: the party had trained by then.
+    with PartySite(one_party, tmp_path / "undisturbed") as other:
+        ask(other, Join(agreement=agreement()))
+        tasks = (FitPrivate(round=2), PredictPublic(round=2))
+        expected, found = ask(other, *tasks)[1], ask(site, *tasks)[1]
+    np.testing.assert_array_equal(found.values, expected.values)
+
+
+def test_joining_again_starts_anew_and_keeps_checkpoints(site: PartySite) -> None:
+    join = Join(agreement=agreement())
+    ask(site, join)
+    first = ask(site, FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1))[1]
+    ask(site, Distill(round=1, targets=teacher(), alpha=0.5))
+    moved = ask(site, PredictPublic(round=2))
+    assert not np.array_equal(first.values, moved.values)
+    ask(site, join)
+    assert site.party().trained is False
+    assert ask(site, Restore(round=1)) == Same(Receipt, round=1)
+    back = ask(site, PredictPublic(round=1))
+    np.testing.assert_array_equal(back.values, first.values)
+    ask(site, Join(agreement=agreement(seed=1)))
+    assert ask(site, Restore(round=1)).kind == "failed", "checkpoints of another run are gone"
+
+
+def test_after_restoring_what_was_said_no_longer_holds(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    kept = ask(site, FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1))[1]
+    ask(site, Distill(round=1, targets=teacher(), alpha=0.5))
+    assert not np.array_equal(ask(site, PredictPublic(round=1)).values, kept.values)
+    ask(site, Restore(round=1))
+    np.testing.assert_array_equal(ask(site, PredictPublic(round=1)).values, kept.values)
+
+
+def test_the_second_of_two_processes_is_told_who_is_first(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from consilience.site.state import StateFolder\n"
+        "StateFolder(Path(sys.argv[1]))"
+    )
+    with PartySite(one_party, tmp_path):
+        with pytest.raises(RunFailed, match=rf"another process .* \(PID {os.getpid()}\)"):
+            PartySite(one_party, tmp_path)
+        second = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
+        )
+        assert f"(PID {os.getpid()})" in second.stderr
+    PartySite(one_party, tmp_path).close()
+
+
+def test_models_that_only_speak_are_not_written_again(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    ask(site, FitPrivate(round=1))
+    (before,) = site._state.home.glob("state-*/model*")
+    number = before.stat().st_ino
+    ask(site, PredictPublic(round=1))
+    (after,) = site._state.home.glob("state-*/model*")
+    assert (after != before, after.stat().st_ino) == (True, number)
+
+
+# --- refused ----------------------------------------------------------------------------------------
+
+
+def test_not_joined(site: PartySite) -> None:
+    assert "has not joined" in ask(site, FitPrivate(round=1)).reason
+    assert site.party() is None
+
+
+def test_rounds_that_are_over(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    ask(site, FitPrivate(round=1))
+    assert ask(site, Evaluate(round=0)) == Same(Metrics, round=0)  # round 1 has begun by then
+    assert ask(site, Checkpoint(round=0)) == Same(Receipt, round=0)
+    ask(site, PredictPublic(round=3))
+    assert refused(site, FitPrivate(round=2)) == "the request is of round 2, and it is in round 3"
+    assert "of round 1" in refused(site, Restore(round=1))
+    assert "of round 0" in refused(site, Evaluate(round=0))
+    assert ask(site, CountRows(round=0)).rows > 0, "depends on the data alone"
+
+
+def test_another_federation(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()), federation="heart")
+    assert read_session(site._state.home).federation == "heart"
+    assert ask(site, FitPrivate(round=1), federation="heart") == Same(Receipt)
+    assert refused(site, FitPrivate(round=2), federation="lung") == (
+        "the request is of federation 'lung', and it has joined 'heart'"
+    )
+
+
+def test_another_party(site: PartySite) -> None:
+    assert "is for 'birch', and this is 'ash'" in refused(site, Describe(), to="birch")
+    assert ask(site, Describe(), to=NAME).party == NAME
+
+
+def test_other_public_data(tmp_path: Path) -> None:
+    def moved() -> Party:
+        party = one_party()
+        party.public = Public(party.public.X[1:])
+        return party
+
+    with PartySite(moved, tmp_path) as site:
+        failure = ask(site, Join(agreement=agreement()))
+        assert "public data are not the ones agreed on" in failure.reason
+        assert site.party() is None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reason"),
+    [
+        ((), "holds no tasks"),
+        ((Receipt(party="a", round=1),), "holds no tasks"),
+        ((FitPrivate(round=-1),), "not of one round"),
+        ((FitPrivate(round=2), CountRows(round=3)), "not of one round"),
+        ((Join(agreement=agreement()), FitPrivate(round=0)), "asked for alone"),
+        ((Distill(round=2, targets=teacher(np.nan), alpha=0.5),), "Distill.targets holds NaN"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_question(site: PartySite, tasks: Any, reason: str) -> None:
+    ask(site, Join(agreement=agreement()))
+    assert reason in refused(site, *tasks)
+
+
+def test_a_party_that_cannot_be_made(tmp_path: Path) -> None:
+    def broken() -> Party:
+        raise InvalidInput("there are no rows", where="data.csv", mend="Add some.")
+
+    with PartySite(broken, tmp_path, name="north") as site:
+        failure = ask(site, Describe())
+    assert (failure.party, failure.kind, failure.mend) == ("north", "invalid", "Add some.")
+
+
+# --- limits -----------------------------------------------------------------------------------------
+
+
+def test_what_may_leave_by_default(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        assert "limits.allow: it does not let 'SendParameters'" in refused(
+            site, SendParameters(round=1, size=3)
+        )
+        hidden = SendEncoded(
+            round=1,
+            tasks=(SendParameters(round=1, size=3),),
+            codec=zstd(),
+            wanted=np.zeros(0, np.uint8),
+            since={},
+        )
+        assert "'SendParameters'" in refused(site, hidden)
+
+
+def test_no_more_rounds_than_agreed(tmp_path: Path) -> None:
+    join = Join(agreement=agreement())
+    with PartySite(one_party, tmp_path, limits=Limits(rounds=2)) as site:
+        ask(site, join)
+        ask(site, FitPrivate(round=1))
+        ask(site, PredictPublic(round=1))
+        ask(site, join)  # a run that is started anew counts again
+        ask(site, FitPrivate(round=1))
+        assert "limits.rounds: it has taken part in 2 rounds" in refused(site, FitPrivate(round=2))
+        assert isinstance(ask(site, PredictPublic(round=1)), Predictions)
+
+
+def test_no_more_requests_in_a_round_than_agreed(tmp_path: Path) -> None:
+    """Joining again, restoring, and asking in round 0 do not get around it."""
+    join, numbers = Join(agreement=agreement()), iter(range(100))
+
+    def another(round: int) -> Any:  # whose bytes are new each time
+        rates = 0.1 + 0.001 * next(numbers)
+        return Distill(round=round, targets=teacher(), alpha=rates)
+
+    with PartySite(one_party, tmp_path, limits=Limits(rounds=2, requests=3)) as site:
+        ask(site, join)
+        for _ in range(2):
+            assert ask(site, FitPrivate(round=0)) == Same(Receipt)  # the second is a repetition
+        ask(site, Checkpoint(round=0))
+        ask(site, join)
+        ask(site, Restore(round=0))
+        assert ask(site, another(0)) == Same(Receipt)
+        assert "limits.requests: it has answered 3 requests" in refused(site, another(0))
+        assert ask(site, another(1)) == Same(Receipt)
+        ask(site, join)
+        assert "limits.rounds" in refused(site, FitPrivate(round=0))
+
+
+def test_one_federation_alone(tmp_path: Path) -> None:
+    limits = Limits(federation="heart")
+    with PartySite(one_party, tmp_path, name=NAME, limits=limits) as site:
+        join = Join(agreement=agreement())
+        assert "takes part in 'heart' alone" in refused(site, join, federation="lung")
+        assert "without a name" in refused(site, join)
+        assert ask(site, join, federation="heart") == Same(Receipt)
+        assert "'\\udc80'" in refused(site, FitPrivate(round=0), federation="\udc80")
+
+
+# --- whatever may come ------------------------------------------------------------------------------
+
+ARRAYS = arrays_of.arrays(
+    st.sampled_from(["float32", "float64", "int8", "bool", "uint8"]),
+    arrays_of.array_shapes(min_dims=0, max_dims=3, max_side=5),
+)
+ROUNDS = st.integers(-2, 5)
+TASKS = st.one_of(
+    st.builds(Distill, round=ROUNDS, targets=ARRAYS, alpha=st.floats(), taught=st.none() | ARRAYS),
+    st.builds(PredictPublic, round=ROUNDS, outputs=st.sampled_from(["values", "logits"])),
+    st.builds(Restore, round=ROUNDS),
+    st.builds(Receipt, party=st.text(max_size=3), round=ROUNDS),
+    st.builds(
+        lambda seed: Join(agreement=replace(agreement(seed=seed), public="another")),
+        st.integers(-3, 3),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A party that has trained and moved on to round 9, where nothing of before is taken."""
+    with PartySite(one_party, tmp_path_factory.mktemp("standing"), limits=EVERYTHING) as made:
+        ask(made, Join(agreement=agreement()))
+        ask(made, FitPrivate(round=9))
+        yield made
+
+
+@given(st.binary(max_size=300) | st.lists(TASKS, max_size=3).map(encode))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_malformed_crashes_it_or_changes_its_state(
+    standing: PartySite, request_: bytes
+) -> None:
+    before = state(standing._state.home)
+    (failure,) = decode(standing.answer(request_))
+    assert isinstance(failure, Failure), failure
+    assert state(standing._state.home) == before
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_a_request_with_bits_flipped(standing: PartySite, data: Any) -> None:
+    """Of the bytes of a good request any may be wrong; what is still a good request is answered."""
+    good = bytearray(encode([Distill(round=8, targets=teacher(), alpha=0.5)]))
+    for place in data.draw(st.lists(st.integers(0, len(good) - 1), min_size=1, max_size=4)):
+        good[place] ^= data.draw(st.integers(1, 255))
+    before = state(standing._state.home)
+    replies = decode(standing.answer(bytes(good)))
+    if isinstance(replies[0], Failure):
+        assert state(standing._state.home) == before
+
+
+def test_all_of_a_state_is_on_the_disk_before_it_counts(
+    site: PartySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut loses what was not forced to the disk; what is shared with the state before was."""
+    asked = requests(2)
+    for request in asked[:6]:
+        site.answer(request)
+    home, flush, forced = site._state.home, os.fsync, set()
+    counted, switch = [], os.replace
+
+    def noted(handle: int) -> None:
+        forced.add(os.stat(handle).st_ino)
+        flush(handle)
+
+    def switched(old: Path, new: Path) -> None:
+        if Path(new).name == "current":
+            (before, after) = sorted(home.glob("state-*"))
+            shared = {path.stat().st_ino for path in before.rglob("*") if path.is_file()}
+            written = [after, *after.rglob("*"), home / "current.part"]
+            counted.append(len(written))
+            assert {path.stat().st_ino for path in written} - shared <= forced
+        switch(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "replace", switched)
+    for request in asked[6:]:
+        assert not isinstance(decode(site.answer(request))[0], Failure)
+    assert len(counted) == 2 and min(counted) > 8
+
+
+def test_the_disk_is_full(site: PartySite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there stays, and the request is done when there is room again."""
+    asked = requests(1)
+    for request in asked[:2]:
+        site.answer(request)
+    before = state(site._state.home)
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("consilience.site.state.force", full)
+        (failure,) = decode(site.answer(asked[2]))
+        assert "its state cannot be written (No space left on device)" in failure.reason
+        assert state(site._state.home) == before
+    assert not isinstance(decode(site.answer(asked[2]))[0], Failure)
+
+
+def test_nothing_leaves_that_is_not_in_the_log(
+    site: PartySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests(1)
+    for request in asked[:2]:
+        site.answer(request)
+    write, broken = os.write, []
+
+    def full(handle: int, data: bytes) -> int:
+        if not broken:
+            broken.append(write(handle, data[:20]))
+            return 20
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        (failure,) = decode(site.answer(asked[2]))
+    assert "audit log cannot be written (No space left on device)" in failure.reason
+    assert not isinstance(decode(site.answer(asked[2]))[0], Failure)
+    log = read_log(site._state.home / AUDIT)
+    assert log.faults == () and [entry["status"] for entry in log.entries[-2:]] == [
+        "mended",
+        "repeated",
+    ]
+
+
+class Same:
+    """Equal to a message of that kind with these fields."""
+
+    def __init__(self, kind: type, **fields: Any) -> None:
+        self.kind, self.fields = kind, fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, self.kind) and all(
+            getattr(other, name) == value for name, value in self.fields.items()
+        )

@@ -1,0 +1,163 @@
+"""The log says what left; it is mended aloud, and does not hide what was done to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.knowledge import Predictions, RowCount
+from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
+from consilience.site.audit import BEGINNING, contents
+from consilience.wire import decode
+from sites import one_party, requests
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Three lines."""
+    path = tmp_path / AUDIT
+    written = AuditLog(path)
+    for number in range(3):
+        written.append(round=number, tasks="FitPrivate", detail="ü" * number)
+    return path
+
+
+def test_what_a_party_writes_of_what_leaves(tmp_path: Path) -> None:
+    asked = requests(1)
+    with PartySite(one_party, tmp_path) as site:
+        replies = [site.answer(request) for request in asked]
+    entries = read_log(tmp_path / AUDIT).entries
+    assert [entry["tasks"] for entry in entries] == [
+        "Describe",
+        "Join",
+        "FitPrivate+CountRows+PredictPublic",
+        "Distill",
+        "Checkpoint",
+    ]
+    assert [entry["bytes"] for entry in entries] == [len(reply) for reply in replies]
+    for entry, request, reply in zip(entries, asked, replies, strict=True):
+        assert entry["sha256"] == hashlib.sha256(reply).hexdigest()
+        assert entry["asked"] == hashlib.sha256(request).hexdigest()
+        assert entry["left"] == contents(decode(reply))
+    assert {"name": "Predictions.values", "type": "float32", "shape": [20, 3]} in entries[2]["left"]
+    assert {"name": "RowCount.rows", "type": "int"} in entries[2]["left"]
+
+
+def test_every_field_is_named() -> None:
+    """Numbers of every depth; what they are is not repeated in the log."""
+    values = np.zeros((2, 3), dtype=np.float32)
+    said = Predictions(
+        party="a", round=1, kind="logits", classes=("x", "y", "z"), public="k", values=values
+    )
+    found = contents([said, RowCount(party="a", round=1, rows=7)])
+    assert found[3:6] == [
+        {"name": "Predictions.classes", "type": "text", "shape": [3]},
+        {"name": "Predictions.public", "type": "text"},
+        {"name": "Predictions.values", "type": "float32", "shape": [2, 3]},
+    ]
+    assert "7" not in json.dumps(found[-1])
+
+
+def test_the_chain(log: Path) -> None:
+    found = read_log(log)
+    assert (found.faults, found.notes) == ((), ())
+    lines = log.read_bytes().splitlines()
+    before = [BEGINNING, *(hashlib.sha256(line).hexdigest() for line in lines)]
+    assert [entry["before"] for entry in found.entries] == before[:3]
+    assert found.head == before[3]
+
+
+def changed(log: Path) -> None:
+    log.write_text(log.read_text().replace('"round":1', '"round":7'))
+
+
+def removed(log: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0] + lines[2])
+
+
+def moved(log: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[1] + lines[0] + lines[2])
+
+
+def inserted(log: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0] + lines[0] + lines[1] + lines[2])
+
+
+def garbled(log: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text(lines[0] + "nothing\n" + lines[1] + lines[2])
+
+
+@pytest.mark.parametrize("how", [changed, removed, moved, inserted, garbled])
+def test_whoever_touches_it_breaks_it(log: Path, how) -> None:
+    how(log)
+    assert read_log(log).faults
+
+
+def test_a_shortened_log_is_known_by_the_state(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        for request in requests(2):
+            site.answer(request)
+    session, log = read_session(tmp_path), tmp_path / AUDIT
+    assert session is not None
+    assert read_log(log, written_after=session.audit).faults == ()
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:-3]))
+    assert read_log(log).faults == ()
+    (fault,) = read_log(log, written_after=session.audit).faults
+    assert "lines are missing" in fault
+
+
+def test_a_torn_line_is_mended_aloud_wherever_it_is_torn(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every byte of the last line, and again at every byte of the line that mends it."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # hundreds of them take seconds
+    whole = log.read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for cut in range(last + 1, len(whole)):
+        log.write_bytes(whole[:cut])
+        assert "torn" in read_log(log).notes[0]
+        AuditLog(log).append(round=9)
+        found = read_log(log)
+        assert found.faults == (), cut
+        assert [entry.get("round") for entry in found.entries] == [0, 1, None, 9]
+        assert len(found.notes) == 1 and "the power failed" in found.notes[0]
+    log.write_bytes(whole[:-5])
+    AuditLog(log)
+    mended = log.read_bytes()
+    for cut in range(len(whole) - 4, len(mended)):
+        log.write_bytes(mended[:cut])
+        AuditLog(log).append(round=9)
+        found = read_log(log)
+        assert found.faults == (), cut
+        assert [entry.get("round") for entry in found.entries] == [0, 1, None, 9]
+
+
+def test_a_mend_cannot_hide_a_line(log: Path) -> None:
+    """Who spoils a line and forges the words of a mend has to break the chain behind it."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    torn = lines[1][:-9] + b" (torn)\n"
+    forged = json.loads(lines[1]) | {
+        "status": "mended",
+        "torn": hashlib.sha256(torn).hexdigest(),
+    }
+    log.write_bytes(lines[0] + torn + json.dumps(forged).encode() + b"\n" + lines[2])
+    assert read_log(log).faults
+
+
+def test_long_lines_are_found_from_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.site.audit._TAIL", 64)
+    path = tmp_path / AUDIT
+    for _ in range(3):
+        AuditLog(path).append(detail="x" * 200)
+    assert read_log(path).faults == ()
+    assert read_log(tmp_path / "none").entries == ()

@@ -1,0 +1,170 @@
+"""What a party.toml may say, how a mistake in it is told, and what a trial finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import clinics
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.knowledge import Public
+from consilience.site import PartySpec, read_party, tried, write_template
+
+FILLED = """
+name = "north"
+public = "public.csv"
+[data]
+path = "north.csv"
+target = "ill"
+[model]
+name = "decision-tree"
+max_depth = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A party's files; the public columns come in another order."""
+    rows = [line.split(",") for line in clinics()]
+    north = [f"{age},{pressure},{ill}" for age, pressure, _, ill in rows]
+    (tmp_path / "north.csv").write_text("\n".join(north) + "\n")
+    public = [f"{pressure},{age}" for age, pressure, _, _ in rows[:31]]
+    (tmp_path / "public.csv").write_text("\n".join(public) + "\n")
+    return tmp_path
+
+
+def spec_of(folder: Path, text: str = FILLED) -> PartySpec:
+    (folder / "party.toml").write_text(text)
+    return read_party(folder / "party.toml")
+
+
+def test_a_party_is_made_of_it(folder: Path) -> None:
+    spec = spec_of(folder)
+    party = spec.party()
+    assert (party.name, party.classes, spec.state) == ("north", ("no", "yes"), folder / "state")
+    assert party.X.shape == (64, 2) and len(party.test[0]) == 16
+    columns = ["pressure", "age"]  # those of the public file, in its order
+    expected = np.loadtxt(folder / "public.csv", delimiter=",", skiprows=1, dtype=np.float32)
+    assert party.public.key == Public(expected).key
+    assert party.X[:, columns.index("age")].max() < 80 <= party.X[:, 0].max()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "message"),
+    [
+        ("target", "traget", r"unknown key 'data\.traget'\n  Did you mean 'target'\?"),
+        ("decision-tree", "decision-treee", "model: unknown learner 'decision-treee'"),
+        ("max_depth", "max_deph", "model.*'max_deph'"),
+        ('"ill"', '"il"', "there is no target column 'il'\n  Did you mean 'ill'"),
+        ("public.csv", "publik.csv", r"publik\.csv: there is no such file"),
+        ("north.csv", "nort.csv", r"nort\.csv: there is no such file"),
+        ('"decision-tree"\nmax_depth = 3', '"ridge"', "model.name: 'ridge' is for regression, and"),
+        ('name = "north"', 'name = ""', "name: string should have at least 1 character"),
+        ('target = "ill"', 'target = "ill"\ntest = 1.5', r"test.*1\.5"),
+        ('target = "ill"', 'target = "ill"\ncolumns = ["age", "hight"]', "no input column 'hight'"),
+        ('target = "ill"', 'target = "ill"\n[data.aliases]\nmaybe = "yes"', "'maybe'"),
+        ("[model]", "[limits]\nrounds = 0\n[model]", "limits.rounds: .* not 0"),
+        ("[model]", '[limits]\nallow = ["predicions"]\n[model]', "limits.allow: unknown task or group"),
+        ('name = "decision-tree"', "", r"model\.name: field required"),
+        ("[data]", "[data", "this is not TOML"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named(folder: Path, was: str, now: str, message: str) -> None:
+    assert was in FILLED
+    with pytest.raises(ConsilienceError) as caught:
+        spec_of(folder, FILLED.replace(was, now, 1)).party()
+    assert caught.value.exit_code == 2
+    assert caught.match(message)
+
+
+def test_a_model_of_ones_own_file(folder: Path) -> None:
+    (folder / "own_trees.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "def shallow(depth=1):\n    return DecisionTreeClassifier(max_depth=depth)\n"
+    )
+    text = FILLED.replace("decision-tree", "own_trees.py:shallow").replace("max_depth", "depth")
+    spec = spec_of(folder, text)
+    found = tried(spec)
+    assert (found.rows, found.model) == (64, f"{folder}/own_trees.py:shallow")
+    with pytest.raises(InvalidInput, match=r"model.*there is no file"):
+        spec_of(folder, text.replace("own_trees.py", "no_trees.py")).party()
+    (folder / "json.py").write_text("")
+    with pytest.raises(InvalidInput, match="a module is called 'json' already"):
+        spec_of(folder, text.replace("own_trees.py", "json.py")).party()
+    (folder / "broken_trees.py").write_text("1 / 0")
+    with pytest.raises(InvalidInput, match="cannot be imported: ZeroDivisionError"):
+        spec_of(folder, text.replace("own_trees.py", "broken_trees.py")).party()
+
+
+def test_a_trial_says_what_is_there_and_keeps_nothing(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    found = tried(spec_of(folder))
+    assert (found.rows, found.test_rows, found.public_rows) == (64, 16, 30)
+    assert sum(found.classes.values()) == 64
+    assert found.answer_bytes == 30 * 2 * 4
+    assert "PredictPublic" in found.leaves and "SendParameters" not in found.leaves
+    assert set(found.seconds) == {
+        "train",
+        "predict",
+        "learn from the teacher",
+        "read and write the state",
+    }
+    assert sorted(folder.iterdir()) == sorted([*before, folder / "party.toml"])
+
+
+def test_a_trial_of_a_regression_without_public_rows(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3)).astype(np.float32)
+    np.savez(folder / "values.npz", X=X, y=X.sum(axis=1))
+    text = '[data]\npath = "values.npz"\ntest = "values.npz"\n[model]\nname = "ridge"\n'
+    found = tried(spec_of(folder, 'name = "x"\n' + text))
+    assert (found.rows, found.test_rows, found.public_rows) == (500, 500, 0)
+    assert set(found.seconds) == {"train", "read and write the state"}
+
+
+def test_a_trial_fails_where_the_party_would(folder: Path) -> None:
+    (folder / "public.csv").write_text("age,pressure\n" + "5000,9\n" * 3)
+    (folder / "wrong_models.py").write_text(
+        "import numpy as np\nfrom sklearn.tree import DecisionTreeClassifier\n"
+        "class Wrong(DecisionTreeClassifier):\n"
+        "    def predict_proba(self, X):\n        raise ValueError('no disk')\n"
+    )
+    text = FILLED.replace("decision-tree", "wrong_models.py:Wrong")
+    with pytest.raises(InvalidInput, match="trial: Wrong: the model cannot predict this: no disk"):
+        tried(spec_of(folder, text))
+    with pytest.raises(RunFailed, match="its state cannot be written there"):
+        tried(spec_of(folder, 'state = "north.csv/state"\n' + FILLED))
+
+
+def test_the_template_works_when_it_is_filled_in(folder: Path) -> None:
+    path = write_template(folder / "new")
+    with pytest.raises(InvalidInput, match="there is something already"):
+        write_template(folder / "new")
+    with pytest.raises(InvalidInput, match="there is no such file"):
+        read_party(path).party()
+    text = path.read_text()
+    for was, now in (
+        ("public.csv", "../public.csv"),
+        ("data.csv", "../north.csv"),
+        ("label", "ill"),
+    ):
+        text = text.replace(f'"{was}"', f'"{now}"')
+    path.write_text(text)
+    found = tried(read_party(path))
+    assert (found.name, found.rows, found.rounds) == ("my-site", 64, 200)
+
+
+def test_every_key_of_the_template_is_known(folder: Path) -> None:
+    """Also those that are commented out."""
+    text = write_template(folder).read_text()
+    lines: list[Any] = []
+    for line in text.splitlines():
+        opened = line.removeprefix("# ")
+        lines.append(opened if "=" in opened or opened.startswith("[data.") else line)
+    (folder / "party.toml").write_text("\n".join(lines))
+    spec = read_party(folder / "party.toml")
+    assert spec.limits.federation == "heart" and spec.model.sends_rows
+    assert spec.data.aliases == {"1": "ill"} and spec.data.columns == ("age", "pressure")
