@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import save
 
-from consilience import network, protocols  # noqa: F401 (every message is registered)
+from consilience import network, protocols, secure_relay  # noqa: F401 (every message is registered)
 from consilience.errors import KnowledgeRefused
 from consilience.knowledge import (
     Agreement,
@@ -77,6 +77,8 @@ SPECIAL = {
     ("Failure", "kind"): "late",
     ("PredictPublic", "outputs"): "values",
     ("FuseModels", "weights"): "uniform",
+    ("EncryptedQuestion", "fraction"): 1,
+    ("LinearModel", "intercept"): ROWS[:, 0],
     ("Codec", "bits"): 4,
     ("Codec", "still"): 0.5,
     ("SendEncoded", "tasks"): (PredictPublic(round=1), ScorePublic(round=1)),

@@ -61,6 +61,8 @@ def test_bad_input():
         stage_two(X, truth, taught[:, :2], regularization=0.1, steps=3)
     with pytest.raises(ValueError, match="shape"):
         stage_two(X[:5], truth, taught, regularization=0.1, steps=3)
+    with pytest.raises(ValueError, match="distributions"):
+        stage_two(X, truth, 2 * taught, regularization=0.1, steps=3)
     with pytest.raises(ValueError, match="regularization"):
         stage_two(X, truth, taught, regularization=0.0, steps=3)
     with pytest.raises(ValueError, match="0 steps"):

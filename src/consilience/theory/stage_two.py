@@ -81,7 +81,7 @@ def stage_two(
     Example:
         >>> X, truth = np.eye(2), np.array([[1.0, 0.0], [0.0, 1.0]])
         >>> found = stage_two(X, truth, truth, regularization=0.1, steps=200)
-        >>> found.floor == 0 and found.gaps[-1] < 1e-12
+        >>> bool(found.floor == 0 and found.gaps[-1] < 1e-12)
         True
     """
     x, truth, target = (np.asarray(a, dtype=np.float64) for a in (X, reference, teacher))
@@ -90,6 +90,11 @@ def stage_two(
             f"rows have shape {x.shape}, the reference {truth.shape}, the teacher {target.shape}; give "
             "(n, d), (n, K), (n, K)"
         )
+    if not all(
+        (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1, atol=1e-6)
+        for rows in (truth, target)
+    ):
+        raise ValueError("the rows of the reference and of the teacher must be distributions")
     positive(regularization, "regularization")
     if steps < 1:
         raise ValueError(f"{steps} steps; there must be at least 1")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from consilience.papers.kovalchuk2026 import trials
 from consilience.papers.kovalchuk2026.problems import (
-    DATA,
     NAMES,
     ORACLE,
     OURS,
@@ -21,6 +20,7 @@ from consilience.papers.kovalchuk2026.problems import (
     TEMPERATURE,
     Size,
     classes_of,
+    data_of,
 )
 from consilience.papers.study import Study
 
@@ -64,7 +64,6 @@ def measure(
     study: Study,
     size: str = "cpu",
     *,
-    data: Sequence[str] = DATA,
     shares: Sequence[float] = SHARES,
     rules: Sequence[str] = METHODS,
 ) -> Grid:
@@ -73,14 +72,14 @@ def measure(
     Args:
         study: computes and keeps; if it is quick, that is the size.
         size: of :data:`~consilience.papers.kovalchuk2026.problems.SIZES`.
-        data: which data sets.
         shares: which k.
         rules: which methods.
     """
     repetitions = study.times(3, 2)
+    size, data = ("quick", data_of("quick")[:2]) if study.quick else (size, data_of(size))
     if study.quick:
-        data, shares = data[:2], (shares[0], shares[-1])
-    sizes = {name: SIZES[name]["quick" if study.quick else size] for name in data}
+        shares = (shares[0], shares[-1])
+    sizes = {name: SIZES[name][size] for name in data}
     cells = {
         (name, share, rule): study.repeat(
             trials.taught,

@@ -152,8 +152,18 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
 }  # fmt: skip
 """Data set to size, by name: the paper's, what one core trains in a minute a run, and less than that."""
 
-DATA = ("cifar-10", "20newsgroups", "cifar-100")
-"""What is computed where nothing else is asked for."""
+
+def data_of(size: str) -> tuple[str, ...]:
+    """The data sets that come in this size.
+
+    >>> data_of("cpu"), data_of("full")
+    (('cifar-10', '20newsgroups', 'cifar-100'), ('cifar-10', 'yahoo-answers', 'cifar-100'))
+    """
+    return tuple(name for name, sizes in SIZES.items() if size in sizes)
+
+
+TEXTS = {"full": "yahoo-answers", "cpu": "20newsgroups", "quick": "20newsgroups"}
+"""Size to the data set with texts."""
 
 
 def cohort(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from consilience.papers.comparisons import differs, said
 from consilience.papers.exhibit import Claim, Exhibit, Row
+from consilience.papers.kovalchuk2026 import trials
 from consilience.papers.kovalchuk2026.grid import (
     METHODS,
     Grid,
@@ -154,23 +156,32 @@ def figure2(study: Study, size: str = "cpu") -> Exhibit:
 
 
 def figure3(study: Study, size: str = "cpu") -> Exhibit:
-    """Accuracy on a client's own classes after its local stage: alone, and after the last exchange."""
+    """Accuracy on a client's own classes after its last local stage, with exchanges and without any."""
     grid = measure(study, size)
     rows: list[Row] = []
     claims = []
+    apart: dict[tuple[str, float], Array] = {}
     for name, how in grid.sizes.items():
         for share in grid.shares:
+            apart[name, share] = study.repeat(
+                trials.alone,
+                grid.repetitions,
+                label=f"{name}, {share:.0%} of the classes, alone",
+                data=name,
+                share=share,
+                size=asdict(how),
+            )["local"][:, -1]
             stages = {
                 rule: grid.cells[name, share, rule]["local after training"] for rule in METHODS
             }
             rows.append(
                 {
                     "setting": named(name, share, how),
-                    "alone": spread(stages["AVG"][:, 0]),
+                    "alone": spread(apart[name, share]),
                     **{rule: spread(values[:, -1]) for rule, values in stages.items()},
                 }
             )
-            gained = {rule: values[:, -1] - values[:, 0] for rule, values in stages.items()}
+            gained = {rule: values[:, -1] - apart[name, share] for rule, values in stages.items()}
             claims.append(
                 Claim(
                     f"{named(name, share, how)}: with UWA or sUWA own classes are known better than alone",
@@ -189,8 +200,8 @@ def figure3(study: Study, size: str = "cpu") -> Exhibit:
                     [100 * share for share in grid.shares],
                     np.stack(
                         [
-                            (one := grid.cells[names[j], s, rule]["local after training"])[:, -1]
-                            - one[:, 0]
+                            grid.cells[names[j], s, rule]["local after training"][:, -1]
+                            - apart[names[j], s]
                             for s in grid.shares
                         ],
                         axis=1,

@@ -142,7 +142,7 @@ def descended(*, repetition: int) -> dict[str, Any]:
         "end": table(lambda one: one.gaps[-1]),
         "floor": table(lambda one: one.floor),
         "crude floor": table(lambda one: one.score * one.error / (2 * RIDGE)),
-        "excess": table(lambda one: (one.gaps / one.bound).max()),
+        "excess": table(lambda one: (one.gaps / one.bound)[1:].max()),
         "gaps": gaps,
         "rate": next(iter(found.values())).rate,
         "early": [(gap[20] / gap[0]) ** (1 / 20) for gap in gaps],

@@ -16,7 +16,7 @@ from consilience.federation import Federation, History
 from consilience.knowledge import Metrics
 from consilience.papers.kovalchuk2026 import problems
 from consilience.papers.kovalchuk2026.problems import Size
-from consilience.protocols import ensemble_distillation, scaffold
+from consilience.protocols import ensemble_distillation, local_only, scaffold
 
 Numbers = dict[str, Any]
 
@@ -91,6 +91,25 @@ def _watched(aggregate: Aggregator, look: Callable[[], None]) -> Aggregator:
     return replace(aggregate, rule=rule)
 
 
+def alone(*, data: str, share: float, size: Mapping[str, Any], repetition: int) -> Numbers:
+    """The same clients without any exchange, as many epochs on private rows: ``accuracy`` and ``local``.
+
+    Args:
+        data: as in :func:`taught`.
+        share: as there.
+        size: as there.
+        repetition: as there.
+    """
+    how = Size(**size)
+    given = problems.cohort(data, share, how, repetition)
+    federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
+    history = federation.run(local_only(rounds=how.rounds), progress=False)
+    return {
+        "accuracy": history.metric("accuracy").mean(axis=1),
+        "local": history.metric("accuracy_local").mean(axis=1),
+    }
+
+
 def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: int) -> Numbers:
     """The same clients with SCAFFOLD: ``accuracy``, ``local``, ``up`` and ``down`` as in :func:`taught`.
 
@@ -118,7 +137,11 @@ def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: in
 
 
 def _accuracies(history: History) -> Numbers:
-    sent = [[one for one in round if one.tasks != "Evaluate"] for round in history.deliveries[1:]]
+    # What is said before the first round, once, is of it.
+    before, first, *later = history.deliveries
+    sent = [
+        [one for one in round if one.tasks != "Evaluate"] for round in ([*before, *first], *later)
+    ]
     clients = history.metric().shape[1]
     return {
         "accuracy": history.metric("accuracy").mean(axis=1),

@@ -92,9 +92,28 @@ def table2(
         "Table 2: models that a client sends until a test accuracy is reached",
         rows,
         claims,
-        [*(about(name, how, used[name]) for name, how in sizes.items()), _HOW],
+        [
+            *(about(name, how, used[name]) for name, how in sizes.items()),
+            *_reached(accuracies),
+            _HOW,
+        ],
         draw,
     )
+
+
+def _reached(accuracies: Mapping[tuple[str, float], Lines]) -> list[str]:
+    """Mean accuracies after one model and after the last, where nobody stopped at a target."""
+    settings = [
+        f"{name_of(name)}, s = {s:g}: "
+        + ", ".join(
+            f"{method} {values[:, 1].mean():.3f} and {values[:, -1].mean():.3f}"
+            for method, values in lines.items()
+        )
+        for (name, s), lines in accuracies.items()
+        if all(np.isfinite(values).all() for values in lines.values())
+    ]
+    said = "Mean accuracy after one model and after the last. " + "; ".join(settings) + "."
+    return [said] if settings else []
 
 
 def first_reached(curves: Array, targets: Array) -> Array:
