@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import Call
+from command_line import TABLE, Call
 from consilience.data import DATASETS, Dataset
 from consilience.data.dataset import as_texts
 from consilience.data.registry import Entry
@@ -178,22 +178,7 @@ def test_help_has_an_example(call: Call) -> None:
 
 # --- what they know of the public rows --------------------------------------------------------------
 
-FOREIGN = """
-name = "clinics"
-methods = ["local", "uwa"]
-[data]
-name = "csv"
-path = "clinics.csv"
-target = "ill"
-group = "clinic"
-public_file = "public.csv"
-[partition]
-name = "group"
-[protocol]
-rounds = 1
-[[models]]
-name = "naive-bayes"
-"""
+FOREIGN = TABLE.replace("public = 0.3", 'public_file = "public.csv"')
 
 
 @pytest.fixture

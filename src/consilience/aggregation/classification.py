@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -220,12 +221,8 @@ def _tempered_by_calibration() -> Aggregator:
     def rule(stack: Stack) -> tuple[Array, Array]:
         near = np.maximum(stack.further[DensityRatios], 0).sum(axis=0)
 
-        def taught(temperature: float) -> tuple[Array, Array]:
-            weights = softmax(temperature * stack.further[LogDensities], axis=0)
-            return weighted_mean_of(stack.outputs, weights), weights
-
         return max(
-            map(taught, TEMPERATURES),
+            (_by_density(stack, temperature) for temperature in TEMPERATURES),
             key=lambda made: float((near * np.log(np.maximum(made[0], _UNHEARD))).sum()),
         )
 
@@ -238,11 +235,12 @@ def _tempered_by_calibration() -> Aggregator:
 
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        weights = softmax(temperature * stack.further[LogDensities], axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+    return Aggregator(name, partial(_by_density, temperature=temperature), needs=(LogDensities,))
 
-    return Aggregator(name, rule, needs=(LogDensities,))
+
+def _by_density(stack: Stack, temperature: float) -> tuple[Array, Array]:
+    weights = softmax(temperature * stack.further[LogDensities], axis=0)
+    return weighted_mean_of(stack.outputs, weights), weights
 
 
 def _positive(value: float, name: str, where: str) -> None:

@@ -32,7 +32,7 @@ Found = Mapping[str, Array]
 
 METHODS = (*RULES, OURS, ORACLE)
 
-COLOURS = {"AVG": "C0", "UWA": "C1", "sUWA": "C2", OURS: "C3", ORACLE: "0.6", "SCAFFOLD": "C5"}
+COLOURS = {"AVG": "C0", "UWA": "C1", "sUWA": "C2", OURS: "C3", ORACLE: "0.6"}
 
 
 @dataclass(frozen=True)
@@ -60,26 +60,22 @@ class Grid:
         return len(next(iter(self.cells.values()))["accuracy"])
 
 
-def measure(
-    study: Study,
-    size: str = "cpu",
-    *,
-    shares: Sequence[float] = SHARES,
-    rules: Sequence[str] = METHODS,
-) -> Grid:
+def sizes_of(study: Study, size: str) -> dict[str, Size]:
+    """Data set to how much is trained; two data sets, and little, where the study is quick."""
+    size, data = ("quick", data_of("quick")[:2]) if study.quick else (size, data_of(size))
+    return {name: SIZES[name][size] for name in data}
+
+
+def measure(study: Study, size: str) -> Grid:
     """Run what is not there yet.
 
     Args:
         study: computes and keeps; if it is quick, that is the size.
         size: of :data:`~consilience.papers.kovalchuk2026.problems.SIZES`.
-        shares: which k.
-        rules: which methods.
     """
     repetitions = study.times(3, 2)
-    size, data = ("quick", data_of("quick")[:2]) if study.quick else (size, data_of(size))
-    if study.quick:
-        shares = (shares[0], shares[-1])
-    sizes = {name: SIZES[name][size] for name in data}
+    sizes = sizes_of(study, size)
+    shares = (SHARES[0], SHARES[-1]) if study.quick else SHARES
     cells = {
         (name, share, rule): study.repeat(
             trials.taught,
@@ -92,9 +88,9 @@ def measure(
         )
         for name, how in sizes.items()
         for share in shares
-        for rule in rules
+        for rule in METHODS
     }
-    return Grid(sizes, tuple(shares), cells)
+    return Grid(sizes, shares, cells)
 
 
 def spread(values: Array) -> str:

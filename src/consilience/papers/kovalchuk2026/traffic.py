@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from consilience.papers.exhibit import Claim, Exhibit, Row
 from consilience.papers.kovalchuk2026 import trials
-from consilience.papers.kovalchuk2026.grid import Found, about, named, spread
-from consilience.papers.kovalchuk2026.problems import OURS, SIZES, data_of
+from consilience.papers.kovalchuk2026.grid import Found, about, named, sizes_of, spread
+from consilience.papers.kovalchuk2026.problems import OURS
 from consilience.papers.study import Study
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ WANTED = 1000
 def communication(study: Study, size: str = "cpu") -> Exhibit:
     """Bytes a client, as messages measure, and until SCAFFOLD's accuracy is reached."""
     repetitions = study.times(3, 2)
-    size, data = ("quick", data_of("quick")[:2]) if study.quick else (size, data_of(size))
+    sizes = sizes_of(study, size)
     shares = LEVELS[:1] if study.quick else LEVELS
-    sizes = {name: SIZES[name][size] for name in data}
     cells: dict[tuple[str, float], dict[str, Found]] = {}
     for name, how in sizes.items():
         for share in shares:

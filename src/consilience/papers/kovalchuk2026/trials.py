@@ -11,12 +11,13 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.codecs import chain, quantized, top_k, zstd
 from consilience.errors import QuorumLost, RunFailed
+from consilience.experiments import Cohort
 from consilience.experiments.arm import teacher_parts
 from consilience.federation import Federation, History
 from consilience.knowledge import Metrics
 from consilience.papers.kovalchuk2026 import problems
 from consilience.papers.kovalchuk2026.problems import Size
-from consilience.protocols import ensemble_distillation, local_only, scaffold
+from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
 
 Numbers = dict[str, Any]
 
@@ -64,6 +65,7 @@ def taught(
     truth = np.asarray(names) == labels[:, None]
     found: Numbers = {
         **_accuracies(history),
+        **_bytes(history),
         "after training": [_mean(metrics, "accuracy") for metrics in between],
         "local after training": [_mean(metrics, "accuracy_local") for metrics in between],
         "teacher": [],
@@ -102,12 +104,7 @@ def alone(*, data: str, share: float, size: Mapping[str, Any], repetition: int) 
     """
     how = Size(**size)
     given = problems.cohort(data, share, how, repetition)
-    federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
-    history = federation.run(local_only(rounds=how.rounds), progress=False)
-    return {
-        "accuracy": history.metric("accuracy").mean(axis=1),
-        "local": history.metric("accuracy_local").mean(axis=1),
-    }
+    return _accuracies(_run(given, local_only(rounds=how.rounds), repetition))
 
 
 def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: int) -> Numbers:
@@ -123,8 +120,7 @@ def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: in
 
     def run(rate: float, rounds: int, *, held: bool) -> History:
         given = problems.averaged(data, share, how, repetition, rate, held=held)
-        federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
-        return federation.run(scaffold(rounds=rounds), progress=False)
+        return _run(given, scaffold(rounds=rounds), repetition)
 
     def score(rate: float) -> float:
         try:
@@ -133,19 +129,31 @@ def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: in
             return 0.0
 
     rate = how.rates[0] if len(how.rates) == 1 else max(how.rates, key=score)
-    return {**_accuracies(run(rate, how.exchanges, held=False)), "rate": rate}
+    history = run(rate, how.exchanges, held=False)
+    return {**_accuracies(history), **_bytes(history), "rate": rate}
+
+
+def _run(given: Cohort, protocol: Protocol, repetition: int) -> History:
+    """Clients of their own, all the way through a protocol."""
+    federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
+    return federation.run(protocol, progress=False)
 
 
 def _accuracies(history: History) -> Numbers:
-    # What is said before the first round, once, is of it.
+    return {
+        "accuracy": history.metric("accuracy").mean(axis=1),
+        "local": history.metric("accuracy_local").mean(axis=1),
+    }
+
+
+def _bytes(history: History) -> Numbers:
+    """Of a client, round by round; what is said before the first round, once, is of it."""
     before, first, *later = history.deliveries
     sent = [
         [one for one in round if one.tasks != "Evaluate"] for round in ([*before, *first], *later)
     ]
     clients = history.metric().shape[1]
     return {
-        "accuracy": history.metric("accuracy").mean(axis=1),
-        "local": history.metric("accuracy_local").mean(axis=1),
         "up": [sum(one.bytes_up for one in round) / clients for round in sent],
         "down": [sum(one.bytes_down for one in round) / clients for round in sent],
     }
