@@ -6,7 +6,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -208,7 +208,8 @@ def _cnn(
     margin = kernel // 2 if padded else 0
     lost = 0 if padded else kernel - 1
     for filters in channels:
-        layers += [nn.Conv2d(depth, filters, kernel, padding=margin), nn.ReLU(), nn.MaxPool2d(2)]
+        # ReLU of the largest is the largest of ReLUs, at a quarter of the work
+        layers += [nn.Conv2d(depth, filters, kernel, padding=margin), _MaxPool(2), nn.ReLU()]
         depth, height, width = filters, (height - lost) // 2, (width - lost) // 2
     if height < 1 or width < 1:
         raise InvalidInput(
@@ -275,7 +276,7 @@ class _AsImage(nn.Module):
         self.layout = layout
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.layout.images(rows)
+        return _channels_last(self.layout.images(rows))
 
     def extra_repr(self) -> str:
         return repr(self.layout)
@@ -284,6 +285,20 @@ class _AsImage(nn.Module):
 def _as_image(shape: tuple[int, ...], where: str) -> tuple[nn.Module, tuple[int, int, int]]:
     layout = layout_of(shape, where)
     return _AsImage(layout), (layout.depth, layout.height, layout.width)
+
+
+class _MaxPool(nn.MaxPool2d):
+    """Pools channels side by side in memory, which a CPU does several times faster."""
+
+    says_all = True
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return super().forward(_channels_last(maps))
+
+
+def _channels_last(maps: Tensor) -> Tensor:
+    """The same, stored with channels last; ``torch.func.vmap`` does not take ``memory_format``."""
+    return maps.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
 class _Block(nn.Module):
@@ -389,22 +404,25 @@ def hashed_words(texts: Array, *, buckets: int, ngrams: int, longest: int) -> Ar
     >>> hashed_words(np.array(["To be, or", "to"]), buckets=1000, ngrams=1, longest=2).tolist()
     [[757, 926], [757, 0]]
     """
-    lines = []
-    for text in texts.tolist():
-        words = [word.encode("utf-8", "replace") for word in _WORD.findall(text.lower())[:longest]]
-        last = [zlib.crc32(word) for word in words]
-        line = list(last)
-        for reach in range(1, min(ngrams, len(words))):
-            last = [
-                zlib.crc32(b" " + word, before)
-                for before, word in zip(last, words[reach:], strict=False)
-            ]
-            line += last
-        lines.append([one % buckets + 1 for one in line])
+    lines = [_numbers(text, buckets, ngrams, longest) for text in texts.tolist()]
     numbers = np.zeros((len(lines), max(1, *map(len, lines), 1)), dtype=np.int64)
     for row, line in zip(numbers, lines, strict=True):
         row[: len(line)] = line
     return numbers
+
+
+@lru_cache(maxsize=2**15)  # parties see the same public and test texts in every epoch and round
+def _numbers(text: str, buckets: int, ngrams: int, longest: int) -> Array:
+    words = [word.encode("utf-8", "replace") for word in _WORD.findall(text.lower())[:longest]]
+    last = [zlib.crc32(word) for word in words]
+    line = list(last)
+    for reach in range(1, min(ngrams, len(words))):
+        last = [
+            zlib.crc32(b" " + word, before)
+            for before, word in zip(last, words[reach:], strict=False)
+        ]
+        line += last
+    return np.array(line, dtype=np.int64) % buckets + 1
 
 
 _WORD = re.compile(r"\w+")

@@ -102,9 +102,13 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             {**_RESNET, "recipe": _recipe(128, 20, 2, augment=_AUGMENT)}, _averaging(2), _FULL_RATES, 20,
         ),
         "cpu": Size(
-            "CPU", {}, 500, 1000, 1000, 8,
-            {"name": "cnn", "channels": [8, 16], "hidden": 64, "recipe": _recipe(32, 20, 2)},
-            _averaging(5), (0.03, 0.1, 0.3), 12,
+            "CPU", {}, 500, 1000, 1000, 5,
+            {
+                "name": "cnn",
+                "channels": [8, 16],
+                "recipe": _recipe(64, 15, 2, learning_rate=3e-3, distill_epochs=3),
+            },
+            _averaging(3), (0.03, 0.1, 0.3), 10,
         ),
         "quick": Size(
             "quick", {}, 60, 40, 100, 2,
@@ -113,9 +117,9 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
     },
     "20newsgroups": {
         "cpu": Size(
-            "CPU", {}, 400, 1500, 2000, 8,
-            {"name": "text-embedding", "recipe": _recipe(32, 10, 2, learning_rate=2e-2, distill_epochs=4)},
-            _averaging(5), (1.0, 3.0, 10.0), 12,
+            "CPU", {}, 400, 1500, 2000, 6,
+            {"name": "text-embedding", "recipe": _recipe(64, 10, 2, learning_rate=2e-2, distill_epochs=4)},
+            _averaging(3), (1.0, 3.0, 10.0), 10,
         ),
         "quick": Size(
             "quick", {}, 60, 40, 100, 2,
@@ -140,9 +144,13 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             {**_RESNET, "recipe": _recipe(128, 1, 1, augment=_AUGMENT)}, _averaging(1), _FULL_RATES, 20,
         ),
         "cpu": Size(
-            "CPU", {"coarse": True}, 500, 1000, 1000, 8,
-            {"name": "cnn", "channels": [8, 16], "hidden": 64, "recipe": _recipe(32, 20, 2)},
-            _averaging(5), (0.03, 0.1, 0.3), 12,
+            "CPU", {"coarse": True}, 500, 1000, 1000, 4,
+            {
+                "name": "cnn",
+                "channels": [8, 16],
+                "recipe": _recipe(64, 10, 2, learning_rate=3e-3, distill_epochs=3),
+            },
+            _averaging(3), (0.03, 0.1, 0.3), 10,
         ),
         "quick": Size(
             "quick", {"coarse": True}, 60, 40, 100, 2,
