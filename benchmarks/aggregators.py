@@ -50,9 +50,13 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
     "mnist": {"data": {"public": 2000, "test_rows": 2000}, "samples": 600, "model": MLP},
     "fashion-mnist": {"data": {"public": 3000, "test_rows": 2000}, "samples": 1000, "model": MLP},
     "cifar-10": {
-        "data": {"public": 2000, "test_rows": 2000},
-        "samples": 1000,
-        "model": {"name": "cnn", "recipe": RECIPE},
+        "data": {"public": 1000, "test_rows": 1000},
+        "samples": 500,
+        "model": {
+            "name": "cnn",
+            "channels": [8, 16],
+            "recipe": {**RECIPE, "learning_rate": 3e-3, "batch_size": 64, "distill_epochs": 3},
+        },
     },
     "trec": {
         "data": {"public": 1500},

@@ -182,7 +182,6 @@ class _Common:
 
     def __init__(self, public: Array, seed: int) -> None:
         self.space = shared_space(public, stream(seed, "coordinator", 0, "patches"))
-        self._features = self.space(public)
         self._seed = seed
         self._ratios: dict[float, PublicRatio] = {}
 
@@ -191,15 +190,15 @@ class _Common:
 
     @cached_property
     def public(self) -> Array:
-        return self._directions(self._features)
+        return self._directions(self.space.public)
 
     @cached_property
     def _directions(self) -> Callable[[Any], Array]:
-        return principal_directions(self._features)
+        return principal_directions(self.space.public)
 
     def ratio(self, ridge: float) -> PublicRatio:
         rng = stream(self._seed, "coordinator", 0, "landmarks")
-        return _once(self._ratios, ridge, lambda: PublicRatio(self._features, rng, ridge=ridge))
+        return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
 
 
 _COMMON: WeakKeyDictionary[Public, dict[int, _Common]] = WeakKeyDictionary()

@@ -16,6 +16,7 @@ row takes the features' principal directions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from scipy.sparse import issparse
 from consilience.errors import InvalidInput
 
 Array = NDArray[Any]
-Space = Callable[[Array], Any]
+Features = Callable[[Array], Any]
 """Rows to features, shape ``(n, d)``; a sparse matrix for texts."""
 
 FILTERS = 100
@@ -40,8 +41,25 @@ _SIDE, _STEP = 6, 2
 """Pixels of a patch's side, and from patch to patch."""
 _EXAMPLES = 10_000
 """Patches that the whitening is computed of."""
-_CHUNK = 200
-"""Pictures that are worked on at a time, for memory's sake."""
+_CHUNK = 16
+"""Pictures that are worked on at a time: what is made of them stays in a core's cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where rows lie.
+
+    Attributes:
+        features: of rows that look like the public ones.
+        public: of the public rows, shape ``(n_public, d)``.
+    """
+
+    features: Features
+    public: Any
+
+    def __call__(self, X: Array) -> Any:
+        """Features of rows."""
+        return self.features(X)
 
 
 def shared_space(public: Array, rng: np.random.Generator) -> Space:
@@ -50,9 +68,6 @@ def shared_space(public: Array, rng: np.random.Generator) -> Space:
     Args:
         public: public inputs, numbers of shape ``(n, …)`` or texts of shape ``(n,)``.
         rng: which patches of pictures are drawn; the same at every party.
-
-    Returns:
-        A function of rows that look like the public ones.
 
     Raises:
         InvalidInput: no two public rows differ, or public texts hold no words.
@@ -124,7 +139,7 @@ def _flat(X: Array) -> Array:
     return X.reshape(len(X), -1).astype(np.float64)
 
 
-def _scaled(features: Space, public: Array) -> Space:
+def _scaled(features: Features, public: Array) -> Space:
     """Features as numbers of standard deviations from their mean on the public rows, from -3 to 3."""
     told = features(public)
     mean, spread = told.mean(axis=0), told.std(axis=0)
@@ -139,10 +154,10 @@ def _scaled(features: Space, public: Array) -> Space:
         )
     mean, spread = mean[varies], spread[varies]
 
-    def space(X: Array) -> Array:
-        return np.asarray(np.clip((features(X)[:, varies] - mean) / spread, -3, 3))
+    def scaled(found: Array) -> Array:
+        return np.asarray(np.clip((found[:, varies] - mean) / spread, -3, 3))
 
-    return space
+    return Space(lambda X: scaled(features(X)), scaled(told))
 
 
 def _texts(public: Array) -> Space:
@@ -157,10 +172,10 @@ def _texts(public: Array) -> Space:
             mend="Give texts of two letters or more.",
         )
     weigh = TfidfTransformer(sublinear_tf=True).fit(counts)
-    return lambda texts: weigh.transform(count.transform(texts))
+    return Space(lambda texts: weigh.transform(count.transform(texts)), weigh.transform(counts))
 
 
-def _patches(public: Array, rng: np.random.Generator) -> Space:
+def _patches(public: Array, rng: np.random.Generator) -> Features:
     """How strongly the quarters of pictures answer to whitened public patches."""
     axes = picture_axes(public.shape)
     brightness = public.mean(dtype=np.float64)
@@ -190,31 +205,29 @@ def _patches(public: Array, rng: np.random.Generator) -> Space:
     strength = (patches - mean) @ filters
     offsets = (mean @ filters + 0.5 * strength.std()).astype(np.float32)
     filters = filters.astype(np.float32)
-    sums = filters.sum(axis=0)
 
     def answers(X: Array) -> Array:
         pooled = []
         for start in range(0, len(X), _CHUNK):
             seen = windows(X[start : start + _CHUNK], _STEP)
             count, height, width = seen.shape[:3]
-            flat = seen.reshape(count * height * width, -1)
-            # Contrast is normalised after the product, on fewer numbers than before it.
-            means = flat.mean(axis=1)
-            variances = np.einsum("pi,pi->p", flat, flat) / flat.shape[1] - means**2
+            flat = seen.reshape(count, height * width, -1)
+            flat -= flat.mean(axis=2, keepdims=True)
+            variances = np.einsum("npi,npi->np", flat, flat) / flat.shape[2]
+            flat /= np.sqrt(variances + np.float32(least))[:, :, None]
             strength = flat @ filters
-            strength -= means[:, None] * sums
-            strength /= np.sqrt(np.maximum(variances, 0) + np.float32(least))[:, None]
             strength -= offsets
             np.maximum(strength, 0, out=strength)
-            strength = strength.reshape(count, height, width, -1)
-            upper, lower = slice(0, (height + 1) // 2), slice(height // 2, None)
-            left, right = slice(0, (width + 1) // 2), slice(width // 2, None)
-            quarters = [
-                strength[:, rows, columns].mean(axis=(1, 2))
-                for rows in (upper, lower)
-                for columns in (left, right)
-            ]
-            pooled.append(np.concatenate(quarters, axis=1))
+            pooled.append((_quarters(height, width) @ strength).reshape(count, -1))
         return np.concatenate(pooled).astype(np.float64)
 
     return answers
+
+
+def _quarters(height: int, width: int) -> Array:
+    """Weights of the means over each quarter of a grid, ``(4, height * width)``; a middle is in both."""
+    halves = [
+        np.array([np.arange(n) < (n + 1) // 2, np.arange(n) >= n // 2]) for n in (height, width)
+    ]
+    inside = np.einsum("ir,jc->ijrc", *halves).reshape(4, -1)
+    return np.asarray(inside / inside.sum(axis=1, keepdims=True), dtype=np.float32)

@@ -293,7 +293,8 @@ class _MaxPool(nn.MaxPool2d):
     says_all = True
 
     def forward(self, maps: Tensor) -> Tensor:
-        return super().forward(_channels_last(maps))
+        pooled: Tensor = super().forward(_channels_last(maps))
+        return pooled
 
 
 def _channels_last(maps: Tensor) -> Tensor:
