@@ -157,7 +157,7 @@ def made(values: dict[tuple[float, str], float], repetitions: int = 3) -> Grid:
         }
         for (share, rule), value in values.items()
     }
-    return Grid({"cifar-10": QUICK}, shares, cells)
+    return Grid({"cifar-10": QUICK}, {"cifar-10": shares}, cells)
 
 
 def test_claims_of_table_1() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.papers.kovalchuk2026 import trials
 from consilience.papers.kovalchuk2026.problems import (
+    FEWER,
     NAMES,
     ORACLE,
     OURS,
@@ -41,13 +42,13 @@ class Grid:
 
     Attributes:
         sizes: data set to how much was trained.
-        shares: k, as shares of the classes.
+        shares: data set to k, as shares of the classes.
         cells: data set, share and rule to what :func:`~consilience.papers.kovalchuk2026.trials.taught`
             gives, over repetitions.
     """
 
     sizes: Mapping[str, Size]
-    shares: tuple[float, ...]
+    shares: Mapping[str, tuple[float, ...]]
     cells: Mapping[tuple[str, float, str], Found]
 
     def last(self, data: str, share: float, rule: str, of: str = "accuracy") -> Array:
@@ -75,7 +76,8 @@ def measure(study: Study, size: str) -> Grid:
     """
     repetitions = study.times(3, 2)
     sizes = sizes_of(study, size)
-    shares = (SHARES[0], SHARES[-1]) if study.quick else SHARES
+    ends = (SHARES[0], SHARES[-1])
+    shares = {name: ends if study.quick else FEWER.get((name, size), SHARES) for name in sizes}
     cells = {
         (name, share, rule): study.repeat(
             trials.taught,
@@ -87,7 +89,7 @@ def measure(study: Study, size: str) -> Grid:
             size=asdict(how),
         )
         for name, how in sizes.items()
-        for share in shares
+        for share in shares[name]
         for rule in METHODS
     }
     return Grid(sizes, shares, cells)

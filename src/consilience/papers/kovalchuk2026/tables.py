@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ ALIKE = 0.02
 def table1(study: Study, size: str = "cpu") -> Exhibit:
     """Mean client accuracy of every rule over k, on all classes and on the client's own."""
     grid = measure(study, size)
+    shares = sorted(set().union(*grid.shares.values()))
     rows: list[Row] = [
         {
             "data": NAMES[name],
@@ -47,7 +49,9 @@ def table1(study: Study, size: str = "cpu") -> Exhibit:
             "method": rule,
             **{
                 f"{share:.0%} of classes": spread(grid.last(name, share, rule, of))
-                for share in grid.shares
+                if share in grid.shares[name]
+                else "–"
+                for share in shares
             },
             "repetitions": grid.repetitions,
         }
@@ -70,9 +74,10 @@ def claims_of(grid: Grid, data: str) -> list[Claim]:
     def gain(share: float, better: str, worse: str) -> Array:
         return grid.last(data, share, better) - grid.last(data, share, worse)
 
-    first, last, name = grid.shares[0], grid.shares[-1], NAMES[data]
-    few = [share for share in grid.shares if share <= FEW]
-    between = [share for share in grid.shares if share in MODERATE]
+    shares, name = grid.shares[data], NAMES[data]
+    first, last = shares[0], shares[-1]
+    few = [share for share in shares if share <= FEW]
+    between = [share for share in shares if share in MODERATE]
     ends = [grid.last(data, last, rule).mean() for rule in RULES]
     found = [
         Claim(
@@ -133,7 +138,7 @@ def figure2(study: Study, size: str = "cpu") -> Exhibit:
             },
         }
         for name, how in grid.sizes.items()
-        for share in grid.shares
+        for share in grid.shares[name]
     ]
 
     def draw(figure: Figure) -> None:
@@ -143,8 +148,11 @@ def figure2(study: Study, size: str = "cpu") -> Exhibit:
             [[f"{NAMES[name]}, {ON[one]}" for name in names] for one in of],
             lambda i, j: {
                 rule: (
-                    [100 * share for share in grid.shares],
-                    np.stack([grid.last(names[j], s, rule, of[i]) for s in grid.shares], axis=1),
+                    [100 * share for share in grid.shares[names[j]]],
+                    np.stack(
+                        [grid.last(names[j], s, rule, of[i]) for s in grid.shares[names[j]]],
+                        axis=1,
+                    ),
                 )
                 for rule in METHODS
             },
@@ -162,7 +170,7 @@ def figure3(study: Study, size: str = "cpu") -> Exhibit:
     claims = []
     apart: dict[tuple[str, float], Array] = {}
     for name, how in grid.sizes.items():
-        for share in grid.shares:
+        for share in grid.shares[name]:
             apart[name, share] = study.repeat(
                 trials.alone,
                 grid.repetitions,
@@ -197,12 +205,12 @@ def figure3(study: Study, size: str = "cpu") -> Exhibit:
             [[NAMES[name] for name in names]],
             lambda i, j: {
                 rule: (
-                    [100 * share for share in grid.shares],
+                    [100 * share for share in grid.shares[names[j]]],
                     np.stack(
                         [
                             grid.cells[names[j], s, rule]["local after training"][:, -1]
                             - apart[names[j], s]
-                            for s in grid.shares
+                            for s in grid.shares[names[j]]
                         ],
                         axis=1,
                     ),
@@ -224,37 +232,33 @@ def curves(study: Study, size: str = "cpu") -> Exhibit:
     for (name, share, rule), found in grid.cells.items():
         for of, on in ON.items():
             values = found[of]
-            middle = values.shape[1] // 2
+            when = {"round 0": 0, "round 1": 1, "half-way": values.shape[1] // 2, "last round": -1}
             rows.append(
                 {
                     "setting": named(name, share, grid.sizes[name]),
                     "accuracy on": on,
                     "method": rule,
-                    **{f"round {t}": spread(values[:, t]) for t in (0, 1, middle)},
-                    "last round": spread(values[:, -1]),
+                    **{label: spread(values[:, t]) for label, t in when.items()},
                 }
             )
 
     def draw(figure: Figure) -> None:
-        shown = sorted({grid.shares[0], grid.shares[len(grid.shares) // 2], grid.shares[-1]})
-        names, of = list(grid.sizes), list(ON)
-        keys = [(name, one) for name in names for one in of]
-        panels(
-            figure,
-            [
-                [f"{named(name, share, grid.sizes[name])}, {ON[one]}" for share in shown]
-                for name, one in keys
-            ],
-            lambda i, j: {
-                rule: (
-                    range((values := grid.cells[keys[i][0], shown[j], rule][keys[i][1]]).shape[1]),
-                    values,
-                )
-                for rule in METHODS
-            },
-            across="rounds",
-            up="test accuracy",
-        )
+        shown = {
+            name: sorted({shares[0], shares[len(shares) // 2], shares[-1]})
+            for name, shares in grid.shares.items()
+        }
+        keys = [(name, one) for name in grid.sizes for one in ON]
+
+        def line(i: int, j: int) -> Mapping[str, tuple[Sequence[float], Array]]:
+            name, one = keys[i]
+            found = {rule: grid.cells[name, shown[name][j], rule][one] for rule in METHODS}
+            return {rule: (range(values.shape[1]), values) for rule, values in found.items()}
+
+        titles = [
+            [f"{named(name, share, grid.sizes[name])}, {ON[one]}" for share in shown[name]]
+            for name, one in keys
+        ]
+        panels(figure, titles, line, across="rounds", up="test accuracy")
 
     title = "Figures 4 to 6: test accuracy round by round"
     return Exhibit("curves", title, rows, (), notes(grid), draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def teacher(study: Study, size: str = "cpu") -> Exhibit:
         (found["concentration"] - grid.cells[name, share, "AVG"]["concentration"]).min()
         for (name, share, _), found in mixed.items()
     )
-    few = grid.shares[0]
+    few = {name: shares[0] for name, shares in grid.shares.items()}
     claims = [
         Claim(
             "AVG has the least concentrated weights",
@@ -61,12 +62,11 @@ def teacher(study: Study, size: str = "cpu") -> Exhibit:
     ]
     for name, how in grid.sizes.items():
         for rule in ("UWA", "sUWA"):
-            gain = (grid.cells[name, few, "AVG"]["bias"] - grid.cells[name, few, rule]["bias"])[
-                :, 0
-            ]
+            plain, other = (grid.cells[name, few[name], one]["bias"] for one in ("AVG", rule))
+            gain = (plain - other)[:, 0]
             claims.append(
                 Claim(
-                    f"{named(name, few, how)}: {rule} has a smaller bias than AVG in the first round",
+                    f"{named(name, few[name], how)}: {rule} has a smaller bias than AVG in the first round",
                     differs(gain),
                     f"less by {said(gain)}",
                 )
@@ -74,19 +74,16 @@ def teacher(study: Study, size: str = "cpu") -> Exhibit:
 
     def draw(figure: Figure) -> None:
         names, parts = list(grid.sizes), ("mse", "bias", "concentration")
-        panels(
-            figure,
-            [[f"{named(name, few, grid.sizes[name])}, {part}" for name in names] for part in parts],
-            lambda i, j: {
-                rule: (
-                    range(1, (values := grid.cells[names[j], few, rule][parts[i]]).shape[1] + 1),
-                    values,
-                )
-                for rule in MIXING
-            },
-            across="rounds",
-            up="",
-        )
+
+        def line(i: int, j: int) -> Mapping[str, tuple[Sequence[float], Array]]:
+            cells = {rule: grid.cells[names[j], few[names[j]], rule][parts[i]] for rule in MIXING}
+            return {rule: (range(1, found.shape[1] + 1), found) for rule, found in cells.items()}
+
+        titles = [
+            [f"{named(name, few[name], grid.sizes[name])}, {part}" for name in names]
+            for part in parts
+        ]
+        panels(figure, titles, line, across="rounds", up="")
 
     return Exhibit(
         "teacher",
