@@ -145,7 +145,9 @@ class Surprised:
 """
 
 
-def test_a_party_that_fails_is_named_even_quietly(folder: Path) -> None:
+def test_a_party_that_fails_is_named_even_quietly(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its class is found in the current folder; of its error, little leaves."""
     (folder / "mymodels.py").write_text(MODELS)
     (folder / "clinics.toml").write_text(
@@ -156,8 +158,9 @@ def test_a_party_that_fails_is_named_even_quietly(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "warning: party 'south' was left out" in done.stderr
     assert "the model cannot be" in done.stderr and "x" * 300 not in done.stderr
-    asked = shell("predict", "run", "--party", "south", "clinics.csv")
-    assert asked.returncode == 2 and "has no model: its training failed" in asked.stderr
+    monkeypatch.syspath_prepend(folder)
+    asked = call("predict", "run", "--party", "south", "clinics.csv")
+    assert asked.exit_code == 2 and "has no model: its training failed" in asked.stderr
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def _failed(result: object, what: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [30_000, 130_000])
-def test_full_disk(folder: Path, limit: int) -> None:
+def test_full_disk(call: Call, folder: Path, limit: int) -> None:
     """No file may grow beyond a limit: below the empty ledger's size, and below what the run writes."""
 
     def confined() -> None:
@@ -309,8 +312,8 @@ def test_full_disk(folder: Path, limit: int) -> None:
         assert left == {"tiny.toml", "clinics.toml", "clinics.csv"}
         return
     assert "run" in left and "written" in result.stderr
-    resumed = shell("resume", "run", "--json", "-")
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = call("resume", "run", "--json", "-")
+    assert resumed.exit_code == 0, resumed.stderr
     found = json.loads(resumed.stdout)
     assert {row["method"] for row in found["results"]} == {"local", "avg", "uwa", "central"}
 

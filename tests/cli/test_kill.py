@@ -45,7 +45,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("kills, rounds", [(3, 5), pytest.param(10, 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills, rounds", [(2, 5), pytest.param(10, 20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(tmp_path: Path, kills: int, rounds: int) -> None:
     file, undisturbed, killed = (tmp_path / name for name in ("c.toml", "undisturbed", "killed"))
     config = CONFIG.replace("NETWORK", NETWORK if find_spec("torch") else "")

@@ -159,3 +159,14 @@ def test_importing_learners_imports_no_library() -> None:
     heavy = "{'torch', 'transformers', 'sklearn', 'skops', 'xgboost', 'lightgbm'}"
     code = f"import consilience.learners, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_saving_a_model_imports_no_other_library() -> None:
+    """skops by itself would import PyTorch; nothing that it was kept from stays out of reach."""
+    code = (
+        "import sys;"
+        "from consilience.learners import make; make('naive-bayes').check_saving();"
+        "assert 'skops.io' in sys.modules and not {'torch', 'xgboost', 'lightgbm'} & set(sys.modules);"
+        "assert 'sklearn.externals.array_api_compat.torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.vetting import PACKAGES, found_at, refused, unsound
+from consilience.learners.vetting import PACKAGES, found_at, refused, skops_io, unsound, vetted
 
 _passing: ContextVar[bool] = ContextVar("passing", default=False)
 
@@ -70,14 +70,13 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
 
 def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
     """The bytes that :func:`dump` writes; raises what it raises, before there is a file."""
-    import skops.io
-
+    skops = skops_io()
     mend = (
         "Keep the fitted state in plain attributes (numbers, strings, lists, arrays, scikit-learn "
         "objects), and functions at the top level of a module."
     )
     try:
-        blob = skops.io.dumps(state)
+        blob = skops.dumps(state)
         unsafe = refused(blob, known=_names_in(given))
     except Exception as error:  # skops raises many kinds for what it does not know
         raise InvalidInput(
@@ -103,14 +102,12 @@ def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> di
     Raises:
         RunFailed: there is no such file, or it is damaged or foreign.
     """
-    import skops.io
-
+    skops = skops_io()
     try:
         blob = path.read_bytes()
-        unsafe = refused(blob, known=_names_in(given), packages=packages)
+        unsafe, names = vetted(blob, known=_names_in(given), packages=packages)
         if not unsafe:
-            names = skops.io.get_untrusted_types(data=blob)
-            state = skops.io.loads(blob, trusted=names)
+            state = skops.loads(blob, trusted=names)
             fault = unsound(state)
     except FileNotFoundError as error:
         raise RunFailed("there is no such model file", where=str(path)) from error

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,8 +43,37 @@ _VALUES = {
 """Loaders whose types are those that skops trusts, and no others."""
 
 
+_NEEDLESS = "sklearn.externals.array_api_compat.torch"
+"""A package of scikit-learn that imports PyTorch and has no estimators."""
+
+
+def skops_io() -> ModuleType:
+    """The module ``skops.io``, imported without PyTorch.
+
+    skops looks for estimators in every package of scikit-learn, one of which imports PyTorch where that is
+    installed: two of the three seconds. While it looks, that package is as it is where PyTorch is not.
+    """
+    if "skops.io" not in sys.modules and _NEEDLESS not in sys.modules:
+        sys.modules[_NEEDLESS] = None  # type: ignore[assignment]  # importing it raises ImportError
+        try:
+            return import_module("skops.io")
+        finally:
+            sys.modules.pop(_NEEDLESS, None)
+    return import_module("skops.io")
+
+
 def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES) -> list[str]:
     """What a file of skops holds that it may not, in words; nothing of it is built.
+
+    Takes and raises what :func:`vetted` does.
+    """
+    return vetted(blob, known=known, packages=packages)[0]
+
+
+def vetted(
+    blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES
+) -> tuple[list[str], list[str]]:
+    """What :func:`refused` says, and the names that skops has to be told to trust.
 
     Args:
         blob: the file.
@@ -52,13 +83,14 @@ def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES)
     Raises:
         Exception: of many kinds, where the file is damaged.
     """
-    import skops.io
-
+    skops = skops_io()
     with zipfile.ZipFile(io.BytesIO(blob)) as file:
         if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
-            return ["compressed parts"]  # skops writes none, and their size is not known beforehand
+            # skops writes none, and their size is not known beforehand.
+            return ["compressed parts"], []
         schema = json.loads(file.read("schema.json"))
-    doubtful = set(skops.io.get_untrusted_types(data=blob)) - _CONTAINER_TYPES
+    untrusted = skops.get_untrusted_types(data=blob)
+    doubtful = set(untrusted) - _CONTAINER_TYPES
     nodes = list(_nodes(schema))
     found = [
         name
@@ -66,7 +98,7 @@ def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES)
         if name not in known and not _accepted(loader, name, name in doubtful, packages)
     ]
     found += sorted(doubtful - {name for _, name in nodes} - known)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)), untrusted
 
 
 def _nodes(part: Any) -> Iterator[tuple[str, str]]:

@@ -372,5 +372,6 @@ def _render(figure: Figure, png: bool) -> tuple[str, bytes]:
     text, picture = io.StringIO(), io.BytesIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     if png:
+        figure.set_layout_engine("none")  # everything is in its place
         figure.savefig(picture, format="png", dpi=200)
     return text.getvalue(), picture.getvalue()

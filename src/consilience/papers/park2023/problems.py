@@ -113,11 +113,14 @@ def _mnist() -> tuple[Array, Array, Array, Array]:
     from consilience.data import load
 
     data = load("mnist").flat()
-    X, X_test = (np.asarray(rows, dtype=np.float64) for rows in (data.X, data.X_test))
+    X, X_test = (np.array(rows, dtype=np.float64) for rows in (data.X, data.X_test))
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread[spread == 0] = 1
+    for rows in (X, X_test):  # in place: these are 0.4 GB
+        rows -= centre
+        rows /= spread
     signs = [np.where(np.asarray(y) % 2 == 0, 1.0, -1.0) for y in (data.y, data.y_test)]
-    return (X - centre) / spread, signs[0], (X_test - centre) / spread, signs[1]
+    return X, signs[0], X_test, signs[1]
 
 
 def _digits(rng: np.random.Generator, train: int, test: int) -> tuple[Array, Array, Array, Array]:
