@@ -59,7 +59,7 @@ demo: $(VENV)/.stamp-core
 	$(DEMO)
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-text: $(VENV)/.stamp-text
 	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
