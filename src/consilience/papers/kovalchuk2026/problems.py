@@ -28,8 +28,8 @@ SHARES = (0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0)
 """k, as a share of all classes."""
 
 FEWER = {
-    ("cifar-10", "cpu"): (0.2, 0.3, 0.5, 0.7, 1.0),
-    ("cifar-100", "cpu"): (0.3, 0.5, 0.9),
+    ("cifar-10", "cpu"): (0.2, 0.3, 0.5, 1.0),
+    ("cifar-100", "cpu"): (0.3, 0.9),
 }
 """Data set and size to shares, where a core has no time for all."""
 
@@ -108,11 +108,11 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             {**_RESNET, "recipe": _recipe(128, 20, 2, augment=_AUGMENT)}, _averaging(2), _FULL_RATES, 20,
         ),
         "cpu": Size(
-            "CPU", {}, 500, 1000, 1000, 5,
+            "CPU", {}, 500, 1000, 1000, 4,
             {
                 "name": "cnn",
                 "channels": [8, 16],
-                "recipe": _recipe(64, 15, 2, learning_rate=3e-3, distill_epochs=3),
+                "recipe": _recipe(16, 10, 1, learning_rate=2e-3, distill_epochs=4),
             },
             _averaging(3), (0.03, 0.1, 0.3), 10,
         ),
@@ -150,11 +150,11 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
             {**_RESNET, "recipe": _recipe(128, 1, 1, augment=_AUGMENT)}, _averaging(1), _FULL_RATES, 20,
         ),
         "cpu": Size(
-            "CPU", {"coarse": True}, 500, 1000, 1000, 4,
+            "CPU", {"coarse": True}, 500, 1000, 1000, 3,
             {
                 "name": "cnn",
                 "channels": [8, 16],
-                "recipe": _recipe(64, 10, 2, learning_rate=3e-3, distill_epochs=3),
+                "recipe": _recipe(16, 10, 1, learning_rate=2e-3, distill_epochs=4),
             },
             _averaging(3), (0.03, 0.1, 0.3), 10,
         ),
