@@ -180,7 +180,7 @@ def test_logits_may_be_any_finite_numbers():
             Metrics(party="b", round=2, rows=5, values={"accuracy": float("nan")}),
             "metric accuracy is nan",
         ),
-        (Evaluate(round=2), Metrics(party="b", round=2, rows=-1, values={}), "metrics of -1 rows"),
+        (Evaluate(round=2), Metrics(party="b", round=2, rows=-1, values={}), "a row count of -1"),
     ],
 )
 def test_other_knowledge_is_checked_too(task, reply, why):

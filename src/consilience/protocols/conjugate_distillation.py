@@ -78,7 +78,10 @@ class Products:
         assert agreement is not None
         if (self.party, self.round) != (party, task.round):
             raise KnowledgeRefused("speaks for another party or round", where=party)
-        if self.values.shape != (agreement.outputs,) or not np.isfinite(self.values).all():
+        numbers = (
+            self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
+        )
+        if self.values.shape != (agreement.outputs,) or not numbers:
             raise KnowledgeRefused("its products are not one finite number an output", where=party)
 
 
