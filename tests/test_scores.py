@@ -101,9 +101,9 @@ def test_a_party_remembers_noise_alone():
     party = joined()
     for task in (SURE, CHOICE, RATIOS):
         task.run(party)
-    assert party.memory == {}
+    assert party.memory == party.drawn == {}
     said = NOISY.run(party).values
-    (kept,) = party.memory.values()
+    (kept,) = party.drawn.values()
     np.testing.assert_array_equal(kept.astype(np.float32), said)
 
 

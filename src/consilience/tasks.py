@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -192,10 +193,15 @@ class ScoreCertainty:
     epsilon: float | None
     delta: float
 
+    def __post_init__(self) -> None:
+        _check(self, "regularization", 0 < self.regularization < math.inf, "Give a number above 0.")
+        _check(self, "epsilon", self.epsilon is None or 0 < self.epsilon < 1, "It lies in (0, 1).")
+        _check(self, "delta", 0 < self.delta < 1, "It lies in (0, 1).")
+
     def run(self, party: Party) -> Certainties:
         """One number a public row, the same in every round."""
         values = party.scores.certainties(
-            self.regularization, self.epsilon, self.delta, memory=party.memory
+            self.regularization, self.epsilon, self.delta, drawn=party.drawn
         )
         return _scored(Certainties, self, party, values.astype(np.float32))
 
@@ -213,6 +219,9 @@ class SelectPublic:
     round: int
     quantile: float
     reference: Literal["uniform", "public"]
+
+    def __post_init__(self) -> None:
+        _check(self, "quantile", 0 <= self.quantile < 1, "It lies in [0, 1).")
 
     def run(self, party: Party) -> Selection:
         """Yes or no a public row, the same in every round."""
@@ -233,6 +242,9 @@ class ComparePublic:
     round: int
     ridge: float
     calibration: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, "ridge", 0 < self.ridge < math.inf, "It must be greater than 0.")
 
     def run(self, party: Party) -> DensityRatios:
         """One number a public row and class; the same in every round, since it depends on inputs alone."""
@@ -273,6 +285,9 @@ class Distill:
     targets: Array
     alpha: float
     taught: Array | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "alpha", 0 <= self.alpha <= 1, "It lies in [0, 1].")
 
     def run(self, party: Party) -> Receipt:
         """Stage 2 of the round."""
@@ -323,6 +338,13 @@ class Restore:
         """The model is then the one of that round, bit for bit."""
         party.restore(_label(self.round))
         return Receipt(party=party.name, round=self.round)
+
+
+def _check(task: object, option: str, fits: bool, mend: str) -> None:
+    """Raise ``InvalidInput`` unless an option fits, at the coordinator and again at every party."""
+    if not fits:
+        where, value = type(task).__name__, getattr(task, option)
+        raise InvalidInput(f"{option} is {value}", where=where, mend=mend)
 
 
 def _label(round: int) -> str:

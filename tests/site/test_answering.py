@@ -294,7 +294,9 @@ ARRAYS = arrays_of.arrays(
 )
 ROUNDS = st.integers(-2, 5)
 TASKS = st.one_of(
-    st.builds(Distill, round=ROUNDS, targets=ARRAYS, alpha=st.floats(), taught=st.none() | ARRAYS),
+    st.builds(
+        Distill, round=ROUNDS, targets=ARRAYS, alpha=st.floats(0, 1), taught=st.none() | ARRAYS
+    ),
     st.builds(PredictPublic, round=ROUNDS, outputs=st.sampled_from(["values", "logits"])),
     st.builds(Restore, round=ROUNDS),
     st.builds(Receipt, party=st.text(max_size=3), round=ROUNDS),

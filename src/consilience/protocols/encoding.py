@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from consilience.aggregation import Aggregator
 from consilience.codecs import Codec, Coder, Form, Memory, compress, sections
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Agreement, LogDensities, Predictions, Receipt, Replies
 from consilience.messages import message
 from consilience.protocols.base import RoundState, check_made
@@ -284,6 +284,10 @@ class DistillEncoded:
     size: int
     data: Array
     taught: Array | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InvalidInput(f"alpha is {self.alpha}", mend="It lies in [0, 1].")
 
     def run(self, party: Any) -> Receipt:
         """Stage 2 of the round.
