@@ -170,7 +170,7 @@ def reshaped(choose: Choices, honest: bytes) -> bytes:
     arrays[name] = choose.of(
             [values[1:], values[:0], values.T.copy(), values[None], values.ravel()[:, None, None],
              np.concatenate([values, values]), values.astype(np.float64), values.astype(np.float16),
-             values.astype(np.int64), values > 0.5, values.view(np.uint8), np.float32(0.5).reshape(())],
+             values.astype(np.int64), values > 0.5, values.view(np.uint8), np.array(0.5, np.float32)],
     )  # fmt: skip
     return written(document, arrays)
 
@@ -221,4 +221,6 @@ FORGERIES = (
 def forged(choose: Choices, honest: bytes, said_before: Sequence[bytes] = ()) -> bytes:
     """One of all these, or what was said in another round or by another party."""
     how = choose.of([*FORGERIES, None] if said_before else FORGERIES)
+    if how in (reshaped, spoilt) and not parts(honest)[1]:
+        how = renamed
     return choose.of(said_before) if how is None else how(choose, honest)
