@@ -33,7 +33,14 @@ K = TypeVar("K")
 
 
 class Task(Protocol):
-    """A frozen message with a ``run``; a protocol may define its own in its own file."""
+    """A frozen message with a ``run``; a protocol may define its own in its own file.
+
+    A party at a site of its own (:mod:`consilience.site`) reads further class variables, where they are given:
+    ``standing``, whether it depends on data and settings alone and may be asked for in any round;
+    ``keeps_model``, whether the model stays as it is. Of the tasks of this package also ``group``, what a
+    party has to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own
+    it is, by default that of its file; ``None`` where several use it.
+    """
 
     answers: ClassVar[type[Any]]
     """The knowledge that ``run`` replies with."""
@@ -83,6 +90,7 @@ class Describe:
     """Say what you are: classes, kind of learner. No data."""
 
     answers: ClassVar[type[Any]] = Description
+    group: ClassVar[str] = "predictions"
     round: int = 0
 
     def run(self, party: Party) -> Description:
@@ -104,6 +112,7 @@ class Join:
     """Take on the agreement and start from an untrained model."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     agreement: Agreement
     round: int = 0
 
@@ -118,6 +127,9 @@ class CheckSharing:
     """Say whether your model, once trained, may and can be sent to others."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "models"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -131,6 +143,7 @@ class FitPrivate:
     """Train on your private rows."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
 
     def run(self, party: Party) -> Receipt:
@@ -148,6 +161,8 @@ class PredictPublic:
     """
 
     answers: ClassVar[type[Any]] = Predictions
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
     outputs: OutputKind = "probabilities"
 
@@ -169,6 +184,8 @@ class ScorePublic:
     """Say how typical each public row is of what you were trained on."""
 
     answers: ClassVar[type[Any]] = LogDensities
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> LogDensities:
@@ -188,6 +205,9 @@ class ScoreCertainty:
     """
 
     answers: ClassVar[type[Any]] = Certainties
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     regularization: float
     epsilon: float | None
@@ -216,6 +236,9 @@ class SelectPublic:
     """
 
     answers: ClassVar[type[Any]] = Selection
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     quantile: float
     reference: Literal["uniform", "public"]
@@ -239,6 +262,9 @@ class ComparePublic:
     """
 
     answers: ClassVar[type[Any]] = DensityRatios
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     ridge: float
     calibration: bool = False
@@ -263,6 +289,9 @@ class CountRows:
     """Say how many private rows you train on."""
 
     answers: ClassVar[type[Any]] = RowCount
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> RowCount:
@@ -281,6 +310,7 @@ class Distill:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
     targets: Array
     alpha: float
@@ -300,6 +330,8 @@ class Evaluate:
     """Say how well your model does on your own test rows."""
 
     answers: ClassVar[type[Any]] = Metrics
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> Metrics:
@@ -317,6 +349,8 @@ class Checkpoint:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
     previous: int = 0
 
@@ -332,6 +366,7 @@ class Restore:
     """Take up the state you wrote after a round."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
 
     def run(self, party: Party) -> Receipt:
@@ -360,7 +395,7 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
-STANDING = frozenset({RowCount, Certainties, Selection, DensityRatios})
+STANDING = frozenset(kind for kind, task in PROVIDES.items() if getattr(task, "standing", False))
 """Of these, what depends on a party's data alone: it is said once, and holds for all rounds."""
 
 

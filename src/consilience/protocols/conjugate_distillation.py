@@ -90,6 +90,7 @@ class CheckKernel:
     """Say whether your model is a kernel ridge regression that may be sent."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "models"
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -104,6 +105,7 @@ class Start:
     """Line 1."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:
@@ -125,6 +127,7 @@ class Residual:
     """
 
     answers: ClassVar[type[Any]] = Products
+    group: ClassVar[str] = "models"
     round: int
     step: Array
     models: tuple[SharedModel, ...] = ()
@@ -150,6 +153,7 @@ class Direction:
     """Line 4."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
     keep: Array
     """β, shape ``(n_outputs,)``."""
@@ -172,6 +176,7 @@ class Image:
     """
 
     answers: ClassVar[type[Any]] = Products
+    group: ClassVar[str] = "models"
     round: int
     models: tuple[SharedModel, ...]
 
@@ -191,6 +196,7 @@ class Solution:
     """Line 8."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:

@@ -129,6 +129,8 @@ class SendEncoded:
     """
 
     answers: ClassVar[type[Any]] = Encoded
+    group: ClassVar[str] = "predictions"
+    protocol: ClassVar[str | None] = None
     round: int
     tasks: tuple[Any, ...]
     codec: Codec
@@ -276,6 +278,8 @@ class DistillEncoded:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
+    protocol: ClassVar[str | None] = None
     round: int
     alpha: float
     codec: Codec

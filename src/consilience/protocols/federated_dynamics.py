@@ -79,6 +79,7 @@ class TrainDynamically:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     strength: float

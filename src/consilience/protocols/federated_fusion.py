@@ -70,6 +70,7 @@ class CheckFusion:
     """Say whether your model can be distilled into from given parameters on."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "parameters"
     round: int
 
     def run(self, party: Any) -> Receipt:
@@ -99,6 +100,7 @@ class FuseModels:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     trained: tuple[Parameters, ...]

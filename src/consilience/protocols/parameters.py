@@ -147,6 +147,8 @@ class DescribeParameters:
     """
 
     answers: ClassVar[type[Any]] = Architecture
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     plain_steps: bool = False
 
@@ -182,6 +184,8 @@ class SendParameters:
     """Send your parameters as they are."""
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     size: int
 
@@ -196,6 +200,8 @@ class AdoptParameters:
     """Take these parameters for your own."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     values: Array
 
@@ -216,6 +222,8 @@ class TrainParameters:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     size: int
     values: Array | None = None

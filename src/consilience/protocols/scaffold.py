@@ -106,6 +106,7 @@ class TrainControlled:
     """
 
     answers: ClassVar[type[Any]] = ControlledParameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     control: Array

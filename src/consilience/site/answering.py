@@ -38,16 +38,11 @@ from consilience.site.limits import Limits, is_task, undefined, within
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
     LONGEST_REASON,
-    PROVIDES,
-    STANDING,
     Checkpoint,
-    CheckSharing,
     Describe,
     Evaluate,
     Join,
-    PredictPublic,
     Restore,
-    ScorePublic,
     Task,
     answer,
 )
@@ -62,18 +57,6 @@ _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 
 _DRAWN = "drawn.safetensors"
 """Scores with noise, which stay what they are whatever is joined or restored."""
-
-_AT_ANY_TIME: tuple[type[Any], ...] = (CheckSharing, *(PROVIDES[kind] for kind in STANDING))
-"""What depends on the party's data and settings alone may be asked in any round."""
-
-_LEAVE_THE_MODEL: tuple[type[Any], ...] = (
-    *_AT_ANY_TIME,
-    Checkpoint,
-    Evaluate,
-    PredictPublic,
-    ScorePublic,
-)
-"""After these the model need not be written anew."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +268,7 @@ class PartySite:
                 assert before is not None
                 keep(before / _AGREEMENT, after / _AGREEMENT)
             model = f"model{party.learner.suffix}"
-            if before is not None and all(isinstance(task, _LEAVE_THE_MODEL) for task in tasks):
+            if before is not None and all(getattr(task, "keeps_model", False) for task in tasks):
                 if (before / model).exists():
                     keep(before / model, after / model)
             elif party.learner.fitted:
@@ -441,7 +424,9 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     else:
         # Round 1 may have begun when the state after round 0 is measured and kept.
         late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
-        over = round < current - late and not all(isinstance(task, _AT_ANY_TIME) for task in tasks)
+        over = round < current - late and not all(
+            getattr(task, "standing", False) for task in tasks
+        )
     if over:
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
 

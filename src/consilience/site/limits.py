@@ -14,70 +14,13 @@ from consilience.messages import REGISTRY, fields
 from consilience.sections import Section
 from consilience.tasks import ScoreCertainty
 
-GROUPS: Mapping[str, frozenset[str]] = {
-    "predictions": frozenset(
-        {
-            "Describe",
-            "Join",
-            "FitPrivate",
-            "PredictPublic",
-            "ScorePublic",
-            "ScoreCertainty",
-            "SelectPublic",
-            "ComparePublic",
-            "CountRows",
-            "Distill",
-            "Evaluate",
-            "Checkpoint",
-            "Restore",
-            "SendEncoded",
-            "DistillEncoded",
-        }
-    ),
-    "parameters": frozenset(
-        {
-            "DescribeParameters",
-            "SendParameters",
-            "AdoptParameters",
-            "TrainParameters",
-            "TrainControlled",
-            "TrainDynamically",
-            "CheckFusion",
-            "FuseModels",
-        }
-    ),
-    "models": frozenset(
-        {
-            "CheckSharing",
-            "TrainTowards",
-            "StartFunction",
-            "CheckTrust",
-            "Descend",
-            "DistillFunction",
-            "ChangeFunction",
-            "CheckKernel",
-            "Start",
-            "Residual",
-            "Direction",
-            "Image",
-            "Solution",
-        }
-    ),
-}
-"""What a party may allow, and the tasks that come with it. With ``"predictions"`` leave: what the model says
-of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
+GROUPS = ("predictions", "parameters", "models")
+"""What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
+model says of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
 ``"parameters"``: the numbers of a network; with ``"models"``: whole models."""
 
 OTHERS = "others"
 """Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
-
-_FILES: Mapping[str, str | None] = {
-    "boosting": "functional_gradient_boosting",
-    "encoding": None,
-    "parameters": None,
-}
-"""Files of ``consilience.protocols`` that are not called after the protocol whose tasks they hold; ``None``
-where several use them."""
 
 
 class Limits(Section):
@@ -259,15 +202,14 @@ def _tasks() -> dict[str, type[Any]]:
 
 def _group_of(name: str, task: type[Any]) -> str:
     """The group that a task comes with; its own name where it comes with none."""
-    for group, names in GROUPS.items():
-        if name in names:
-            return group
-    return name if task.__module__.startswith("consilience.") else OTHERS
+    ours = task.__module__.startswith("consilience.")
+    return str(getattr(task, "group", name)) if ours else OTHERS
 
 
 def _protocol(task: type[Any]) -> str | None:
     """The protocol whose own a task is; ``None`` for those that several use."""
     room, _, file = task.__module__.rpartition(".")
     if room == "consilience.protocols":
-        return _FILES.get(file, file)
+        named: str | None = getattr(task, "protocol", file)
+        return named
     return None if task.__module__.startswith("consilience.") else file
