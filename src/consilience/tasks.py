@@ -35,7 +35,7 @@ K = TypeVar("K")
 class Task(Protocol):
     """A frozen message with a ``run``; a protocol may define its own in its own file.
 
-    A party at a site of its own (:mod:`consilience.site`) reads further class variables, where they are given:
+    A party at a site of its own (:mod:`consilience.site`) reads further class variables, if there are any:
     ``standing``, whether it depends on data and settings alone and may be asked for in any round;
     ``keeps_model``, whether the model stays as it is. Of the tasks of this package also ``group``, what a
     party has to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own

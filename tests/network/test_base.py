@@ -276,6 +276,11 @@ DESCRIPTION: dict[str, Any] = {
         {"fewest_classes": 0},
         {"kind": "regression"},
         {"kind": "regression", "classes": (), "outputs": 0},
+        {"kind": "regression", "classes": (), "outputs": 2**40},
+        {"outputs": -1},
+        {"classes": tuple(map(str, range(70_000)))},
+        {"classes": ("x", "y" * 2_000)},
+        {"row": "x" * 2_000},
         {"party": "c"},
     ],
 )

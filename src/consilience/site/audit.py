@@ -94,7 +94,7 @@ class AuditLog:
 
     def _write(self, prefix: bytes, entry: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        document = {"time": now} | {**entry, "before": self.head}
+        document = {"time": now, **entry, "before": self.head}
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         line = text.encode(errors="replace")  # half of a surrogate pair has no bytes
         data = prefix + line + b"\n"
@@ -178,12 +178,12 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
     Raises:
         RunFailed: it cannot be read.
     """
-    content, last = _content(path), _content(_next(path))
+    last = _content(_next(path))  # first: a party at work may add to the log meanwhile
+    content = _content(path)
     entries, faults, notes = [], [], []
     head, torn, known = BEGINNING, b"", {BEGINNING}
-    ends = {
-        BEGINNING
-    }  # what a line that was announced may follow: the last one but those that mend
+    # What a line that was announced may follow: the last one, or one that lines which mend come after.
+    ends = {BEGINNING}
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         entry = _entry(line)
         if entry is None:
