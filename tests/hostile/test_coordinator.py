@@ -179,7 +179,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whatever_is_asked_a_party_stays_whole(tmp_path: Path, quick_disk: None) -> None:
-    statuses = pestered(tmp_path, 250)
+    statuses = pestered(tmp_path, 120)
     assert {"ok", "refused"} <= set(statuses)
 
 
