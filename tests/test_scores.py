@@ -101,10 +101,44 @@ def test_a_party_remembers_noise_alone():
     party = joined()
     for task in (SURE, CHOICE, RATIOS):
         task.run(party)
-    assert party.memory == {}
+    assert party.memory == party.drawn == {}
     said = NOISY.run(party).values
-    (kept,) = party.memory.values()
+    (kept,) = party.drawn.values()
     np.testing.assert_array_equal(kept.astype(np.float32), said)
+
+
+def test_noise_is_drawn_once_for_good():
+    """Neither joining again, nor restoring, nor a protocol that begins anew, has it drawn anew."""
+    party = joined()
+    said = NOISY.run(party).values
+    party.memory = {}
+    party.join(party.agreement)
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+    assert scores.spent(party.drawn) == 0.5
+    other = ScoreCertainty(round=1, regularization=0.1, epsilon=0.25, delta=1e-5)
+    assert not np.array_equal(other.run(party).values, said)
+    assert scores.spent(party.drawn) == 0.75, "another question spends anew"
+
+
+def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
+    party = joined()
+    party.home = tmp_path
+    party.fit_private(1)
+    party.save("before")
+    said = NOISY.run(party).values
+    party.save("after")
+    party.restore("before")
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+    party.drawn = {}
+    party.restore("after")
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+
+
+def test_answers_to_ever_other_questions_do_not_pile_up():
+    party = joined()
+    for i in range(40):
+        ComparePublic(round=1, ridge=0.3 + i).run(party)
+    assert len(party.scores._said) == len(party.scores._common._ratios) == scores._MOST_KEPT
 
 
 def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):

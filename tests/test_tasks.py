@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,17 @@ import pytest
 
 from consilience import Party
 from consilience.aggregation import AGGREGATORS
-from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.codecs import Codec
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.federation import agree
 from consilience.knowledge import Failure, Public
+from consilience.protocols.encoding import DistillEncoded
+from consilience.protocols.federated_dynamics import TrainDynamically
+from consilience.protocols.parameters import TrainParameters
 from consilience.tasks import (
     PROVIDES,
     Checkpoint,
+    ComparePublic,
     CountRows,
     Describe,
     Distill,
@@ -23,9 +29,12 @@ from consilience.tasks import (
     Join,
     PredictPublic,
     Restore,
+    ScoreCertainty,
     ScorePublic,
+    SelectPublic,
     answer,
 )
+from consilience.wire import decode, encode
 from stubs import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -136,3 +145,37 @@ def test_every_need_of_an_aggregator_has_its_task():
     needs = {kind for make in AGGREGATORS.values() for kind in make().needs}
     assert needs == set(PROVIDES)
     assert all(PROVIDES[kind].answers is kind for kind in needs)
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "values"),
+    [
+        (ScoreCertainty, "regularization", (0.0, -1.0, np.inf, np.nan)),
+        (ScoreCertainty, "epsilon", (0.0, 1.0, 1e300, np.nan)),
+        (ScoreCertainty, "delta", (0.0, 1.0, np.nan)),
+        (SelectPublic, "quantile", (-0.1, 1.0, np.nan)),
+        (ComparePublic, "ridge", (0.0, -1.0, np.inf, np.nan)),
+        (Distill, "alpha", (-0.1, 1.1, np.nan)),
+        (DistillEncoded, "alpha", (-0.1, 1.1, np.nan)),
+        (TrainParameters, "strength", (-1.0, np.inf, np.nan)),
+        (TrainDynamically, "strength", (0.0, np.inf, np.nan)),
+        (TrainDynamically, "mean_rows", (0.0, np.nan)),
+    ],
+)
+def test_options_out_of_range_are_refused_at_both_ends(task, option, values):
+    usual = {
+        "round": 1, "regularization": 0.1, "epsilon": 0.1, "delta": 0.1, "quantile": 0.1, "ridge": 0.1,
+        "reference": "public", "alpha": 0.5, "targets": np.ones((1, 1)), "codec": Codec(), "since": 0,
+        "heard": {}, "size": 1, "data": np.zeros(1, np.uint8), "strength": 1.0, "counted": {},
+        "mean_rows": 1.0,
+    }  # fmt: skip
+    names = {field.name for field in dataclasses.fields(task)}
+    (good,) = [task(**{name: value for name, value in usual.items() if name in names})]
+    for value in values:
+        with pytest.raises(InvalidInput, match=f"{option} is "):
+            dataclasses.replace(good, **{option: value})
+        broken = object.__new__(task)
+        broken.__dict__.update(good.__dict__ | {option: value})
+        forged = encode([broken])
+        with pytest.raises(KnowledgeRefused, match=f"{option} is "):
+            decode(forged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tracemalloc
 from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -28,7 +29,7 @@ from consilience.knowledge import (
 from consilience.messages import REGISTRY, fields
 from consilience.protocols import RoundState
 from consilience.tasks import Distill, FitPrivate, Join, PredictPublic, ScorePublic
-from consilience.wire import decode, encode, size
+from consilience.wire import LONGEST_HEADER, decode, encode, size
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62
@@ -361,6 +362,21 @@ def test_any_document_is_refused_or_a_tuple(document):
 )
 def test_what_does_not_fit_is_refused_with_a_reason(document, why):
     assert why in refused(forged(document, **{"0": ROWS}))
+
+
+def test_a_header_that_would_fill_the_memory_is_refused_unread():
+    text = "[" + "[]," * (LONGEST_HEADER // 3) + "[]]"
+    data = save({}, metadata={"consilience": text})
+    tracemalloc.start()
+    assert "a header of 8," in refused(data)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+def test_a_bool_is_true_or_false():
+    """NumPy counts and copies by other bytes as it likes."""
+    good = encode([RoundState(round=1, memory={"rows": np.array([True, False])})])
+    assert "neither true nor false" in refused(good[:-2] + b"\x02\x00")
 
 
 def test_deep_nesting_is_refused():

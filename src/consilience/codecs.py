@@ -521,7 +521,8 @@ class Coder:
         """Raise ``KnowledgeRefused`` unless bytes from elsewhere are rows that could have been sent."""
         if self.form != "probabilities" or not (self.codec.bits or self.codec.largest):
             return  # any bytes are numbers; what these must be, their message knows
-        indices, shares = self._shares(rows)
+        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, and refused below
+            indices, shares = self._shares(rows)
         if indices is not None:
             ordered = np.sort(indices, axis=1)
             twice = (np.diff(ordered, axis=1) == 0).any()

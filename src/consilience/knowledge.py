@@ -27,6 +27,31 @@ PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
 """What numbers of a kind are exchanged as. Values keep all their digits, since a step of the protocol such
 as de-regularisation may multiply their rounding errors a millionfold."""
 
+LARGEST = 1e18
+"""What a number of a model may come to: its square still has a place in 32 bits. A finite number beyond it
+makes the others' teacher, or what they compute from it, infinite."""
+
+MOST_ROWS = 10**12
+"""Private rows that a party may say it has."""
+
+MOST_CLASSES = 65_536
+"""Classes, or targets of a regression."""
+
+_LONGEST_NAME = 1_000
+"""Characters of a class, or of what a party says of itself."""
+
+_MOST_METRICS = 100
+
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "accuracy": (0.0, 1.0),
+    "accuracy_local": (0.0, 1.0),
+    "auc": (0.0, 1.0),
+    "log_loss": (0.0, LARGEST),
+    "mse": (0.0, LARGEST**2),
+    "r2": (-(LARGEST**2), 1.0),
+}
+"""Where the metrics lie that parties measure; others, a protocol's own, lie within :data:`LARGEST`."""
+
 
 class Public:
     """The unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
@@ -130,7 +155,11 @@ class Description:
         classifies = self.kind == "classification"
         if len(set(self.classes)) != len(self.classes) or bool(self.classes) != classifies:
             raise KnowledgeRefused(f"{self.kind} with classes {self.classes}", where=party)
-        if self.fewest_classes < 1 or (self.outputs < 1) != classifies:
+        if max(len(self.classes), self.outputs) > MOST_CLASSES:
+            raise KnowledgeRefused(f"more than {MOST_CLASSES:,} classes or targets", where=party)
+        if max(map(len, (*self.classes, self.soft_targets, self.row))) > _LONGEST_NAME:
+            raise KnowledgeRefused(f"names of more than {_LONGEST_NAME:,} characters", where=party)
+        if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
             raise KnowledgeRefused(
                 f"{self.kind} with {self.outputs} targets and at least {self.fewest_classes} classes",
                 where=party,
@@ -192,6 +221,7 @@ class Predictions:
         _finite(self.values, where=party)
         if self.kind == "probabilities":
             raise KnowledgeRefused("probabilities are negative or do not sum to 1", where=party)
+        within_reach("values", self.values, where=party)
 
 
 @message
@@ -291,6 +321,7 @@ class DensityRatios:
         _scored(self, (agreement.outputs,), np.float32, party, task, agreement)
         _same("classes", self.classes, agreement.classes, where=party)
         _finite(self.values, where=party)
+        within_reach("values", self.values, where=party)
 
 
 @message
@@ -339,8 +370,7 @@ class RowCount:
         """Raise ``KnowledgeRefused`` unless the count is positive and the party's own."""
         _same("party", self.party, party, where=party)
         _same("round", self.round, task.round, where=party)
-        if self.rows < 1:
-            raise KnowledgeRefused(f"a row count of {self.rows!r}", where=party)
+        countable(self.rows, where=party)
 
 
 @message
@@ -360,13 +390,18 @@ class Metrics:
     values: Mapping[str, float]
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless every metric is a finite number."""
+        """Raise ``KnowledgeRefused`` unless every metric lies where it can."""
         _same("party", self.party, party, where=party)
         _same("round", self.round, task.round, where=party)
-        if self.rows < 1:
-            raise KnowledgeRefused(f"metrics of {self.rows} rows", where=party)
+        countable(self.rows, where=party)
+        if (
+            len(self.values) > _MOST_METRICS
+            or max(map(len, self.values), default=0) > _LONGEST_NAME
+        ):
+            raise KnowledgeRefused("more metrics, or longer names, than there can be", where=party)
         for name, value in self.values.items():
-            if not np.isfinite(value):
+            low, high = _BOUNDS.get(name, (-LARGEST, LARGEST))
+            if not low <= value <= high:  # nor is NaN
                 raise KnowledgeRefused(f"metric {name} is {value!r}", where=party)
 
 
@@ -422,6 +457,18 @@ class Replies:
 
     def __len__(self) -> int:
         return len(self.answers)
+
+
+def countable(rows: int, *, where: str) -> None:
+    """Raise ``KnowledgeRefused`` on a number of rows that no party has."""
+    if not 1 <= rows <= MOST_ROWS:
+        raise KnowledgeRefused(f"a row count of {rows}", where=where)
+
+
+def within_reach(what: str, values: Array, *, where: str) -> None:
+    """Raise ``KnowledgeRefused`` on finite numbers beyond :data:`LARGEST`."""
+    if max(values.max(initial=0), -values.min(initial=0)) > LARGEST:
+        raise KnowledgeRefused(f"{what} beyond {LARGEST:g}", where=where)
 
 
 def _same(what: str, got: object, expected: object, *, where: str) -> None:

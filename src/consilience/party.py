@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.inputs import check_alike, check_inputs, read_only
-from consilience.knowledge import Agreement, Public
+from consilience.knowledge import MOST_CLASSES, Agreement, Public
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, kind_told_by
 from consilience.learners.transfer import TRUSTED, check_packing, check_rows, pack, unpack
@@ -105,6 +105,8 @@ class Party:
             )
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
+        self.drawn: dict[str, Array] = {}
+        """Scores with noise, each drawn once: neither joining nor restoring has it drawn anew."""
         self.public: Public | None = None
         self.home: Path | None = None
         self.agreement: Agreement | None = None
@@ -160,6 +162,7 @@ class Party:
                 where=self._where,
                 mend="Every party must hold the same public rows in the same order.",
             )
+        self._check_agreement(agreement)
         if len(self.public):
             check_alike(self.X, self.public.X, where=self._where)
         self.agreement = agreement
@@ -184,6 +187,24 @@ class Party:
             )
         if self.test is not None:
             self._targets(self.test[1])
+
+    def _check_agreement(self, agreement: Agreement) -> None:
+        """Raise ``InvalidInput`` where it contradicts itself, or what the party holds."""
+        assert self.public is not None
+        outputs = len(agreement.classes) or self.y.shape[-1]
+        distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
+        if (
+            agreement.kind != self.kind
+            or bool(agreement.classes) != (self.kind == "classification")
+            or (agreement.outputs, agreement.rows) != (outputs, len(self.public))
+            or not distinct
+        ):
+            raise InvalidInput(
+                f"the agreement is of {agreement.kind} with {len(agreement.classes)} classes, "
+                f"{agreement.outputs} outputs and {agreement.rows} public rows",
+                where=self._where,
+                mend=f"Its own is {self.kind}, with {len(self.public)} public rows.",
+            )
 
     def _untrained(self) -> Learner:
         assert self.agreement is not None
@@ -510,6 +531,8 @@ class Party:
                 (partial / "model.none").touch()
             if self.memory:
                 save_file(self.memory, partial / "memory.safetensors")
+            if self.drawn:
+                save_file(self.drawn, partial / "drawn.safetensors")
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
         except OSError as error:
@@ -524,8 +547,10 @@ class Party:
         folder = self._state_folder(label)
         if not (folder / "model.none").exists():
             self.learner.load(folder / f"model{self.learner.suffix}")
-        remembered = folder / "memory.safetensors"
+        remembered, drawn = folder / "memory.safetensors", folder / "drawn.safetensors"
         self.memory = load_file(remembered) if remembered.exists() else {}
+        if drawn.exists():
+            self.drawn = load_file(drawn) | self.drawn
         self._public_outputs.clear()
 
     def keep(self, labels: Container[str]) -> None:

@@ -6,7 +6,7 @@ computed once. Inputs are compared in one space, made of the public rows, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -82,20 +82,19 @@ class Scores:
         epsilon: float | None,
         delta: float,
         *,
-        memory: dict[str, Array],
+        drawn: dict[str, Array],
     ) -> Array:
         """How surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
 
-        Those with noise are drawn once and kept in the party's memory, which outlives a restart: noise
-        that was drawn anew every round could be averaged away. It does not come from the seed, which the
-        coordinator knows, so that a run with noise cannot be repeated bit for bit, and every run that
-        starts anew, or is resumed from before it was drawn, spends ε and δ again.
+        Those with noise are drawn once for each question, that is rows, public rows, seed and settings, and
+        kept for good: noise that was drawn anew could be averaged away. It does not come from the seed,
+        which the coordinator knows. What all questions spend, :func:`spent` says.
 
         Args:
             regularization: λ of :func:`~consilience.certainty.certainties`.
             epsilon: ε of :class:`~consilience.certainty.Privacy`; ``None`` for no noise.
             delta: δ of it.
-            memory: where those with noise are kept.
+            drawn: where those with noise are kept.
         """
 
         def computed() -> Array:
@@ -107,8 +106,13 @@ class Scores:
                 rng=np.random.default_rng(),
             )
 
-        name = f"certainties {regularization!r} {epsilon!r} {delta!r}"
-        return _once(self._said if epsilon is None else memory, name, computed)
+        name = f"certainties {epsilon!r} {delta!r} {regularization!r}"
+        if epsilon is None:
+            return _once(self._said, name, computed)
+        name += f" {self.agreement.seed} {self.agreement.public} {Public(self.train[0]).key}"
+        if name not in drawn:
+            drawn[name] = computed()
+        return drawn[name]
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
         """Which public rows are as likely as the party's own, ``(n_public,)``, and notes for the ledger.
@@ -177,6 +181,11 @@ class Scores:
         return _once(made, seed, lambda: _Common(self.public.X, seed))
 
 
+def spent(drawn: Iterable[str]) -> float:
+    """The ε of all certainties with noise that were drawn, by their names: privacy losses add up."""
+    return sum(float(name.split()[1]) for name in drawn)
+
+
 class _Common:
     """What is the same for all parties: the space of the public rows, and where these lie in it."""
 
@@ -201,11 +210,17 @@ class _Common:
         return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
 
 
+_MOST_KEPT = 16
+"""Answers to different questions that are kept; whoever asks on has the first computed anew."""
+
 _COMMON: WeakKeyDictionary[Public, dict[int, _Common]] = WeakKeyDictionary()
 """By the public rows and the seed: made once for all parties in this process."""
 
 
 def _once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
     if key not in kept:
-        kept[key] = compute()
+        value = compute()
+        while len(kept) >= _MOST_KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = value
     return kept[key]

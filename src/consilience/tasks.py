@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -32,7 +33,14 @@ K = TypeVar("K")
 
 
 class Task(Protocol):
-    """A frozen message with a ``run``; a protocol may define its own in its own file."""
+    """A frozen message with a ``run``; a protocol may define its own in its own file.
+
+    A party at a site of its own (:mod:`consilience.site`) reads further class variables, if there are any:
+    ``standing``, whether it depends on data and settings alone and may be asked for in any round;
+    ``keeps_model``, whether the model stays as it is. Of the tasks of this package also ``group``, what a
+    party has to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own
+    it is, by default that of its file; ``None`` where several use it.
+    """
 
     answers: ClassVar[type[Any]]
     """The knowledge that ``run`` replies with."""
@@ -82,6 +90,7 @@ class Describe:
     """Say what you are: classes, kind of learner. No data."""
 
     answers: ClassVar[type[Any]] = Description
+    group: ClassVar[str] = "predictions"
     round: int = 0
 
     def run(self, party: Party) -> Description:
@@ -103,6 +112,7 @@ class Join:
     """Take on the agreement and start from an untrained model."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     agreement: Agreement
     round: int = 0
 
@@ -117,6 +127,9 @@ class CheckSharing:
     """Say whether your model, once trained, may and can be sent to others."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "models"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -130,6 +143,7 @@ class FitPrivate:
     """Train on your private rows."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
 
     def run(self, party: Party) -> Receipt:
@@ -147,6 +161,8 @@ class PredictPublic:
     """
 
     answers: ClassVar[type[Any]] = Predictions
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
     outputs: OutputKind = "probabilities"
 
@@ -168,6 +184,8 @@ class ScorePublic:
     """Say how typical each public row is of what you were trained on."""
 
     answers: ClassVar[type[Any]] = LogDensities
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> LogDensities:
@@ -187,15 +205,23 @@ class ScoreCertainty:
     """
 
     answers: ClassVar[type[Any]] = Certainties
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     regularization: float
     epsilon: float | None
     delta: float
 
+    def __post_init__(self) -> None:
+        _check(self, "regularization", 0 < self.regularization < math.inf, "Give a number above 0.")
+        _check(self, "epsilon", self.epsilon is None or 0 < self.epsilon < 1, "It lies in (0, 1).")
+        _check(self, "delta", 0 < self.delta < 1, "It lies in (0, 1).")
+
     def run(self, party: Party) -> Certainties:
         """One number a public row, the same in every round."""
         values = party.scores.certainties(
-            self.regularization, self.epsilon, self.delta, memory=party.memory
+            self.regularization, self.epsilon, self.delta, drawn=party.drawn
         )
         return _scored(Certainties, self, party, values.astype(np.float32))
 
@@ -210,9 +236,15 @@ class SelectPublic:
     """
 
     answers: ClassVar[type[Any]] = Selection
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     quantile: float
     reference: Literal["uniform", "public"]
+
+    def __post_init__(self) -> None:
+        _check(self, "quantile", 0 <= self.quantile < 1, "It lies in [0, 1).")
 
     def run(self, party: Party) -> Selection:
         """Yes or no a public row, the same in every round."""
@@ -230,9 +262,15 @@ class ComparePublic:
     """
 
     answers: ClassVar[type[Any]] = DensityRatios
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
     ridge: float
     calibration: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self, "ridge", 0 < self.ridge < math.inf, "It must be greater than 0.")
 
     def run(self, party: Party) -> DensityRatios:
         """One number a public row and class; the same in every round, since it depends on inputs alone."""
@@ -251,6 +289,9 @@ class CountRows:
     """Say how many private rows you train on."""
 
     answers: ClassVar[type[Any]] = RowCount
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> RowCount:
@@ -269,10 +310,14 @@ class Distill:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
     targets: Array
     alpha: float
     taught: Array | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, "alpha", 0 <= self.alpha <= 1, "It lies in [0, 1].")
 
     def run(self, party: Party) -> Receipt:
         """Stage 2 of the round."""
@@ -285,6 +330,8 @@ class Evaluate:
     """Say how well your model does on your own test rows."""
 
     answers: ClassVar[type[Any]] = Metrics
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> Metrics:
@@ -302,6 +349,8 @@ class Checkpoint:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
+    keeps_model: ClassVar[bool] = True
     round: int
     previous: int = 0
 
@@ -317,12 +366,20 @@ class Restore:
     """Take up the state you wrote after a round."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
     round: int
 
     def run(self, party: Party) -> Receipt:
         """The model is then the one of that round, bit for bit."""
         party.restore(_label(self.round))
         return Receipt(party=party.name, round=self.round)
+
+
+def _check(task: object, option: str, fits: bool, mend: str) -> None:
+    """Raise ``InvalidInput`` unless an option fits, at the coordinator and again at every party."""
+    if not fits:
+        where, value = type(task).__name__, getattr(task, option)
+        raise InvalidInput(f"{option} is {value}", where=where, mend=mend)
 
 
 def _label(round: int) -> str:
@@ -338,7 +395,7 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
-STANDING = frozenset({RowCount, Certainties, Selection, DensityRatios})
+STANDING = frozenset(kind for kind, task in PROVIDES.items() if getattr(task, "standing", False))
 """Of these, what depends on a party's data alone: it is said once, and holds for all rounds."""
 
 

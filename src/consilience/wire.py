@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages import REGISTRY, fields
+
+LONGEST_HEADER = 1 << 23
+"""Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
 
 _KEY = "consilience"
 _PLAIN = frozenset({type(None), bool, int, float, str})
@@ -55,18 +57,18 @@ def decode(data: bytes) -> tuple[Any, ...]:
     """
     try:
         size = int.from_bytes(data[:8], "little")
+        if size > LONGEST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes, of at most {LONGEST_HEADER:,}")
         document = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_KEY])
         arrays = load_arrays(data)
+        if any(
+            values.dtype == bool and (values.view(np.uint8) > 1).any() for values in arrays.values()
+        ):
+            raise ValueError("a bool that is neither true nor false")
         return tuple(_unpack(entry, arrays) for entry in document)
-    except (
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except KnowledgeRefused:
+        raise
+    except Exception as error:  # what a stranger's bytes may raise in JSON or NumPy has no list
         raise KnowledgeRefused(f"unreadable message ({error})", where="wire") from error
 
 

@@ -29,7 +29,7 @@ from consilience.knowledge import (
     Selection,
 )
 from consilience.network import Network
-from consilience.network.base import Arrival
+from consilience.network.base import LONGEST_TEXT, Arrival
 from consilience.tasks import (
     ComparePublic,
     CountRows,
@@ -107,6 +107,37 @@ def test_notes_reach_the_books():
     assert scripted.deliveries[0].detail == "first; second"
 
 
+def test_of_what_a_party_says_no_more_is_kept_than_a_terminal_may_show():
+    """Of a failure, of notes, of a refusal that quotes it, of messages nobody asked for."""
+    long = "\x1b[2J\n" + "x" * 10_000
+    for said in (
+        Failure(party="b", reason=long, mend=long),
+        receipt("b", notes=(long,)),
+        predictions("b", public=long),
+        receipt("b") * 5_000,
+    ):
+        scripted = network(lambda party, said=said: said if party == "b" else receipt(party))
+        missing = scripted.ask(FitPrivate(round=2)).missing
+        for failure in missing.values():
+            assert max(len(failure.reason), len(failure.mend)) <= LONGEST_TEXT + 2
+            assert failure.reason.isprintable() and failure.mend.isprintable()
+        books = scripted.deliveries[1]
+        assert len(books.detail) <= LONGEST_TEXT + 2 and books.detail.isprintable()
+        assert len(books.left) < 100
+
+
+def test_an_answer_that_breaks_its_check_is_refused(monkeypatch):
+    def broken(self, **against):
+        if self.party == "b":
+            raise ZeroDivisionError("0 rows")
+
+    monkeypatch.setattr(Receipt, "validate", broken)
+    replies = network(receipt).ask(FitPrivate(round=2))
+    assert replies.parties == ("a", "c", "d")
+    assert replies.missing["b"].kind == "refused"
+    assert replies.missing["b"].reason == "its answer cannot be checked (ZeroDivisionError: 0 rows)"
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -180,7 +211,39 @@ def test_logits_may_be_any_finite_numbers():
             Metrics(party="b", round=2, rows=5, values={"accuracy": float("nan")}),
             "metric accuracy is nan",
         ),
-        (Evaluate(round=2), Metrics(party="b", round=2, rows=-1, values={}), "metrics of -1 rows"),
+        (Evaluate(round=2), Metrics(party="b", round=2, rows=-1, values={}), "a row count of -1"),
+        (CountRows(round=2), RowCount(party="b", round=2, rows=10**18), "a row count of 10"),
+        (
+            Evaluate(round=2),
+            Metrics(party="b", round=2, rows=5, values={"accuracy": 1.5}),
+            "metric accuracy is 1.5",
+        ),
+        (
+            Evaluate(round=2),
+            Metrics(party="b", round=2, rows=5, values={"x" * 2000: 1.0}),
+            "longer names",
+        ),
+        (
+            Evaluate(round=2),
+            Metrics(party="b", round=2, rows=5, values={str(i): 1.0 for i in range(101)}),
+            "more metrics",
+        ),
+        (
+            PredictPublic(round=2, outputs="logits"),
+            predictions("b", kind="logits", values=HALVES * np.float32(3e38))[0],
+            "values beyond 1e+18",
+        ),
+        (
+            ComparePublic(round=2, ridge=0.3),
+            DensityRatios(
+                party="b",
+                round=2,
+                classes=("x", "y"),
+                public="key",
+                values=HALVES * np.float32(-3e38),
+            ),
+            "values beyond 1e+18",
+        ),
     ],
 )
 def test_other_knowledge_is_checked_too(task, reply, why):
@@ -213,6 +276,11 @@ DESCRIPTION: dict[str, Any] = {
         {"fewest_classes": 0},
         {"kind": "regression"},
         {"kind": "regression", "classes": (), "outputs": 0},
+        {"kind": "regression", "classes": (), "outputs": 2**40},
+        {"outputs": -1},
+        {"classes": tuple(map(str, range(70_000)))},
+        {"classes": ("x", "y" * 2_000)},
+        {"row": "x" * 2_000},
         {"party": "c"},
     ],
 )

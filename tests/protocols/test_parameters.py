@@ -30,6 +30,9 @@ from consilience.protocols import (
 from consilience.protocols.parameters import (
     Architecture,
     DescribeParameters,
+    Parameters,
+    average,
+    check_line,
     line_of,
     named_parameters,
     recall,
@@ -285,10 +288,10 @@ def test_rates_and_strengths_out_of_range(made: Any, options: Any, said: str) ->
 
 
 def test_what_diverges_is_named() -> None:
-    """The second step of that size is beyond the largest number."""
+    """A step of that size is beyond what anybody could train from."""
     rounds = Federation(cohort()).rounds(scaffold(rounds=3, server_rate=1e300))
-    assert [next(rounds).number, next(rounds).number] == [0, 1]
-    said = "scaffold: the server's parameters are NaN or infinite after round 2"
+    assert next(rounds).number == 0
+    said = "scaffold: the server's parameters are NaN, or beyond 1e\\+18, after round 1"
     with np.errstate(all="ignore"), pytest.raises(RunFailed, match=said):
         next(rounds)
 
@@ -383,7 +386,7 @@ def test_only_what_counted_is_remembered() -> None:
     [
         ({"party": "b"}, "another party"),
         ({"trained": 4}, "counts that cannot be"),
-        ({"rows": 0}, "counts that cannot be"),
+        ({"rows": 0}, "a row count of 0"),
         ({"precision": "int8"}, "precision 'int8'"),
     ],
 )
@@ -393,3 +396,28 @@ def test_architectures_are_checked_on_arrival(change: dict[str, Any], said: str)
     with pytest.raises(KnowledgeRefused, match=said):
         bad = replace(good, **change)
         bad.validate(party="a", task=DescribeParameters(round=0), agreement=None)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.ones(2, dtype=np.float16), "float16"),
+        (np.array([1.0, 1e300]), "beyond 1e\\+18"),
+        (np.array([1.0, np.nan]), "NaN or infinite"),
+        (np.ones(3), "shape"),
+    ],
+)
+def test_parameters_that_would_ruin_the_mean_are_refused(values: Any, said: str) -> None:
+    with pytest.raises(KnowledgeRefused, match=said):
+        check_line("parameters", values, 2, where="a")
+
+
+def test_no_party_decides_how_exact_the_mean_is() -> None:
+    """The first by name least of all."""
+    given = [
+        Parameters(party=name, round=1, values=np.ones(2, dtype=kind), rows=1)
+        for name, kind in (("a", np.float32), ("b", np.float64))
+    ]
+    for precision in (np.float32, np.float64):
+        for replies in (given, given[::-1]):
+            assert average(replies, "rows", precision).dtype == precision

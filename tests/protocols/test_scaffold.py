@@ -156,7 +156,7 @@ def test_other_steps_than_plain_ones_are_refused(recipe: dict[str, Any], said: s
         ({"values": np.zeros(2)}, r"parameters are float64 of shape \(2,\), expected \(3,\)"),
         ({"change": np.zeros(3)}, r"changes are float64 of shape \(3,\), expected \(2,\)"),
         ({"change": np.array([0, np.nan])}, "changes are NaN"),
-        ({"rows": 0}, "no rows"),
+        ({"rows": 0}, "a row count of 0"),
     ],
 )
 def test_answers_are_checked_on_arrival(change: dict[str, Any], said: str) -> None:

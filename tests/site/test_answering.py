@@ -17,9 +17,17 @@ from hypothesis.extra import numpy as arrays_of
 
 from consilience.codecs import zstd
 from consilience.errors import InvalidInput, RunFailed
-from consilience.knowledge import Failure, Metrics, Predictions, Public, Receipt
+from consilience.knowledge import (
+    Certainties,
+    Failure,
+    Metrics,
+    Predictions,
+    Public,
+    Receipt,
+)
 from consilience.party import Party
 from consilience.protocols.encoding import SendEncoded
+from consilience.protocols.model_exchange import TrainTowards
 from consilience.protocols.parameters import SendParameters
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
 from consilience.tasks import (
@@ -32,6 +40,7 @@ from consilience.tasks import (
     Join,
     PredictPublic,
     Restore,
+    ScoreCertainty,
 )
 from consilience.wire import decode, encode
 from killed import state
@@ -206,6 +215,23 @@ def test_other_public_data(tmp_path: Path) -> None:
         ((FitPrivate(round=2), CountRows(round=3)), "not of one round"),
         ((Join(agreement=agreement()), FitPrivate(round=0)), "asked for alone"),
         ((Distill(round=2, targets=teacher(np.nan), alpha=0.5),), "Distill.targets holds NaN"),
+        ((FitPrivate(round=2), FitPrivate(round=2)), "for the same more than once"),
+        (
+            (TrainTowards(round=2, labels=float("nan")),),
+            "TrainTowards.labels holds NaN",
+        ),
+        (
+            (
+                SendEncoded(
+                    round=2,
+                    tasks=(PredictPublic(round=1),),
+                    codec=zstd(),
+                    wanted=np.zeros(0, np.uint8),
+                    since={},
+                ),
+            ),
+            "not of one round",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -286,6 +312,59 @@ def test_one_federation_alone(tmp_path: Path) -> None:
         assert "'\\udc80'" in refused(site, FitPrivate(round=0), federation="\udc80")
 
 
+def certainty(epsilon: float | None, round: int = 1) -> ScoreCertainty:
+    return ScoreCertainty(round=round, regularization=0.5, epsilon=epsilon, delta=1e-5)
+
+
+def test_noise_cannot_be_averaged_away(tmp_path: Path) -> None:
+    """Restoring, joining again, and a process of its own for each request: it is drawn once."""
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=0), Checkpoint(round=0))
+        said = [ask(site, certainty(0.5)).values]
+    for t, tasks in enumerate([(Restore(round=0),), (), (Join(agreement=agreement()),), ()]):
+        with PartySite(one_party, tmp_path) as site:
+            if t < 2:
+                ask(site, Join(agreement=agreement()))
+            for task in tasks:
+                assert ask(site, task) == Same(Receipt)
+            said.append(ask(site, certainty(0.5, round=t)).values)
+    for again in said[1:]:
+        np.testing.assert_array_equal(again, said[0])
+
+
+def test_what_certainties_may_spend(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path, limits=Limits(epsilon=1.0)) as site:
+        ask(site, Join(agreement=agreement()))
+        assert "limits.epsilon: it says certainties with noise alone" in refused(
+            site, certainty(None)
+        )
+        first = ask(site, certainty(0.6))
+        assert "would have spent 1.1 in all, of 1" in refused(site, certainty(0.5))
+        np.testing.assert_array_equal(ask(site, certainty(0.6, round=2)).values, first.values)
+        ask(site, Join(agreement=agreement(seed=1)))  # other random features: another question
+        assert "would have spent 1.2 in all" in refused(site, certainty(0.6))
+        assert isinstance(ask(site, certainty(0.4)), Certainties)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": 2**40},
+        {"rows": 19},
+        {"outputs": 2**40},
+        {"classes": ("0", "1", "1")},
+        {"classes": tuple(map(str, range(70_000))), "outputs": 70_000},
+        {"kind": "regression"},
+        {"kind": "regression", "classes": (), "outputs": 3},
+    ],
+)
+def test_an_agreement_that_does_not_fit(site: PartySite, changes: Any) -> None:
+    failure = ask(site, Join(agreement=replace(agreement(), **changes)))
+    assert failure.kind == "invalid" and "the agreement is of" in failure.reason
+    assert site.party() is None
+
+
 # --- whatever may come ------------------------------------------------------------------------------
 
 ARRAYS = arrays_of.arrays(
@@ -294,7 +373,9 @@ ARRAYS = arrays_of.arrays(
 )
 ROUNDS = st.integers(-2, 5)
 TASKS = st.one_of(
-    st.builds(Distill, round=ROUNDS, targets=ARRAYS, alpha=st.floats(), taught=st.none() | ARRAYS),
+    st.builds(
+        Distill, round=ROUNDS, targets=ARRAYS, alpha=st.floats(0, 1), taught=st.none() | ARRAYS
+    ),
     st.builds(PredictPublic, round=ROUNDS, outputs=st.sampled_from(["values", "logits"])),
     st.builds(Restore, round=ROUNDS),
     st.builds(Receipt, party=st.text(max_size=3), round=ROUNDS),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from consilience.errors import RunFailed
 from consilience.knowledge import Predictions, RowCount
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents
@@ -111,6 +112,7 @@ def test_a_shortened_log_is_known_by_the_state(tmp_path: Path) -> None:
     assert read_log(log, written_after=session.audit).faults == ()
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:-3]))
+    log.with_suffix(".next").unlink()
     assert read_log(log).faults == ()
     (fault,) = read_log(log, written_after=session.audit).faults
     assert "lines are missing" in fault
@@ -121,25 +123,56 @@ def test_a_torn_line_is_mended_aloud_wherever_it_is_torn(
 ) -> None:
     """At every byte of the last line, and again at every byte of the line that mends it."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # hundreds of them take seconds
-    whole = log.read_bytes()
+    whole, announced = log.read_bytes(), log.with_suffix(".next").read_bytes()
+
+    def opened(content: bytes, announced: bytes) -> list[int | None]:
+        log.write_bytes(content)
+        log.with_suffix(".next").write_bytes(announced)
+        AuditLog(log).append(round=9)
+        found = read_log(log)
+        assert found.faults == () and len(found.notes) == 1 and "the power failed" in found.notes[0]
+        return [entry.get("round") for entry in found.entries]
+
     last = whole.rindex(b"\n", 0, -1) + 1
     for cut in range(last + 1, len(whole)):
-        log.write_bytes(whole[:cut])
-        assert "torn" in read_log(log).notes[0]
-        AuditLog(log).append(round=9)
-        found = read_log(log)
-        assert found.faults == (), cut
-        assert [entry.get("round") for entry in found.entries] == [0, 1, None, 9]
-        assert len(found.notes) == 1 and "the power failed" in found.notes[0]
+        assert opened(whole[:cut], announced) == [0, 1, None, 2, 9], cut
     log.write_bytes(whole[:-5])
+    log.with_suffix(".next").write_bytes(announced)
     AuditLog(log)
-    mended = log.read_bytes()
-    for cut in range(len(whole) - 4, len(mended)):
-        log.write_bytes(mended[:cut])
-        AuditLog(log).append(round=9)
-        found = read_log(log)
-        assert found.faults == (), cut
-        assert [entry.get("round") for entry in found.entries] == [0, 1, None, 9]
+    mended, again = log.read_bytes(), log.with_suffix(".next").read_bytes()
+    added = mended.rindex(b"\n", 0, -1) + 1
+    for cut in range(len(whole) - 4, added + 1):
+        assert opened(mended[:cut], announced) == [0, 1, None, 2, 9], cut
+    assert opened(mended[:added], again) == opened(mended, again) == [0, 1, None, 2, 9]
+
+
+def test_a_line_that_is_cut_from_the_end_is_added_again(log: Path) -> None:
+    whole = log.read_bytes()
+    log.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    found = read_log(log)
+    assert found.faults == () and "still to be added, or was cut off" in found.notes[0]
+    AuditLog(log)
+    assert log.read_bytes() == whole
+    assert read_log(log).notes == ()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_log_that_was_cut_further_is_not_taken_up(log: Path, left: int) -> None:
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:left]))
+    assert "lines are missing" in read_log(log).faults[0]
+    with pytest.raises(RunFailed, match="its audit log is not whole: lines are missing"):
+        AuditLog(log)
+
+
+def test_a_log_is_held_against_the_state_when_a_site_opens(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        for request in requests(1):
+            site.answer(request)
+    log = tmp_path / AUDIT
+    log.with_suffix(".next").unlink()
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(RunFailed, match="when the party's state was written"):
+        PartySite(one_party, tmp_path)
 
 
 def test_a_mend_cannot_hide_a_line(log: Path) -> None:

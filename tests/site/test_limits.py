@@ -12,13 +12,13 @@ from consilience.site import EVERYTHING, GROUPS, Limits
 
 def test_every_task_is_in_one_group() -> None:
     """But Export, which has a party write a file where a coordinator says."""
-    tasks = sorted(
-        name
+    tasks = {
+        name: getattr(kind, "group", None)
         for name, kind in REGISTRY.items()
         if hasattr(kind, "answers") and kind.__module__.startswith("consilience.")
-    )
-    grouped = sorted(name for names in GROUPS.values() for name in names)
-    assert tasks == sorted([*grouped, "Export"])
+    }
+    assert tasks.pop("Export") is None
+    assert set(tasks.values()) == set(GROUPS)
     assert "Export" not in EVERYTHING.leaving()
 
 
@@ -60,3 +60,30 @@ def test_one_task_alone() -> None:
 def test_names_that_nobody_knows(limits: Limits, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         limits.check_names()
+
+
+def test_whose_own_a_task_is() -> None:
+    """The name of its file, unless it says another."""
+    both = Limits(allow=GROUPS, protocols=()).leaving().keys()
+    assert {"SendEncoded", "SendParameters", "CheckSharing"} <= both
+    assert not {"Descend", "TrainControlled", "TrainTowards"} & both
+    boosting = Limits(allow=GROUPS, protocols=("functional_gradient_boosting",)).leaving().keys()
+    assert {"Descend", "StartFunction"} <= boosting - both
+
+
+def test_what_leaves_the_model_as_it_is() -> None:
+    """These alone; a task that says nothing has the model written anew."""
+    said = {name for name, kind in REGISTRY.items() if getattr(kind, "keeps_model", False)}
+    assert said == {
+        "CheckSharing",
+        "Checkpoint",
+        "ComparePublic",
+        "CountRows",
+        "Evaluate",
+        "PredictPublic",
+        "ScoreCertainty",
+        "ScorePublic",
+        "SelectPublic",
+    }
+    standing = {name for name, kind in REGISTRY.items() if getattr(kind, "standing", False)}
+    assert standing == said - {"Checkpoint", "Evaluate", "PredictPublic", "ScorePublic"}

@@ -151,8 +151,8 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def seen(network: SiteNetwork, name: str) -> list[bytes]:
     with network.site(name) as site:
         party = site.party()
-        assert party is not None and party.memory
-        return [value.tobytes() for value in party.memory.values()]
+        assert party is not None and party.drawn
+        return [value.tobytes() for value in party.drawn.values()]
 
 
 def test_measured_kept_and_resumed(tmp_path: Path) -> None:

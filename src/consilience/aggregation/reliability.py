@@ -82,11 +82,12 @@ def certainty_weighted(
     (:func:`consilience.certainty.certainties`). Sattler et al. 2021 (FedAUX), where λ = 0.01, and ε = 0.1
     and δ = 10⁻⁵ with noise. Without ``epsilon``, which is the default, no noise is added and no privacy is
     promised. With it the certainties alone are private, predictions are not, and the coordinator is trusted
-    to ask for them with noise.
+    to ask for them with noise, unless a party has set a limit (``limits.epsilon``).
 
     Args:
         regularization: λ > 0 of the logistic regression; the scale of the noise is inverse to it.
-        epsilon: ε in (0, 1) of Gaussian noise on its weights, spent once in a run; ``None`` for no noise.
+        epsilon: ε in (0, 1) of Gaussian noise on its weights, spent once for the same question; ``None`` for
+            no noise.
         delta: δ in (0, 1) of that noise.
     """
     if not 0 < regularization < np.inf:

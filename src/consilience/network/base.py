@@ -17,6 +17,9 @@ from consilience.wire import decode, encode
 
 Outcome = tuple[Any, ...] | Failure
 
+LONGEST_TEXT = 1_000
+"""Characters kept of what a party says in words, such as why it failed."""
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -200,6 +203,7 @@ class Network(ABC):
             outcome = self._checked(party, tasks, arrival)
             notes: tuple[str, ...] = ()
             if isinstance(outcome, Failure):
+                outcome = replace(outcome, reason=_brief(outcome.reason), mend=_brief(outcome.mend))
                 missing[party] = outcome
             else:
                 answers[party] = outcome
@@ -210,11 +214,13 @@ class Network(ABC):
                     round=tasks[0].round,
                     tasks=_names(tasks),
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
-                    left=_left(arrival.outcome) if arrival.bytes_up else "",
+                    left=_left(arrival.outcome, len(tasks)) if arrival.bytes_up else "",
                     bytes_down=down,
                     bytes_up=arrival.bytes_up,
                     seconds=arrival.seconds,
-                    detail=outcome.reason if isinstance(outcome, Failure) else "; ".join(notes),
+                    detail=_brief(
+                        outcome.reason if isinstance(outcome, Failure) else "; ".join(notes)
+                    ),
                 )
             )
         return Replies(answers, missing)
@@ -240,6 +246,9 @@ class Network(ABC):
                 reply.validate(party=party, task=task, agreement=self.agreement)
         except KnowledgeRefused as refusal:
             return Failure(party=party, reason=refusal.what, kind="refused")
+        except Exception as error:  # a stranger's answer may be what no check has thought of
+            reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
+            return Failure(party=party, reason=reason, kind="refused")
         return outcome
 
     def _needed(self, asked: int) -> int:
@@ -288,14 +297,24 @@ def _names(tasks: Sequence[object]) -> str:
     return "+".join(type(task).__name__ for task in tasks)
 
 
-def _left(outcome: Outcome) -> str:
-    """What a reader of the audit wants to know of an answer: kinds and shapes."""
+def _brief(text: str) -> str:
+    """A party's words in one line, as a ledger may hold and a terminal may show them."""
+    short = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " …"
+    if short.isprintable():
+        return short
+    return "".join(sign if sign.isprintable() else " " for sign in short)
+
+
+def _left(outcome: Outcome, asked: int) -> str:
+    """What a reader of the audit wants to know of an answer to so many tasks: kinds and shapes."""
     if isinstance(outcome, Failure):
         return "Failure(text)"  # what a model says when it fails may hold anything
     kinds = []
-    for reply in outcome:
+    for reply in outcome[:asked]:
         if isinstance(reply, Receipt):
             continue
         shape = getattr(getattr(reply, "values", None), "shape", ())
         kinds.append(type(reply).__name__ + ("×".join(map(str, shape)).join("()") if shape else ""))
+    if len(outcome) > asked:
+        kinds.append(f"{len(outcome) - asked:,} more")
     return ", ".join(kinds)

@@ -171,6 +171,8 @@ class StartFunction:
     """
 
     answers: ClassVar[type[Any]] = Objective
+    group: ClassVar[str] = "models"
+    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     ridge: float
     warm_start: bool = False
@@ -201,6 +203,8 @@ class CheckTrust:
     """Say whether you accept weak learners of these packages."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "models"
+    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     packages: tuple[str, ...]
 
@@ -231,6 +235,8 @@ class Descend:
     """
 
     answers: ClassVar[type[Any]] = WeakLearners
+    group: ClassVar[str] = "models"
+    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     step_sizes: tuple[float, ...]
     ridge: float
@@ -276,6 +282,8 @@ class DistillFunction:
     """
 
     answers: ClassVar[type[Any]] = Student
+    group: ClassVar[str] = "models"
+    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     change: Change
     warm_start: bool
@@ -308,6 +316,8 @@ class ChangeFunction:
     """
 
     answers: ClassVar[type[Any]] = Objective
+    group: ClassVar[str] = "models"
+    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     change: Change
     ridge: float

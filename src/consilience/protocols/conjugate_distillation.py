@@ -78,7 +78,10 @@ class Products:
         assert agreement is not None
         if (self.party, self.round) != (party, task.round):
             raise KnowledgeRefused("speaks for another party or round", where=party)
-        if self.values.shape != (agreement.outputs,) or not np.isfinite(self.values).all():
+        numbers = (
+            self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
+        )
+        if self.values.shape != (agreement.outputs,) or not numbers:
             raise KnowledgeRefused("its products are not one finite number an output", where=party)
 
 
@@ -87,6 +90,7 @@ class CheckKernel:
     """Say whether your model is a kernel ridge regression that may be sent."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "models"
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -101,6 +105,7 @@ class Start:
     """Line 1."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:
@@ -122,6 +127,7 @@ class Residual:
     """
 
     answers: ClassVar[type[Any]] = Products
+    group: ClassVar[str] = "models"
     round: int
     step: Array
     models: tuple[SharedModel, ...] = ()
@@ -147,6 +153,7 @@ class Direction:
     """Line 4."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
     keep: Array
     """β, shape ``(n_outputs,)``."""
@@ -169,6 +176,7 @@ class Image:
     """
 
     answers: ClassVar[type[Any]] = Products
+    group: ClassVar[str] = "models"
     round: int
     models: tuple[SharedModel, ...]
 
@@ -188,6 +196,7 @@ class Solution:
     """Line 8."""
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from consilience.aggregation import Aggregator
 from consilience.codecs import Codec, Coder, Form, Memory, compress, sections
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Agreement, LogDensities, Predictions, Receipt, Replies
 from consilience.messages import message
 from consilience.protocols.base import RoundState, check_made
@@ -129,6 +129,8 @@ class SendEncoded:
     """
 
     answers: ClassVar[type[Any]] = Encoded
+    group: ClassVar[str] = "predictions"
+    protocol: ClassVar[str | None] = None
     round: int
     tasks: tuple[Any, ...]
     codec: Codec
@@ -276,6 +278,8 @@ class DistillEncoded:
     """
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
+    protocol: ClassVar[str | None] = None
     round: int
     alpha: float
     codec: Codec
@@ -284,6 +288,10 @@ class DistillEncoded:
     size: int
     data: Array
     taught: Array | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InvalidInput(f"alpha is {self.alpha}", mend="It lies in [0, 1].")
 
     def run(self, party: Any) -> Receipt:
         """Stage 2 of the round.

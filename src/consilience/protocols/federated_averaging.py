@@ -90,6 +90,6 @@ def federated_averaging(
         size = len(state.memory["parameters"])
         task = TrainParameters(round=t, size=size, values=missed(state, chosen))
         replies = network.ask(task, to=chosen)  # line 4
-        mean = average(replies.of(Parameters), weights)  # line 5
+        mean = average(replies.of(Parameters), weights, state.memory["parameters"].dtype)  # line 5
         state = send(network, t, mean, state.memory, where=where)
         yield Round(t, state, replies=replies)

@@ -79,12 +79,18 @@ class TrainDynamically:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     strength: float
     counted: Mapping[str, int]
     mean_rows: float | None = None
     values: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength, above=0, where="TrainDynamically")
+        if self.mean_rows is not None:
+            check_number("mean_rows", self.mean_rows, above=0, where="TrainDynamically")
 
     def run(self, party: Any) -> Parameters:
         """θ_k."""
@@ -167,7 +173,7 @@ def federated_dynamics(
         before = theta[:trained].astype(np.float64)
         moved = sum(one.values[:trained] - before for one in given)
         h = h - strength / count * moved  # line 5
-        new = average(given, "uniform")
+        new = average(given, "uniform", theta.dtype)
         new[:trained] = before + moved / len(given) - h / strength  # line 6
         counted = {**counted, **dict.fromkeys(replies.parties, t)}
         state = send(network, t, new, {**memory, "tilt": h, "counted": counted}, where=where)

@@ -57,6 +57,7 @@ from consilience.protocols.parameters import (
     begin,
     check_weights,
     learner_of,
+    line_of,
     missed,
     send,
 )
@@ -69,6 +70,7 @@ class CheckFusion:
     """Say whether your model can be distilled into from given parameters on."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "parameters"
     round: int
 
     def run(self, party: Any) -> Receipt:
@@ -98,6 +100,7 @@ class FuseModels:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     trained: tuple[Parameters, ...]
@@ -106,7 +109,8 @@ class FuseModels:
     def run(self, party: Any) -> Parameters:
         """x_t."""
         teacher = _teacher(party, self.trained)
-        adopt(party, average(self.trained, self.weights))  # line 6
+        precision = line_of(learner_of(party)).dtype
+        adopt(party, average(self.trained, self.weights, precision))  # line 6
         party.distill(self.round, teacher, 0.0)  # lines 7 to 9; private rows have no weight
         return SendParameters(round=self.round, size=self.size).run(party)
 

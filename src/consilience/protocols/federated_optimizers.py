@@ -258,7 +258,7 @@ def _stepped(
         x, m, v = (state.memory[name] for name in ("parameters", "momentum", "second"))
         task = TrainParameters(round=t, size=len(x), values=missed(state, chosen))
         replies = network.ask(task, to=chosen)  # line 3
-        new = average(replies.of(Parameters), weights)
+        new = average(replies.of(Parameters), weights, x.dtype)
         change = (new - x)[: len(m)].astype(np.float64)  # line 4
         m = momentum * m + (1 - momentum) * change  # line 5
         v = second(v, change**2)  # line 6

@@ -95,6 +95,6 @@ def federated_proximal(
             strength=float(strength),
         )
         replies = network.ask(task, to=chosen)  # line 2
-        mean = average(replies.of(Parameters), weights)  # line 3
+        mean = average(replies.of(Parameters), weights, state.memory["parameters"].dtype)  # line 3
         state = send(network, t, mean, state.memory, where=where)
         yield Round(t, state, replies=replies)

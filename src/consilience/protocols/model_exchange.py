@@ -62,6 +62,7 @@ class TrainTowards:
     """
 
     answers: ClassVar[type[Any]] = SharedModel
+    group: ClassVar[str] = "models"
     round: int
     models: tuple[SharedModel, ...] = ()
     share: float = 0.0

@@ -18,7 +18,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, load_file
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.knowledge import Agreement, Array, Asked, Receipt, Replies
+from consilience.knowledge import (
+    LARGEST,
+    Agreement,
+    Array,
+    Asked,
+    Receipt,
+    Replies,
+    countable,
+    within_reach,
+)
 from consilience.messages import message
 from consilience.protocols.base import RoundState
 from consilience.randomness import stream
@@ -57,8 +66,9 @@ class Architecture:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, and has any."""
         if (self.party, self.round) != (party, task.round) or self.size < 1:
             raise KnowledgeRefused("speaks for another party or round, or of nothing", where=party)
-        if not 0 <= self.trained <= self.size or self.rows < 1:
+        if not 0 <= self.trained <= self.size:
             raise KnowledgeRefused("counts that cannot be", where=party)
+        countable(self.rows, where=party)
         if self.precision not in ("float32", "float64"):
             raise KnowledgeRefused(f"numbers of precision {self.precision!r}", where=party)
 
@@ -85,17 +95,17 @@ class Parameters:
             raise KnowledgeRefused("speaks for another party or round", where=party)
         size = getattr(task, "size", len(self.values))
         check_line("parameters", self.values, size, where=party)
-        if self.rows < 1:
-            raise KnowledgeRefused(f"a row count of {self.rows}", where=party)
+        countable(self.rows, where=party)
 
 
 def check_line(what: str, values: Array, size: int, *, where: str) -> None:
-    """Raise ``KnowledgeRefused`` unless ``values`` are ``size`` finite fractions in one line."""
-    if values.dtype.kind != "f" or values.shape != (size,):
+    """Raise ``KnowledgeRefused`` unless ``values`` are ``size`` fractions in one line, none too large."""
+    if values.dtype not in (np.float32, np.float64) or values.shape != (size,):
         got = f"{values.dtype} of shape {values.shape}"
         raise KnowledgeRefused(f"{what} are {got}, expected {(size,)}", where=where)
     if not np.isfinite(values).all():
         raise KnowledgeRefused(f"{what} are NaN or infinite", where=where)
+    within_reach(what, values, where=where)
 
 
 # --- the party's side -----------------------------------------------------------------------------------
@@ -137,6 +147,8 @@ class DescribeParameters:
     """
 
     answers: ClassVar[type[Any]] = Architecture
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     plain_steps: bool = False
 
@@ -172,6 +184,8 @@ class SendParameters:
     """Send your parameters as they are."""
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     size: int
 
@@ -186,6 +200,8 @@ class AdoptParameters:
     """Take these parameters for your own."""
 
     answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     values: Array
 
@@ -206,10 +222,15 @@ class TrainParameters:
     """
 
     answers: ClassVar[type[Any]] = Parameters
+    group: ClassVar[str] = "parameters"
+    protocol: ClassVar[str | None] = None
     round: int
     size: int
     values: Array | None = None
     strength: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength, least=0, where="TrainParameters")
 
     def run(self, party: Any) -> Parameters:
         """The parameters after training."""
@@ -340,7 +361,7 @@ def begin(network: Network, *, initial: Any, where: str, plain_steps: bool = Fal
     first = _alike(described, where)
     if initial is None:
         drawn = network.ask(SendParameters(round=0, size=first.size), to=[first.party])
-        values = drawn.of(Parameters)[0].values
+        values = drawn.of(Parameters)[0].values.astype(first.precision)
     else:
         values = _fitting(named_parameters(initial, where=where), first, where)
     rows = sum(one.rows for one in described.of(Architecture))
@@ -360,11 +381,11 @@ def send(
         where: the protocol, for errors.
 
     Raises:
-        RunFailed: the parameters are not finite.
+        RunFailed: the parameters are NaN, or beyond :data:`~consilience.knowledge.LARGEST`.
     """
-    if not np.isfinite(values).all():
+    if not np.abs(values).max() <= LARGEST:  # nor is NaN
         raise RunFailed(
-            f"the server's parameters are NaN or infinite after round {round}",
+            f"the server's parameters are NaN, or beyond {LARGEST:g}, after round {round}",
             where=where,
             mend="Lower the parties' learning_rate or the server's, or raise the strength.",
         )
@@ -378,13 +399,13 @@ def missed(state: RoundState, chosen: Sequence[str]) -> Array | None:
     return None if set(chosen) <= set(held) else np.asarray(state.memory["parameters"])
 
 
-def average(replies: Sequence[Any], weights: Weights) -> Array:
-    """The mean of the replies' ``values``, in their precision."""
+def average(replies: Sequence[Any], weights: Weights, precision: Any) -> Array:
+    """The mean of the replies' ``values``, in the precision agreed on, whatever a party may have sent."""
     share = shares(replies, weights)
     total = np.zeros(len(replies[0].values))
     for weight, reply in zip(share / share.sum(), replies, strict=True):
         total += weight * reply.values
-    return total.astype(replies[0].values.dtype)
+    return total.astype(precision)
 
 
 def shares(replies: Sequence[Any], weights: Weights) -> Array:

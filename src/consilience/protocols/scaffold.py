@@ -41,7 +41,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import Agreement, Array, Asked, Public
+from consilience.knowledge import Agreement, Array, Asked, Public, countable
 from consilience.messages import message
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters import (
@@ -87,8 +87,9 @@ class ControlledParameters:
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
         assert isinstance(task, TrainControlled)
-        if (self.party, self.round) != (party, task.round) or self.rows < 1:
-            raise KnowledgeRefused("speaks for another party or round, or no rows", where=party)
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        countable(self.rows, where=party)
         check_line("parameters", self.values, task.size, where=party)
         check_line("changes", self.change, len(task.control), where=party)
 
@@ -105,6 +106,7 @@ class TrainControlled:
     """
 
     answers: ClassVar[type[Any]] = ControlledParameters
+    group: ClassVar[str] = "parameters"
     round: int
     size: int
     control: Array
@@ -189,7 +191,7 @@ def scaffold(
         )
         replies = network.ask(task, to=chosen)
         given = replies.of(ControlledParameters)
-        trained, mean = len(c), average(given, weights)
+        trained, mean = len(c), average(given, weights, x.dtype)
         x_new = mean.copy()
         x_new[:trained] = x[:trained] + server_rate * (mean - x)[:trained]  # line 5
         share = shares(given, weights) / (

@@ -32,21 +32,17 @@ from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused,
 from consilience.knowledge import Failure
 from consilience.party import Party
 from consilience.randomness import limited_threads
+from consilience.scores import spent
 from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, is_task, undefined, within
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
     LONGEST_REASON,
-    PROVIDES,
-    STANDING,
     Checkpoint,
-    CheckSharing,
     Describe,
     Evaluate,
     Join,
-    PredictPublic,
     Restore,
-    ScorePublic,
     Task,
     answer,
 )
@@ -57,19 +53,10 @@ Outcome = tuple[Any, ...] | Failure
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
 
-_AGREEMENT = "agreement.safetensors"
+_AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 
-_AT_ANY_TIME: tuple[type[Any], ...] = (CheckSharing, *(PROVIDES[kind] for kind in STANDING))
-"""What depends on the party's data and settings alone may be asked in any round."""
-
-_LEAVE_THE_MODEL: tuple[type[Any], ...] = (
-    *_AT_ANY_TIME,
-    Checkpoint,
-    Evaluate,
-    PredictPublic,
-    ScorePublic,
-)
-"""After these the model need not be written anew."""
+_DRAWN = "drawn.safetensors"
+"""Scores with noise, which stay what they are whatever is joined or restored."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +92,7 @@ class PartySite:
         threads: numerical threads while it works.
 
     Raises:
-        RunFailed: another process works on the folder, or it cannot be written.
+        RunFailed: another process works on the folder, it cannot be written, or its audit log lacks lines.
     """
 
     def __init__(
@@ -125,7 +112,7 @@ class PartySite:
         self._busy = Lock()
         self._state = StateFolder(home)
         try:
-            self._audit = AuditLog(home / AUDIT)
+            self._audit = AuditLog(home / AUDIT, written_after=_written_after(home))
         except BaseException:
             self._state.close()
             raise
@@ -193,10 +180,13 @@ class PartySite:
             raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
         if not tasks or not all(map(is_task, tasks)):
             raise KnowledgeRefused("the request holds no tasks, or something else beside them")
-        if len({task.round for task in tasks}) > 1 or tasks[0].round < 0:
+        held = tuple(within(tasks))
+        if len({task.round for task in held}) > 1 or tasks[0].round < 0:
             raise KnowledgeRefused("the tasks are not of one round")
+        if len({type(task) for task in held}) < len(held):
+            raise KnowledgeRefused("it asks for the same more than once")
         alone = (Describe, Join, Restore)
-        if any(isinstance(task, alone) for task in within(tasks)) and (
+        if any(isinstance(task, alone) for task in held) and (
             len(tasks) > 1 or not isinstance(tasks[0], alone)
         ):
             raise KnowledgeRefused("describing, joining and restoring are asked for alone")
@@ -260,6 +250,7 @@ class PartySite:
 
         def fill(after: Path, before: Path | None) -> None:
             party.home = after / "checkpoints"
+            party.drawn = _numbers(before / _DRAWN) if before is not None else {}
             if before is not None and not (
                 isinstance(first, Join) and self._another(first, session)
             ):
@@ -268,6 +259,7 @@ class PartySite:
             outcome, reply = _run(party, tasks)
             if isinstance(outcome, Failure):
                 raise _Failed(outcome)
+            self.limits.refuse_spending(spent(party.drawn))
             result.append((outcome, reply))
             (after / "session.json").write_text(json.dumps(asdict(session)))
             if isinstance(first, Join):
@@ -276,13 +268,15 @@ class PartySite:
                 assert before is not None
                 keep(before / _AGREEMENT, after / _AGREEMENT)
             model = f"model{party.learner.suffix}"
-            if before is not None and all(isinstance(task, _LEAVE_THE_MODEL) for task in tasks):
+            if before is not None and all(getattr(task, "keeps_model", False) for task in tasks):
                 if (before / model).exists():
                     keep(before / model, after / model)
             elif party.learner.fitted:
                 party.learner.save(after / model)
             if party.memory:
-                save_file(party.memory, after / "memory.safetensors")
+                save_file(party.memory, after / _MEMORY)
+            if party.drawn:
+                save_file(party.drawn, after / _DRAWN)
             (after / "replies").mkdir()
             if isinstance(first, Join | Restore):
                 return  # what was said before no longer holds
@@ -323,8 +317,7 @@ class PartySite:
             model = folder / f"model{party.learner.suffix}"
             if model.is_file():
                 party.learner.load(model)
-            memory = folder / "memory.safetensors"
-            party.memory = load_file(memory) if memory.is_file() else {}
+            party.memory, party.drawn = _numbers(folder / _MEMORY), _numbers(folder / _DRAWN)
         except (OSError, SafetensorError, KnowledgeRefused) as error:
             raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
         self._standing = folder
@@ -380,6 +373,18 @@ def read_session(home: Path) -> Session | None:
     return None
 
 
+def _written_after(home: Path) -> str | None:
+    """The line of the audit log that the state names; what is wrong with the state an answer will say."""
+    with suppress(RunFailed):
+        session = read_session(home)
+        return session.audit if session is not None else None
+    return None
+
+
+def _numbers(file: Path) -> dict[str, Any]:
+    return dict(load_file(file)) if file.is_file() else {}
+
+
 def failure_of(party: str, error: ConsilienceError) -> Failure:
     """What leaves of an error that happened outside of the tasks."""
     kind: Literal["failed", "invalid", "refused"] = "failed"
@@ -419,7 +424,9 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     else:
         # Round 1 may have begun when the state after round 0 is measured and kept.
         late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
-        over = round < current - late and not all(isinstance(task, _AT_ANY_TIME) for task in tasks)
+        over = round < current - late and not all(
+            getattr(task, "standing", False) for task in tasks
+        )
     if over:
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
 

@@ -1,9 +1,10 @@
 """What left a party, line by line: written before it leaves, each line sealed by the one after it.
 
 Every line is one JSON object with ``before``, the SHA-256 of the line before; whoever changes, removes or
-inserts a line breaks the chain. Lines cut from the end leave a chain that is whole: a party's state names the
-line that it was written after, and :func:`read_log` looks for it. Against someone who may write to both, keep
-a copy of the last digest elsewhere.
+inserts a line breaks the chain. A line is announced in a file beside the log before it is added: one that is
+cut from the end, or that a power cut kept from being added, is added when the log is next opened. Where more
+is missing the log is not taken up. A party's state, too, names the line that it was written after.
+Against someone who may write to all three, keep a copy of the last digest elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +31,8 @@ BEGINNING = "0" * 64
 _TORN = b" (torn)\n"
 """Ends a torn line, so that it is no line even where only its end was missing."""
 
+_MISSING = "lines are missing"
+
 _TAIL = 1 << 20
 """Bytes from the end of a log in which its last whole line is looked for first."""
 
@@ -37,23 +41,40 @@ class AuditLog:
     """The log of one party, to add to.
 
     If the last line is torn, because the power failed while it was written or the disk was full, a line that
-    says so is added; what there is of the torn one stays.
+    says so is added; what there is of the torn one stays. One that was announced and is not there is added.
 
     Args:
         path: the file; made with the first line.
+        written_after: the SHA-256 of a line that must be there, as a party's state names it.
 
     Raises:
-        RunFailed: it cannot be read or written.
+        RunFailed: it cannot be read or written, or lines are missing that were there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, written_after: str | None = None) -> None:
         self.path = path
         self.head = BEGINNING
         """The SHA-256 of the last line."""
         self._torn = b""
         self._look()
+        announced = self._announced(written_after)
         if self._torn:
             self._mend()
+        if announced is not None:
+            self._write(b"", announced)
+
+    def _announced(self, written_after: str | None) -> Mapping[str, Any] | None:
+        """The line that was announced, where it is not in the log, and follows its last one."""
+        if self._ends_with({written_after, _digest(_content(_next(self.path))[:-1])} - {None}):
+            return None
+        log = read_log(self.path, written_after=written_after)
+        if missing := [fault for fault in log.faults if fault.startswith(_MISSING)]:
+            raise RunFailed(
+                f"its audit log is not whole: {missing[0]}",
+                where=str(self.path),
+                mend="Restore it from a copy; or move the party's folder away, and the party starts anew.",
+            )
+        return log.announced
 
     def append(self, **entry: Any) -> None:
         """Add a line; it is on the disk when this returns.
@@ -79,6 +100,8 @@ class AuditLog:
         data = prefix + line + b"\n"
         new = not self.path.exists()
         try:
+            if not prefix:  # what mends is written again when it is torn
+                self._announce(line + b"\n")
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 while data:
@@ -89,9 +112,23 @@ class AuditLog:
             if new:
                 force(self.path.parent)
         except OSError as error:
+            with suppress(OSError):  # what it speaks of does not leave
+                _next(self.path).unlink(missing_ok=True)
             self._look()
             raise _failed(self.path, error, "written") from error
         self.head = _digest(line)
+
+    def _ends_with(self, lines: Set[str | None]) -> bool:
+        """Whether these are among the last lines: then the log need not be read from its beginning."""
+        ending = _content(self.path, _TAIL).splitlines(keepends=True)
+        return lines <= {BEGINNING, *(_digest(line[:-1]) for line in ending)}
+
+    def _announce(self, line: bytes) -> None:
+        part = self.path.with_suffix(".part")
+        part.write_bytes(line)
+        force(part)
+        os.replace(part, _next(self.path))
+        force(self.path.parent)
 
     def _look(self) -> None:
         """Find the last whole line, and what is torn after it."""
@@ -119,14 +156,16 @@ class Log:
     Attributes:
         entries: its lines, in order.
         faults: where the chain is broken; empty where it is whole.
-        notes: lines that were torn, which a power cut explains.
+        notes: lines that were torn or are still to be added, which a power cut explains.
         head: the SHA-256 of the last line.
+        announced: the last line, where it is still to be added.
     """
 
     entries: tuple[Mapping[str, Any], ...]
     faults: tuple[str, ...]
     notes: tuple[str, ...]
     head: str
+    announced: Mapping[str, Any] | None = None
 
 
 def read_log(path: Path, *, written_after: str | None = None) -> Log:
@@ -139,12 +178,12 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
     Raises:
         RunFailed: it cannot be read.
     """
-    try:
-        content = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise _failed(path, error, "read") from error
+    last = _content(_next(path))  # first: a party at work may add to the log meanwhile
+    content = _content(path)
     entries, faults, notes = [], [], []
     head, torn, known = BEGINNING, b"", {BEGINNING}
+    # What a line that was announced may follow: the last one, or one that lines which mend come after.
+    ends = {BEGINNING}
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         entry = _entry(line)
         if entry is None:
@@ -159,12 +198,20 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
             faults.append(f"line {number}: it does not follow the line before")
         torn, head = b"", _digest(line[:-1])
         known.add(head)
+        ends = {*ends, head} if mended else {head}
         entries.append(entry)
     if torn:
         notes.append(f"the last {len(torn)} bytes are torn; the party says so when it next starts")
+    announced = None
+    if _digest(last[:-1]) not in known and (announced := _entry(last)) is not None:
+        if announced["before"] in ends:
+            notes.append("the last line is still to be added, or was cut off; the party adds it")
+        else:
+            announced = None
+            faults.append(f"{_MISSING} that were there when the last one was written")
     if written_after is not None and written_after not in known:
-        faults.append("lines are missing that were there when the party's state was written")
-    return Log(tuple(entries), tuple(faults), tuple(notes), head)
+        faults.append(f"{_MISSING} that were there when the party's state was written")
+    return Log(tuple(entries), tuple(faults), tuple(notes), head, announced)
 
 
 def contents(messages: Sequence[object]) -> list[dict[str, Any]]:
@@ -209,6 +256,24 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("before"), str) else None
+
+
+def _content(path: Path, most: int | None = None) -> bytes:
+    """The file, or as many of its last bytes; nothing where it is not there."""
+    try:
+        with path.open("rb") as file:
+            if most is not None:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise _failed(path, error, "read") from error
+
+
+def _next(path: Path) -> Path:
+    """The file in which the next line is announced."""
+    return path.with_suffix(".next")
 
 
 def _digest(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,71 +12,15 @@ from pydantic import Field
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages import REGISTRY, fields
 from consilience.sections import Section
+from consilience.tasks import ScoreCertainty
 
-GROUPS: Mapping[str, frozenset[str]] = {
-    "predictions": frozenset(
-        {
-            "Describe",
-            "Join",
-            "FitPrivate",
-            "PredictPublic",
-            "ScorePublic",
-            "ScoreCertainty",
-            "SelectPublic",
-            "ComparePublic",
-            "CountRows",
-            "Distill",
-            "Evaluate",
-            "Checkpoint",
-            "Restore",
-            "SendEncoded",
-            "DistillEncoded",
-        }
-    ),
-    "parameters": frozenset(
-        {
-            "DescribeParameters",
-            "SendParameters",
-            "AdoptParameters",
-            "TrainParameters",
-            "TrainControlled",
-            "TrainDynamically",
-            "CheckFusion",
-            "FuseModels",
-        }
-    ),
-    "models": frozenset(
-        {
-            "CheckSharing",
-            "TrainTowards",
-            "StartFunction",
-            "CheckTrust",
-            "Descend",
-            "DistillFunction",
-            "ChangeFunction",
-            "CheckKernel",
-            "Start",
-            "Residual",
-            "Direction",
-            "Image",
-            "Solution",
-        }
-    ),
-}
-"""What a party may allow, and the tasks that come with it. With ``"predictions"`` leave: what the model says
-of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
+GROUPS = ("predictions", "parameters", "models")
+"""What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
+model says of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
 ``"parameters"``: the numbers of a network; with ``"models"``: whole models."""
 
 OTHERS = "others"
 """Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
-
-_FILES: Mapping[str, str | None] = {
-    "boosting": "functional_gradient_boosting",
-    "encoding": None,
-    "parameters": None,
-}
-"""Files of ``consilience.protocols`` that are not called after the protocol whose tasks they hold; ``None``
-where several use them."""
 
 
 class Limits(Section):
@@ -91,6 +36,9 @@ class Limits(Section):
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
             any.
+        epsilon: the privacy loss ε that certainties with noise (:class:`~consilience.tasks.ScoreCertainty`)
+            may come to in all its life, those of different settings, seeds and public rows added up;
+            certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -98,6 +46,7 @@ class Limits(Section):
     requests: int | None = Field(default=20, ge=1)
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
+    epsilon: float | None = Field(default=None, gt=0)
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -138,6 +87,15 @@ class Limits(Section):
                     f"limits.protocols: {name!r} is of {protocol!r}, which it takes no part in",
                     mend="The party's engineer may add it to protocols.",
                 )
+            if (
+                self.epsilon is not None
+                and isinstance(task, ScoreCertainty)
+                and task.epsilon is None
+            ):
+                raise KnowledgeRefused(
+                    "limits.epsilon: it says certainties with noise alone",
+                    mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
+                )
         if self.federation not in (None, federation):
             raise KnowledgeRefused(
                 f"limits.federation: it takes part in {self.federation!r} alone, "
@@ -161,6 +119,18 @@ class Limits(Section):
                 f"limits.requests: it has answered {requests - 1} requests in this round, and that is all "
                 "it does in one",
                 mend="The party's engineer may raise requests.",
+            )
+
+    def refuse_spending(self, epsilon: float) -> None:
+        """Raise ``KnowledgeRefused`` if the certainties that were drawn spend more than the limit.
+
+        Args:
+            epsilon: what all of them spend, those that have not left yet among them.
+        """
+        if self.epsilon is not None and epsilon > self.epsilon * (1 + 1e-9):
+            raise KnowledgeRefused(
+                f"limits.epsilon: certainties would have spent {epsilon:g} in all, of {self.epsilon:g}",
+                mend="The party's engineer may raise epsilon.",
             )
 
     def _allows(self, name: str, task: type[Any]) -> bool:
@@ -211,7 +181,9 @@ def is_task(message: object) -> bool:
 
 
 def undefined(value: Any, name: str = "") -> str | None:
-    """The first field of a message that holds an array with NaN or infinite numbers, if there is one."""
+    """The first field of a message that is NaN, or holds an array with NaN or infinite numbers."""
+    if isinstance(value, float):
+        return name if math.isnan(value) else None
     if isinstance(value, np.ndarray):
         return None if value.dtype.kind != "f" or np.isfinite(value).all() else name
     parts: Iterator[tuple[str, Any]] = iter(())
@@ -230,15 +202,14 @@ def _tasks() -> dict[str, type[Any]]:
 
 def _group_of(name: str, task: type[Any]) -> str:
     """The group that a task comes with; its own name where it comes with none."""
-    for group, names in GROUPS.items():
-        if name in names:
-            return group
-    return name if task.__module__.startswith("consilience.") else OTHERS
+    ours = task.__module__.startswith("consilience.")
+    return str(getattr(task, "group", name)) if ours else OTHERS
 
 
 def _protocol(task: type[Any]) -> str | None:
     """The protocol whose own a task is; ``None`` for those that several use."""
     room, _, file = task.__module__.rpartition(".")
     if room == "consilience.protocols":
-        return _FILES.get(file, file)
+        named: str | None = getattr(task, "protocol", file)
+        return named
     return None if task.__module__.startswith("consilience.") else file

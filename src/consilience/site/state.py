@@ -4,6 +4,7 @@
     home/current           the name of the folder that counts
     home/state-00000012/   the state; everything in it was written before its name was
     home/audit.jsonl       what left the party
+    home/audit.next        the last line of it, written before it was added
 
 A new state is a new folder. It is filled, forced to the disk, and counts from the moment in which ``current``
 is replaced; whatever happens before leaves the old state, whatever happens after leaves the new one. Needs a
