@@ -125,7 +125,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
         "cpu": Size(
             "CPU", {}, 400, 1500, 2000, 6,
             {"name": "text-embedding", "recipe": _recipe(64, 10, 2, learning_rate=2e-2, distill_epochs=4)},
-            _averaging(3), (1.0, 3.0, 10.0), 10,
+            {**_averaging(10), "gradient_clip": 1000.0}, (50.0, 150.0), 12,
         ),
         "quick": Size(
             "quick", {}, 60, 40, 100, 2,
