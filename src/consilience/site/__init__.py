@@ -1,6 +1,13 @@
 """A party where its data is: its state on the disk, its limits, its audit log and its configuration."""
 
-from consilience.site.answering import AUDIT, PartySite, Session, failure_of, read_session
+from consilience.site.answering import (
+    AUDIT,
+    NOT_JOINED,
+    PartySite,
+    Session,
+    failure_of,
+    read_session,
+)
 from consilience.site.audit import AuditLog, Log, read_log
 from consilience.site.configuration import PartySpec, read_party, write_template
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
@@ -10,6 +17,7 @@ __all__ = [
     "AUDIT",
     "EVERYTHING",
     "GROUPS",
+    "NOT_JOINED",
     "AuditLog",
     "Limits",
     "Log",

@@ -134,14 +134,22 @@ class PartySpec(Section):
         party.public = public
         return party
 
-    def site(self) -> PartySite:
+    def site(self, *, wait: float = 0.0) -> PartySite:
         """What answers for the party; its data are read when the first request comes.
+
+        Args:
+            wait: seconds to wait for another process to let go of its state.
 
         Raises:
             RunFailed: another process works on its state, or it cannot be written.
         """
         return PartySite(
-            self.party, self.state, name=self.name, limits=self.limits, threads=self.threads
+            self.party,
+            self.state,
+            name=self.name,
+            limits=self.limits,
+            threads=self.threads,
+            wait=wait,
         )
 
     def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
