@@ -7,9 +7,11 @@ ClientApp made by :func:`party_app`. What passes between them are the bytes of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from threading import Timer
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,9 @@ TRIES = 3
 
 PAUSE = 5.0
 """Seconds before it is sent there again."""
+
+START = 300.0
+"""Seconds that a party's process waits for the message that it was started for."""
 
 POLL = 0.5
 """Seconds between looks at what has arrived."""
@@ -367,6 +372,11 @@ def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
     return client
 
 
+def check_installed() -> None:
+    """Raise ``MissingExtra`` where flwr is not installed."""
+    _flwr()
+
+
 def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
     """The Flower ServerApp that calls ``main`` with the grid and the run's configuration.
 
@@ -397,11 +407,20 @@ def run_installed_client(client: ClientApp) -> None:
     _flwr()
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
+    # Of a run that was broken off a message may never come, and Flower waits for it for ever.
+    given_up = Timer(START, os._exit, (1,))
+    given_up.daemon = True
+    given_up.start()
+
+    def loaded(*_: Any) -> ClientApp:
+        given_up.cancel()
+        return client
+
     module: Any = import_module("flwr.supernode.runtime.run_clientapp")
     instead: dict[str, Callable[..., Any]] = {
         "install_from_fab": lambda *_, **__: None,
         "get_project_dir": lambda *_, **__: None,
-        "get_load_client_app_fn": lambda **_: lambda *_: client,
+        "get_load_client_app_fn": lambda **_: loaded,
     }
     for name, function in instead.items():
         if not hasattr(module, name):

@@ -9,7 +9,7 @@ from consilience.site.answering import (
     read_session,
 )
 from consilience.site.audit import AuditLog, Log, read_log
-from consilience.site.configuration import PartySpec, read_party, write_template
+from consilience.site.configuration import ConnectionSpec, PartySpec, read_party, write_template
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
 from consilience.site.trial import Trial, tried
 
@@ -19,6 +19,7 @@ __all__ = [
     "GROUPS",
     "NOT_JOINED",
     "AuditLog",
+    "ConnectionSpec",
     "Limits",
     "Log",
     "PartySite",
