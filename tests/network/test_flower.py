@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -38,65 +38,19 @@ from consilience.tasks import (
     Restore,
 )
 from consilience.wire import decode, encode
+from grids import Grid, Info, Node, in_a_run
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
-    from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
-    from flwr.supercore.task_identity import TaskIdentity
 
 PUBLIC = np.linspace(-2, 2, 31)[:, None] * [1.0, -0.5]
 MODELS = {"a": DecisionTreeClassifier(max_depth=3), "b": LogisticRegression(), "c": GaussianNB()}
 
-Node = Callable[[Message], list[Message]]
-
 
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower lets nobody make messages outside a run."""
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-@dataclass
-class Info:
-    """What Flower says of a node."""
-
-    node_id: int
-    name: str = ""
-    last_activated_at: str = "monday"
-
-
-class Grid:
-    """Flower's grid with nodes that are functions of this process: message in, replies out."""
-
-    def __init__(self, **nodes: Node) -> None:
-        # The ids run against the names: results may not depend on either order.
-        self.nodes = {100 - number: node for number, node in enumerate(nodes.values())}
-        self.infos = {node: Info(node) for node in self.nodes}
-        self.sent: list[Message] = []
-        self.replies: list[Message] = []
-
-    def get_nodes(self) -> list[Info]:
-        return list(self.infos.values())
-
-    def push_messages(self, messages: list[Message]) -> list[str]:
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id  # as Flower's grid does
-            self.sent.append(message)
-            self.replies += self.nodes[message.metadata.dst_node_id](message)
-        return [message.object_id for message in messages]
-
-    def pull_messages(self, identities: list[str]) -> list[Message]:
-        """All there is, also what is not asked for."""
-        replies, self.replies = self.replies[::-1], []
-        return replies
-
-
-@pytest.fixture(autouse=True)
-def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("POLL", "PAUSE"):
-        monkeypatch.setattr(f"consilience.network.flower.{name}", 0.001)
+    in_a_run(monkeypatch)
 
 
 def party(name: str, home: Path | None = None) -> Party:

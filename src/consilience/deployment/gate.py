@@ -8,9 +8,11 @@ SuperLink checks.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +64,9 @@ class Gate:
             import uvicorn
         except ImportError as error:
             raise MissingExtra("flwr", extra="flower", where="gate") from error
-        self._client = httpx.AsyncClient(
-            base_url=f"https://{behind}",
-            verify=ssl.create_default_context(cafile=tls / "ca.pem"),
-            timeout=60.0,
-            trust_env=False,
-        )
+        self._behind = f"https://{behind}"
+        self._trusted = ssl.create_default_context(cafile=tls / "ca.pem")
+        self._client: httpx.AsyncClient
         config = uvicorn.Config(
             self,
             host=host,
@@ -77,6 +76,7 @@ class Gate:
             log_level="error",
             access_log=False,
             lifespan="off",
+            ws="none",
             timeout_keep_alive=30,
             limit_concurrency=1000,
         )
@@ -98,10 +98,16 @@ class Gate:
         self._thread.join(5.0)
 
     def _serve(self) -> None:
-        try:
-            self._server.run()
-        except SystemExit:  # how uvicorn says that it cannot listen
-            return
+        with suppress(SystemExit):  # how uvicorn says that it cannot listen
+            asyncio.run(self._served())
+
+    async def _served(self) -> None:
+        import httpx
+
+        async with httpx.AsyncClient(
+            base_url=self._behind, verify=self._trusted, timeout=60.0, trust_env=False
+        ) as self._client:
+            await self._server.serve()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One call, as ASGI has it."""
