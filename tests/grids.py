@@ -10,7 +10,7 @@ import pytest
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
-    from flwr.app import Message
+    from flwr.app import Context, Message, RecordDict  # noqa: F401 (for tests)
     from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
     from flwr.supercore.task_identity import TaskIdentity
 

@@ -29,7 +29,7 @@ MODELS = {
     "cleveland": ("random-forest", {"n_estimators": 50}),
     "hungarian": ("xgboost" if find_spec("xgboost") else "gradient-boosting", {}),
     "switzerland": ("logistic-regression", {}),
-    "va": ("mlp" if find_spec("torch") else "kernel-ridge", {}),
+    "va": ("svc", {}),
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import grids  # noqa: F401 (imports flwr without its warnings)
 from command_line import clinics
 from consilience.deployment.party import party_key
 from consilience.deployment.specification import write_coordinator

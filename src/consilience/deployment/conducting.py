@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 OUTCOME = "outcome.json"
 
+LOCK = 60.0
+"""Seconds that what is left of a coordinator that was killed has to be gone."""
+
 
 def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
     """Do the rounds that are not done yet, and write how it ended; what Flower's ServerApp does.
@@ -74,7 +77,7 @@ def conducted(grid: Grid, folder: Path) -> None:
     """
     spec, run = read_coordinator(folder), folder / "run"
     with ExitStack() as stack:
-        lock = locked(run, wait=60.0)  # a coordinator that was killed may take a moment to be gone
+        lock = locked(run, wait=LOCK)
         stack.callback(lock.close)
         ledger = Ledger(run / "ledger.sqlite")
         stack.callback(ledger.close)
