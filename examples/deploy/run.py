@@ -55,8 +55,8 @@ def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
     consilience("coordinator", "init", center, "--parties", parties, "--address", address)
     write(center / "public.csv", data.X[public])
     text = (center / "coordinator.toml").read_text()
-    text = text.replace("rounds = 3 ", f"rounds = {rounds} ")
-    text = text.replace("timeout = 600 ", f"timeout = {timeout} ")
+    text = re.sub(r"^rounds = \d+", f"rounds = {rounds}", text, flags=re.MULTILINE)
+    text = re.sub(r"^timeout = \d+", f"timeout = {timeout}", text, flags=re.MULTILINE)
     for name, (model, options) in MODELS.items():
         (folder / name / "party.toml").write_text(
             PARTY.format(

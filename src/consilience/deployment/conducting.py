@@ -61,8 +61,8 @@ def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
             "where": error.where,
             "mend": error.mend,
         }
-    except Exception as error:  # the coordinator waits to be told
-        outcome = {"status": "failed", "what": f"{type(error).__name__}: {error}"}
+    except Exception as error:  # the SuperLink went away, say: the coordinator tries again
+        outcome = {"status": "crashed", "what": f"{type(error).__name__}: {error}"}
     part = folder / "run" / "outcome.part"
     part.write_text(json.dumps(outcome))
     part.replace(folder / "run" / OUTCOME)
@@ -162,16 +162,26 @@ def _record(
 
 
 def outcome(folder: Path) -> bool:
-    """Whether a run has ended well; ``False`` while it has not ended.
+    """Whether a run has ended well; ``False`` while it has not ended, or where it crashed.
 
     Raises:
         InvalidInput, RunFailed: it has ended with that.
     """
+    found = _outcome(folder)
+    if found.get("status") in ("invalid", "failed"):
+        kind = InvalidInput if found["status"] == "invalid" else RunFailed
+        raise kind(found["what"], where=found.get("where"), mend=found.get("mend"))
+    return found.get("status") == "done"
+
+
+def crash(folder: Path) -> str:
+    """Why a run crashed, if it could say so."""
+    return str(_outcome(folder).get("what", "no reason is known"))
+
+
+def _outcome(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / "run" / OUTCOME).read_text())
     except (FileNotFoundError, ValueError):
-        return False
-    if found["status"] == "done":
-        return True
-    kind = InvalidInput if found["status"] == "invalid" else RunFailed
-    raise kind(found["what"], where=found.get("where"), mend=found.get("mend"))
+        return {}
+    return dict(found)

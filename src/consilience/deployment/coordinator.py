@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from consilience.deployment.conducting import OUTCOME, outcome
+from consilience.deployment.conducting import OUTCOME, crash, outcome
 from consilience.deployment.gate import Gate
 from consilience.deployment.keys import certified_hosts
 from consilience.deployment.party import free_port
@@ -28,9 +28,6 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import versions
 from consilience.network.flower import check_installed
-
-ASK_EVERY = 15.0
-"""Seconds between looks at how the run does: the command that says it costs two of them."""
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
@@ -51,16 +48,16 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
     folder = folder.resolve()
     spec = read_coordinator(folder)
     spec.rows()
-    run = folder / "run"
-    if (run / "ledger.sqlite").exists():
-        raise InvalidInput(
-            "there is a run already",
-            where=str(run),
-            mend=f"Continue it with: consilience coordinator resume {folder}\n"
-            f"  or move {run} away, and start anew.",
-        )
     _check_tls(folder, spec)
+    run = folder / "run"
     with Processes(run / "flower", "the coordinator") as processes:
+        if (run / "ledger.sqlite").exists():
+            raise InvalidInput(
+                "there is a run already",
+                where=str(run),
+                mend=f"Continue it with: consilience coordinator resume {folder}\n"
+                f"  or move {run} away, and start anew.",
+            )
         (run / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
         part = run / "ledger.part"
         part.unlink(missing_ok=True)
@@ -97,6 +94,10 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
                 where=str(folder / "coordinator.toml"),
                 mend="Set it back, or move the run folder away and start anew.",
             )
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    if done and _rounds(run) >= spec.protocol.rounds:
+        return
     _check_tls(folder, spec)
     with Processes(run / "flower", "the coordinator") as processes:
         _serve(spec, folder, processes, report)
@@ -111,30 +112,28 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     gate = Gate(spec.listen or spec.host, spec.port, link.address, folder / "tls")
     try:
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-        done, fruitless = _rounds(run), 0
-        link.submit()
-        ask_at = time.monotonic() + ASK_EVERY
+        done, tries = _rounds(run), 0
         while not outcome(folder):
-            time.sleep(0.5)
-            if (now := _rounds(run)) != done:
-                done, fruitless = now, 0
-                report(_line(run, spec))
-            died = processes.ended("superlink") is not None
-            if died:
+            if tries > FRUITLESS:
+                raise RunFailed(
+                    f"the run ended {tries} times without a round: {crash(folder)}",
+                    where=str(processes.folder / "superlink.log"),
+                )
+            (run / OUTCOME).unlink(missing_ok=True)
+            tries += 1
+            try:
+                link.submit()
+                while link.busy() and not (run / OUTCOME).exists():
+                    time.sleep(0.5)
+                    if (now := _rounds(run)) != done:
+                        done, tries = now, 0
+                        report(_line(run, spec))
+            except RunFailed:  # it may have died while it was asked
+                if processes.ended("superlink") is None:
+                    raise
+            if processes.ended("superlink") is not None:
                 report("the SuperLink ended; it is started again")
                 link.start(spec.parties)
-            elif time.monotonic() > ask_at:
-                died = link.finished()
-                ask_at = time.monotonic() + ASK_EVERY
-            if died and not (run / OUTCOME).exists():
-                fruitless += 1
-                if fruitless > FRUITLESS:
-                    raise RunFailed(
-                        f"the run ended {fruitless} times without a round",
-                        where=str(processes.folder / "superlink.log"),
-                    )
-                report("the run goes on from its last round")
-                link.submit()
         if _rounds(run) != done:
             report(_line(run, spec))
     finally:

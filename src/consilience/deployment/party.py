@@ -22,8 +22,14 @@ from consilience.site import (
     read_session,
 )
 
-SOONEST = 10.0
-"""Seconds that a SuperNode must have lived to be started again."""
+SOON = 60.0
+"""Seconds after which a SuperNode that lives is taken to work."""
+
+GIVEN_UP = 180.0
+"""Seconds without one that works until it is given up: Flower needs a minute to believe that one is gone."""
+
+PAUSE = 3.0
+"""Seconds before a SuperNode is started again."""
 
 _CLIENT = """\
 #!/bin/sh
@@ -52,7 +58,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
 
     Raises:
         InvalidInput: the configuration cannot be used, or the party runs already.
-        RunFailed: the SuperNode ends as soon as it is started; its log says why.
+        RunFailed: the SuperNode ends again and again; its log says why.
         MissingExtra: flwr is not installed.
     """
     check_installed()
@@ -72,19 +78,23 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         variables = environment(processes.folder / "home")
         variables["PATH"] = f"{client.parent}:{variables['PATH']}"
         say(f"party {spec.name!r} takes part at {connection.address}; its log: {processes.folder}")
+        worked = time.monotonic()
         while True:
             started = time.monotonic()
             processes.start("supernode", _command(path, connection), variables)
             while (status := processes.ended("supernode")) is None:
                 time.sleep(0.5)
-            processes.stop("supernode")  # and what it started
-            if time.monotonic() - started < SOONEST:
+                if time.monotonic() - started > SOON:
+                    worked = time.monotonic()
+            words = processes.last_words("supernode")
+            if time.monotonic() - worked > GIVEN_UP:
                 raise RunFailed(
-                    f"its SuperNode ended with status {status}: {processes.last_words('supernode')}",
+                    f"its SuperNode ends with status {status}: {words}",
                     where=str(processes.folder / "supernode.log"),
-                    mend="Does the coordinator run, at this address, with this party's public key?",
+                    mend="Does the coordinator have this party's public key?",
                 )
             say(f"the SuperNode ended with status {status}; it is started again")
+            time.sleep(PAUSE)
 
 
 def party_status(spec: PartySpec) -> dict[str, Any]:

@@ -87,7 +87,9 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
     ) -> None:
-        """Start a process, and whatever it starts, in a session of its own."""
+        """Start a process, and whatever it starts, in a session of its own; what had its name is ended."""
+        if name in self._started:
+            self.stop(name)
         with (self.folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
                 list(map(str, command)),

@@ -7,12 +7,18 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.errors import RunFailed
+
+ASK_EVERY = 15.0
+"""Seconds between looks at how the run does: the command that says it costs two of them."""
+
+SLOWEST = 180.0
+"""Seconds that a command of Flower's may take."""
 
 PROJECT = """\
 # Written by consilience: all that Flower is given. What is run is in coordinator.toml.
@@ -63,6 +69,7 @@ class SuperLink:
     folder: Path
     processes: Processes
     port: int
+    _ask_at: float = field(default=0.0, init=False)
 
     @property
     def address(self) -> str:
@@ -115,11 +122,17 @@ class SuperLink:
         home = self.processes.folder
         given = f"folder={json.dumps(str(self.folder))}"
         flwr(home, "run", write_app(home / "app"), "--run-config", given)
+        self._ask_at = time.monotonic() + ASK_EVERY
 
-    def finished(self) -> bool:
-        """Whether no run is going on."""
-        runs = flwr(self.processes.folder, "ls")["runs"]
-        return all(str(run["status"]).startswith("finished") for run in runs)
+    def busy(self) -> bool:
+        """Whether it lives and a run is going on; what it last said of that, if it was asked just now."""
+        if self.processes.ended("superlink") is not None:
+            return False
+        if time.monotonic() > self._ask_at:
+            runs = flwr(self.processes.folder, "ls")["runs"]
+            self._ask_at = time.monotonic() + ASK_EVERY
+            return not all(str(run["status"]).startswith("finished") for run in runs)
+        return True
 
     def _wait(self) -> None:
         """Until it answers."""
@@ -140,7 +153,7 @@ def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
     """What a command of Flower's own command line says, as data.
 
     Raises:
-        RunFailed: it failed, or took more than a minute.
+        RunFailed: it failed, or took too long.
     """
     command = [BIN / "flwr", *arguments, "--format", "json"]
     try:
@@ -150,11 +163,13 @@ def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
             cwd=home,
             capture_output=True,
             text=True,
-            timeout=60.0,
+            timeout=SLOWEST,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"flwr {arguments[0]} took more than a minute", where=str(home)) from error
+        raise RunFailed(
+            f"flwr {arguments[0]} took more than {SLOWEST:g} s", where=str(home)
+        ) from error
     try:
         found = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
