@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import monotonic, sleep
@@ -25,7 +26,7 @@ from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
 from consilience.knowledge import Failure, Public, Receipt, RowCount
 from consilience.network import LocalNetwork
-from consilience.network.flower import PATIENCE, FlowerNetwork, party_app
+from consilience.network.flower import PATIENCE, FlowerNetwork, party_app, run_installed_client
 from consilience.network.processes import Export
 from consilience.site import Limits, PartySite
 from consilience.tasks import (
@@ -451,6 +452,28 @@ def test_a_party_says_what_it_lets_itself_be_asked(tmp_path: Path) -> None:
     network = formed(Grid(a=lambda message: [app(message, context)]))
     with pytest.raises(QuorumLost, match=r"refused: limits\.allow: it does not let 'CountRows'"):
         network.ask(CountRows(round=1))
+
+
+def test_a_party_runs_what_is_installed_whatever_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = import_module("flwr.supernode.runtime.run_clientapp")
+    command = import_module("flwr.supernode.cli.flwr_clientapp")
+    names = ("install_from_fab", "get_project_dir", "get_load_client_app_fn")
+    for name in names:  # so that they are put back
+        monkeypatch.setattr(inside, name, getattr(inside, name))
+    ran = []
+
+    def once() -> None:
+        assert inside.install_from_fab(b"evil", skip_prompt=True) is None
+        load = inside.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        ran.append(load("id", "1.0", "hash"))
+
+    monkeypatch.setattr(command, "flwr_clientapp", once)
+    run_installed_client("ours")
+    assert ran == ["ours"]
+    monkeypatch.delattr(inside, "get_load_client_app_fn")
+    with pytest.raises(RunFailed, match="this flwr has no get_load_client_app_fn"):
+        run_installed_client("ours")
+    assert ran == ["ours"]
 
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

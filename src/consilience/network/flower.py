@@ -410,7 +410,6 @@ def run_installed_client(client: ClientApp) -> None:
     # Of a run that was broken off a message may never come, and Flower waits for it for ever.
     given_up = Timer(START, os._exit, (1,))
     given_up.daemon = True
-    given_up.start()
 
     def loaded(*_: Any) -> ClientApp:
         given_up.cancel()
@@ -426,6 +425,7 @@ def run_installed_client(client: ClientApp) -> None:
         if not hasattr(module, name):
             raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
         setattr(module, name, function)
+    given_up.start()
     flwr_clientapp()
 
 
