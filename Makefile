@@ -13,10 +13,11 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo test test-text lint docs bench constraints clean
+.PHONY: help demo deploy-demo test test-text lint docs bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (half a minute)"
+	@echo "make deploy-demo  four hospitals and a coordinator as processes of their own, over Flower (minutes)"
 	@echo "make test         the tests, with every extra installed but text"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make lint         style, types, import contracts"
@@ -57,6 +58,10 @@ $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 
 demo: $(VENV)/.stamp-core
 	$(DEMO)
+
+deploy-demo: $(VENV)/.stamp-dev
+	folder=$$(mktemp -d)/heart; $(BIN)/python examples/deploy/run.py $$folder; \
+	    status=$$?; echo "All of it is in $$folder"; exit $$status
 
 test: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

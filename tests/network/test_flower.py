@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,9 +24,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
-from consilience.knowledge import Failure, Public, Receipt
+from consilience.knowledge import Failure, Public, Receipt, RowCount
 from consilience.network import LocalNetwork
-from consilience.network.flower import PATIENCE, FlowerNetwork, party_app
+from consilience.network.flower import PATIENCE, FlowerNetwork, party_app, run_installed_client
 from consilience.network.processes import Export
 from consilience.site import Limits, PartySite
 from consilience.tasks import (
@@ -36,44 +39,19 @@ from consilience.tasks import (
     Restore,
 )
 from consilience.wire import decode, encode
+from grids import Grid, Info, Node, in_a_run
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
-    from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
-    from flwr.supercore.task_identity import TaskIdentity
 
 PUBLIC = np.linspace(-2, 2, 31)[:, None] * [1.0, -0.5]
 MODELS = {"a": DecisionTreeClassifier(max_depth=3), "b": LogisticRegression(), "c": GaussianNB()}
 
-Node = Callable[[Message], list[Message]]
-
 
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower lets nobody make messages outside a run."""
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-class Grid:
-    """Flower's grid with nodes that are functions of this process: message in, replies out."""
-
-    def __init__(self, **nodes: Node) -> None:
-        # The ids run against the names: results may not depend on either order.
-        self.nodes = {100 - number: node for number, node in enumerate(nodes.values())}
-        self.timeouts: list[float] = []
-
-    def get_node_ids(self) -> list[int]:
-        return list(self.nodes)
-
-    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
-        self.timeouts.append(timeout)
-        replies = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id  # as Flower's grid does
-            replies += self.nodes[message.metadata.dst_node_id](message)
-        return replies[::-1]
+    in_a_run(monkeypatch)
 
 
 def party(name: str, home: Path | None = None) -> Party:
@@ -177,49 +155,53 @@ def test_same_bits_and_bytes_as_in_process(tmp_path: Path) -> None:
 def test_parties_are_asked_once_for_their_description(tmp_path: Path) -> None:
     grid = Grid(**nodes(tmp_path))
     formed(grid)
-    assert len(grid.timeouts) == 2  # Describe, Join
+    assert len(grid.sent) == 6  # Describe, Join
     network = FlowerNetwork(grid, nodes=3)
     network.ask(Describe())
     network.ask(Describe())  # later ones are asked again
-    assert len(grid.timeouts) == 4
+    assert len(grid.sent) == 12
 
 
 # --- what may come back ---------------------------------------------------------------------------
 
 
-def test_there_is_always_a_timeout(tmp_path: Path) -> None:
+def test_there_is_always_a_time_to_live(tmp_path: Path) -> None:
     grid = Grid(**nodes(tmp_path))
     FlowerNetwork(grid, nodes=3)
     FlowerNetwork(grid, nodes=3, timeout=9)
-    assert grid.timeouts == [PATIENCE, 9]
+    living = [message.metadata.ttl for message in grid.sent]
+    assert living == pytest.approx([PATIENCE] * 3 + [9] * 3, abs=8)
 
 
-def test_silence_within_the_time_is_a_lost_node(tmp_path: Path) -> None:
-    assert failure(tmp_path, lambda message: []).reason == "its node is no longer connected"
-
-
-def test_silence_until_time_is_up_is_late_and_the_others_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter(range(0, 10**6, 12))  # every exchange takes 12 s, as Flower overshoots by up to 3
-    monkeypatch.setattr("consilience.network.flower.perf_counter", lambda: next(clock))
-    assert failure(tmp_path, lambda message: [], timeout=10) == Anything(
-        kind="late", reason="no answer within 10 s"
+def test_silence_until_time_is_up_is_late_and_the_others_are_not(tmp_path: Path) -> None:
+    assert failure(tmp_path, lambda message: [], timeout=1.5) == Anything(
+        kind="late", reason="no answer within 1.5 s"
     )
 
 
-def test_an_answer_to_another_message_is_not_taken(tmp_path: Path) -> None:
+def test_answers_that_are_late_or_to_nothing_are_dropped_and_written_down(tmp_path: Path) -> None:
     kept: list[Message] = []
 
     def late(message: Message) -> list[Message]:
         kept.append(message)
-        return [reply(kept[0], Receipt(party="b", round=9))] if len(kept) > 1 else []
+        answer = RowCount(party="b", round=1, rows=9)
+        return [reply(kept[0], answer)] if len(kept) > 1 else []
 
     usual = nodes(tmp_path)
-    network = formed(Grid(**usual | {"b": but(usual["b"], late)}))
+    network = formed(Grid(**usual | {"b": but(usual["b"], late)}), timeout=1.5)
     for round in (1, 2):
         assert network.ask(CountRows(round=round)).parties == ("a", "c")
-    assert [d.status for d in network.deliveries if d.party == "b"][2:] == ["failed", "failed"]
+    mine = [d for d in network.deliveries if d.party == "b"][2:]
+    assert [(d.status, d.round, d.bytes_up > 0) for d in mine] == [
+        ("late", 1, False),
+        ("late", 1, True),  # what came while round 2 was asked for
+        ("late", 2, False),
+    ]
+    network.grid.replies = [reply(network.grid.sent[0], Receipt(party="a", round=9))]
+    network.ask(CountRows(round=3), to=["a"])
+    assert [d.detail for d in network.deliveries if d.status == "refused"] == [
+        "an answer to nothing that was asked: dropped"
+    ]
 
 
 def test_of_two_answers_the_first_is_taken(tmp_path: Path) -> None:
@@ -261,7 +243,7 @@ def test_a_failure_is_passed_on_and_cannot_blame_another(tmp_path: Path) -> None
 def test_the_quorum_holds_over_flower(tmp_path: Path) -> None:
     usual = nodes(tmp_path)
     silent = {name: but(usual[name], lambda message: []) for name in "ab"}
-    network = formed(Grid(**usual | silent))
+    network = formed(Grid(**usual | silent), timeout=1.5)
     with pytest.raises(QuorumLost, match="1 of 3 parties"):
         network.ask(CountRows(round=1))
 
@@ -295,6 +277,112 @@ def test_a_party_that_cannot_be_made_is_named_before_anything_runs(tmp_path: Pat
 def test_a_node_that_does_not_say_which_party_it_is() -> None:
     with pytest.raises(RunFailed, match="did not say"):
         FlowerNetwork(Grid(b=lambda m: [reply(m, Receipt(party="b", round=0))]), nodes=1)
+
+
+# --- gone and back --------------------------------------------------------------------------------
+
+
+def named(folder: Path, **options) -> FlowerNetwork:
+    """Nodes that are registered under their parties' names, as with keys."""
+    grid = Grid(**nodes(folder))
+    for info, name in zip(grid.infos.values(), MODELS, strict=True):
+        info.name = name
+    network = FlowerNetwork(grid, nodes=tuple(MODELS), federation="heart", **options)
+    Federation.over(network, Public(PUBLIC)).form()
+    return network
+
+
+def lines(folder: Path, name: str) -> list[dict]:
+    text = (folder / name / "audit.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_names_that_nodes_are_registered_under_say_who_they_are(tmp_path: Path) -> None:
+    network = named(tmp_path, quorum=1)
+    assert network.parties == ("a", "b", "c")
+    network.grid.infos[100].name, network.grid.infos[99].name = "b", "a"  # keys were swapped
+    missing = network.ask(CountRows(round=1), to=["a", "b", "c"]).missing
+    assert missing["a"].reason == "the request is for 'a', and this is 'b'"
+    assert missing["b"].kind == "refused"
+
+
+def test_requests_carry_the_federation(tmp_path: Path) -> None:
+    network = named(tmp_path)
+    assert {line["federation"] for line in lines(tmp_path, "b")} == {"heart"}
+    network.federation = "lungs"
+    with pytest.raises(QuorumLost, match=r"of federation 'lungs', and it has joined 'heart'"):
+        network.ask(CountRows(round=1))
+
+
+def test_a_node_that_is_started_anew_is_sent_the_same_bytes(tmp_path: Path) -> None:
+    """It did the work before it was killed, and its answer was lost: nothing is done twice."""
+    network = named(tmp_path, timeout=60)
+    usual, times = network.grid.nodes[99], []
+
+    def killed(message: Message) -> list[Message]:
+        times.append(message)
+        answered = usual(message)
+        if len(times) > 1:
+            return answered
+        network.grid.infos[99] = replace(network.grid.infos[99], last_activated_at="tuesday")
+        return []
+
+    network.grid.nodes[99] = killed
+    assert network.ask(FitPrivate(round=1), CountRows(round=1)).parties == ("a", "b", "c")
+    assert [line["status"] for line in lines(tmp_path, "b")][-2:] == ["ok", "repeated"]
+    assert encode(tasks_of(times[0])) == encode(tasks_of(times[1]))
+
+
+def test_what_fails_in_flower_is_tried_again(tmp_path: Path) -> None:
+    network = named(tmp_path)
+    usual, times = network.grid.nodes[99], []
+
+    def failing(message: Message) -> list[Message]:
+        times.append(message)
+        return [Message(Error(3, "gone"), reply_to=message)] if len(times) < 3 else usual(message)
+
+    network.grid.nodes[99] = failing
+    assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
+
+
+def test_a_party_that_is_gone_is_not_waited_for_and_asked_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.network.flower.ABSENCE", 0.01)
+    network = named(tmp_path)
+    gone = network.grid.infos.pop(99)
+    missing = network.ask(CountRows(round=1)).missing
+    assert missing["b"].reason == "its node is not connected"
+    network.grid.infos[99] = gone
+    assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
+
+
+def test_a_party_with_another_node_is_met_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.network.flower.ABSENCE", 0.01)
+    grid = Grid(**nodes(tmp_path))
+    network = formed(grid)
+    del grid.infos[99]
+    grid.nodes[7], grid.infos[7] = grid.nodes.pop(99), Info(7)
+    grid.nodes[8], grid.infos[8] = grid.nodes[100], Info(8)  # one more says it is a, who is there
+    assert network.ask(FitPrivate(round=1)).parties == ("a", "b", "c")
+    assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
+    assert [m.metadata.dst_node_id for m in grid.sent].count(8) == 1
+
+
+def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:
+    grid = Grid(**nodes(tmp_path))
+    for info, name in zip(grid.infos.values(), MODELS, strict=True):
+        info.name = name
+    gone = grid.infos.pop(99)
+    with pytest.raises(RunFailed, match=r"2 of 3 nodes connected .*; missing: b"):
+        FlowerNetwork(grid, nodes=tuple(MODELS), wait=0.01)
+    network = FlowerNetwork(grid, nodes=tuple(MODELS), wait=0.01, least=2)
+    assert network.parties == ("a", "b", "c")
+    assert network.ask(Describe()).parties == ("a", "c")
+    grid.infos[99] = gone
+    assert network.ask(Describe()).parties == ("a", "b", "c")
 
 
 # --- the party's side -----------------------------------------------------------------------------
@@ -360,12 +448,32 @@ def test_models_do_not_leave(tmp_path: Path) -> None:
 
 def test_a_party_says_what_it_lets_itself_be_asked(tmp_path: Path) -> None:
     app = party_app(lambda context: party("a", tmp_path), limits=Limits(allow=("Describe", "Join")))
-    node = {100: lambda message: [app(message, Context(1, 7, {"party": "a"}, RecordDict(), {}))]}
-    grid = Grid()
-    grid.nodes = node
-    network = formed(grid)
+    context = Context(1, 7, {"party": "a"}, RecordDict(), {})
+    network = formed(Grid(a=lambda message: [app(message, context)]))
     with pytest.raises(QuorumLost, match=r"refused: limits\.allow: it does not let 'CountRows'"):
         network.ask(CountRows(round=1))
+
+
+def test_a_party_runs_what_is_installed_whatever_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = import_module("flwr.supernode.runtime.run_clientapp")
+    command = import_module("flwr.supernode.cli.flwr_clientapp")
+    names = ("install_from_fab", "get_project_dir", "get_load_client_app_fn")
+    for name in names:  # so that they are put back
+        monkeypatch.setattr(inside, name, getattr(inside, name))
+    ran = []
+
+    def once() -> None:
+        assert inside.install_from_fab(b"evil", skip_prompt=True) is None
+        load = inside.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        ran.append(load("id", "1.0", "hash"))
+
+    monkeypatch.setattr(command, "flwr_clientapp", once)
+    run_installed_client("ours")
+    assert ran == ["ours"]
+    monkeypatch.delattr(inside, "get_load_client_app_fn")
+    with pytest.raises(RunFailed, match="this flwr has no get_load_client_app_fn"):
+        run_installed_client("ours")
+    assert ran == ["ours"]
 
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,8 +163,10 @@ def test_every_key_of_the_template_is_known(folder: Path) -> None:
     lines: list[Any] = []
     for line in text.splitlines():
         opened = line.removeprefix("# ")
-        lines.append(opened if "=" in opened or opened.startswith("[data.") else line)
+        section = opened.startswith(("[data.", "[coordinator]"))
+        lines.append(opened if "=" in opened or section else line)
     (folder / "party.toml").write_text("\n".join(lines))
     spec = read_party(folder / "party.toml")
     assert spec.limits.federation == "heart" and spec.model.sends_rows
+    assert spec.coordinator.key == folder / "party.key"
     assert spec.data.aliases == {"1": "ill"} and spec.data.columns == ("age", "pressure")

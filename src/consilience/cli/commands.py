@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from consilience import __version__
+from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.party import party
 from consilience.cli.talk import answering, check_target, say, tables, write_json, write_text
@@ -25,6 +26,7 @@ app = typer.Typer(
     epilog="Start with: consilience run examples/digits.toml",
 )
 
+app.add_typer(coordinator)
 app.add_typer(party)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]

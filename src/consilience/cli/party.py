@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.talk import answering, check_target, say, tables, write_json
+from consilience.cli.talk import answering, check_target, say, stopping, tables, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 party = typer.Typer(
     name="party",
-    help="One party, where its data is: write its configuration, check it, read its audit log.",
+    help="One party, where its data is: write its configuration, check it, take part, read the log.",
     no_args_is_help=True,
     suggest_commands=False,
     epilog="Start with: consilience party init north",
@@ -97,6 +97,73 @@ def audit(
                 where=str(path),
                 mend="What it says before the first of these lines still holds.",
             )
+
+
+@party.command(epilog="Example: consilience party key north/party.toml")
+def key(file: File, debug: Debug = False) -> None:
+    """Make the party's key pair, if there is none, and print the public half for the coordinator."""
+    with answering(debug):
+        from consilience.deployment.party import party_key
+        from consilience.site import read_party
+
+        typer.echo(party_key(read_party(file)))
+
+
+@party.command(epilog="Example: consilience party start north/party.toml --detach")
+def start(
+    file: File,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="In the background; its words go to flower/log.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Take part until it is stopped; Ctrl-C stops what it started."""
+    with answering(debug) as fate, stopping():
+        from consilience.deployment.party import folder_of, serve_party
+        from consilience.deployment.processes import detached
+        from consilience.site import read_party
+
+        if detach:
+            folder = folder_of(read_party(file))
+            command = ["party", "start", str(file), *(["--debug"] if debug else [])]
+            pid = detached(command, folder, folder / "log")
+            say(f"runs in the background (PID {pid}): consilience party status {file}")
+            return
+        fate.again = f"consilience party start {file}"
+        _know_protocols()
+        serve_party(file, say=say)
+
+
+@party.command(epilog="Example: consilience party status north/party.toml")
+def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
+    """Whether it takes part, in which federation and round, and how many bytes have left."""
+    with answering(debug):
+        from consilience.deployment.party import party_status
+        from consilience.site import read_party
+
+        check_target(json_to)
+        _know_protocols()
+        found = party_status(read_party(file))
+        table = _two_columns(f"{found['party']}: {found['state']}")
+        for name, value in found.items():
+            table.add_row(
+                _plain(name.replace("_", " ")), _plain("" if value is None else str(value))
+            )
+        tables(json_to).print(table)
+        write_json(found, json_to)
+
+
+@party.command(epilog="Example: consilience party stop north/party.toml")
+def stop(file: File, debug: Debug = False) -> None:
+    """End its part and all that it started; its state stays, and start goes on."""
+    with answering(debug):
+        from consilience.deployment.party import folder_of
+        from consilience.deployment.processes import end
+        from consilience.site import read_party
+
+        _know_protocols()
+        ended = end(folder_of(read_party(file)))
+        say("stopped" if ended else "nothing was running")
 
 
 def _know_protocols() -> None:

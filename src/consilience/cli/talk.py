@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -58,6 +59,20 @@ def answering(debug: bool) -> Iterator[Fate]:
         if not debug:
             say("  This is unexpected; run again with --debug for the traceback.")
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Have a process that is told to end do what it does after Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def say(line: str) -> None:

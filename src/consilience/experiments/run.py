@@ -214,7 +214,7 @@ class _Rehearsal:
 
 
 def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
-    lock = _locked(folder)
+    lock = locked(folder)
     try:
         done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
         for seed in spec.seed_list:
@@ -252,9 +252,18 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
         lock.close()
 
 
-def _locked(folder: Path) -> sqlite3.Connection:
-    """Hold the run folder until the connection is closed or the process ends, however it ends."""
-    lock = sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)
+def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
+    """Hold a run folder until the connection is closed or the process ends, however it ends.
+
+    Args:
+        folder: which.
+        wait: seconds to wait for another process to let go of it.
+
+    Raises:
+        InvalidInput: another process holds it.
+        RunFailed: it cannot be written.
+    """
+    lock = sqlite3.connect(folder / "lock.sqlite", timeout=wait, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:

@@ -145,7 +145,7 @@ class Network(ABC):
         if len(replies) < self._needed(len(replies) + len(replies.missing)):
             raise QuorumLost(
                 f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "
-                f"{_names(tasks)}, and the quorum is {self.quorum}",
+                f"{task_names(tasks)}, and the quorum is {self.quorum}",
                 where=f"round {tasks[0].round}",
                 mend=" ".join(
                     [
@@ -212,7 +212,7 @@ class Network(ABC):
                 Delivery(
                     party=party,
                     round=tasks[0].round,
-                    tasks=_names(tasks),
+                    tasks=task_names(tasks),
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
                     left=_left(arrival.outcome, len(tasks)) if arrival.bytes_up else "",
                     bytes_down=down,
@@ -293,7 +293,8 @@ def timed_out(party: str, timeout: float) -> Failure:
     return Failure(party=party, reason=f"no answer within {timeout:g} s", kind="late")
 
 
-def _names(tasks: Sequence[object]) -> str:
+def task_names(tasks: Sequence[object]) -> str:
+    """The tasks of a request as the ledger names them."""
     return "+".join(type(task).__name__ for task in tasks)
 
 

@@ -7,8 +7,11 @@ ClientApp made by :func:`party_app`. What passes between them are the bytes of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from threading import Timer
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,7 @@ from consilience.errors import (
     RunFailed,
 )
 from consilience.knowledge import Description, Failure
-from consilience.network.base import Arrival, Network, arrival_of, timed_out
+from consilience.network.base import Arrival, Delivery, Network, arrival_of, task_names, timed_out
 from consilience.party import Party
 from consilience.site import EVERYTHING, Limits, PartySite, failure_of
 from consilience.tasks import Describe, Task
@@ -29,28 +32,54 @@ from consilience.wire import encode
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid
+    from flwr.serverapp import Grid, ServerApp
 
 PATIENCE = 600.0
 """Seconds an exchange may take where the network was given no ``timeout``."""
 
+ABSENCE = 60.0
+"""Seconds that a party is waited for after its node was last seen."""
+
+TRIES = 3
+"""Times that a request is sent to a node that Flower says has failed with it."""
+
+PAUSE = 5.0
+"""Seconds before it is sent there again."""
+
+START = 300.0
+"""Seconds that a party's process waits for the message that it was started for."""
+
+POLL = 0.5
+"""Seconds between looks at what has arrived."""
+
 _KEY = "consilience"
+_ENVELOPE = "consilience.envelope"
 _GREETING = encode([Describe()])
+
+Address = tuple[int, str]
+"""A node and since when it is connected: one that was started anew has forgotten what it was sent."""
 
 
 @dataclass
 class FlowerNetwork(Network):
     """Parties on Flower's SuperNodes.
 
-    At the start it waits for the nodes and asks each which party it is. A node that is replaced by one
-    with another id afterwards counts as a party that does not answer.
+    At the start it waits for the nodes. Where they were registered under their parties' names, these say
+    which is which, and their keys vouch for it; others are asked which party they are. A party whose node
+    was started anew while it worked is sent the same bytes again: a :class:`~consilience.site.PartySite`
+    then goes on from its last answer, and does nothing twice. So is one that comes back with another node.
+    One that is not connected is waited for no longer than :data:`ABSENCE`, and asked again as soon as it is.
 
     Args:
         grid: what Flower hands to a ServerApp.
-        nodes: how many nodes to wait for; all that are connected by then take part.
+        nodes: how many nodes to wait for, all that are connected by then take part; or the names that the
+            parties' nodes are registered under.
         wait: seconds to wait for them.
+        least: how many must be connected when that time is over; by default all of them. Where ``nodes`` are
+            names, the others may come later.
+        federation: its name, which every request carries.
         timeout: seconds an exchange may take; :data:`PATIENCE` when it is ``None``, as a node that has
-            died never answers. Flower looks for answers every 3 s: give it more than that.
+            died never answers. Nodes look for messages every 3 s: give it more than that.
 
     Raises:
         InvalidInput: two nodes are of one name, or a party's data cannot be used.
@@ -59,13 +88,25 @@ class FlowerNetwork(Network):
     """
 
     grid: Grid
-    nodes: int = field(kw_only=True)
+    nodes: int | tuple[str, ...] = field(kw_only=True)
     wait: float = field(default=60.0, kw_only=True)
+    least: int | None = field(default=None, kw_only=True)
+    federation: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._met: dict[str, Arrival] = {}
-        self._nodes = self._meet()
+        self._online: dict[int, Address] = {}
+        self._seen: dict[str, float] = {}
+        self._strangers: set[int] = set()
+        self._unanswered: dict[str, Delivery] = {}
+        self._nodes: dict[str, int | None] = {}
+        """The node that each party was last seen at."""
+        if isinstance(self.nodes, int):
+            self._meet(self.nodes)
+        else:
+            self._nodes = dict.fromkeys(sorted(self.nodes))
+            self._wait(len(self._nodes), lambda: [n for n in self._nodes if self._address(n)])
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -79,32 +120,60 @@ class FlowerNetwork(Network):
         met, self._met = self._met, {}
         if request == _GREETING and met.keys() >= set(to):
             return {name: met[name] for name in to}
-        return self._send({name: self._nodes[name] for name in to}, request, tasks[0].round)
+        self._look()
+        if not all(map(self._address, to)):
+            self._meet_again()
+        return self._send(to, self._address, request, tasks)
 
-    def _meet(self) -> dict[str, int]:
-        """Which node is which party, by party name.
+    # --- who is where -----------------------------------------------------------------------------
 
-        The first question of a federation is the same; it is answered by what was said here.
-        """
+    def _look(self) -> None:
+        """See which nodes are connected, and which parties they are by their names."""
+        self._online, now = {}, perf_counter()
+        for node in self.grid.get_nodes():
+            self._online[node.node_id] = (node.node_id, node.last_activated_at)
+            if node.name in self._nodes:
+                self._nodes[node.name] = node.node_id
+        for name, place in self._nodes.items():
+            if place in self._online:
+                self._seen[name] = now
+
+    def _address(self, party: str) -> Address | None:
+        place = self._nodes[party]
+        return None if place is None else self._online.get(place)
+
+    def _wait(self, number: int, connected: Callable[[], list[Any]]) -> None:
         start = perf_counter()
-        while len(found := sorted(self.grid.get_node_ids())) < self.nodes:
+        self._look()
+        while len(found := connected()) < number:
             if perf_counter() - start > self.wait:
+                if self.least is not None and len(found) >= self.least:
+                    return
+                missing = sorted(set(self._nodes).difference(found))
                 raise RunFailed(
-                    f"{len(found)} of {self.nodes} nodes connected within {self.wait:g} s",
+                    f"{len(found)} of {number} nodes connected within {self.wait:g} s"
+                    + (f"; missing: {', '.join(missing)}" if missing else ""),
                     where="network",
                     mend="Start a SuperNode for every party, with this SuperLink's address.",
                 )
             sleep(min(1.0, self.wait))
-        arrivals = self._send({f"node {node}": node for node in found}, _GREETING, 0)
-        nodes: dict[str, int] = {}
-        for node, (label, arrival) in zip(found, arrivals.items(), strict=True):
-            outcome = arrival.outcome
+            self._look()
+
+    def _meet(self, number: int) -> None:
+        """Ask every node which party it is.
+
+        The first question of a federation is the same; it is answered by what was said here.
+        """
+        self._wait(number, lambda: sorted(self._online))
+        nodes: dict[str, int | None] = {}
+        for node, arrival in self._introduced(sorted(self._online)).items():
+            outcome, label = arrival.outcome, f"node {node}"
             if isinstance(outcome, Failure):
                 kind = InvalidInput if outcome.kind == "invalid" else RunFailed
                 raise kind(outcome.reason, where=label, mend=outcome.mend or None)
-            if len(outcome) != 1 or not isinstance(outcome[0], Description):
+            name = _name_of(arrival)
+            if name is None:
                 raise RunFailed("did not say which party it is", where=label)
-            name = outcome[0].party
             if name in nodes:
                 raise InvalidInput(
                     f"two nodes say they are party {name!r}",
@@ -112,41 +181,116 @@ class FlowerNetwork(Network):
                     mend="Give every SuperNode its own party, or stop the one left from before.",
                 )
             nodes[name], self._met[name] = node, arrival
-        return dict(sorted(nodes.items()))
+        self._nodes = dict(sorted(nodes.items()))
 
-    def _send(self, to: Mapping[str, int], request: bytes, round: int) -> dict[str, Arrival]:
-        """One message to each node, and what came back, under the names of ``to`` in their order."""
-        app = _flwr()
+    def _meet_again(self) -> None:
+        """Ask nodes without a name that are new whether they are a party that is gone."""
+        if not isinstance(self.nodes, int):
+            return
+        new = self._online.keys() - set(self._nodes.values()) - self._strangers
+        for node, arrival in self._introduced(sorted(new)).items():
+            name = _name_of(arrival)
+            if name in self._nodes and self._address(name) is None:
+                self._nodes[name] = node
+            else:  # it is not asked a second time
+                self._strangers.add(node)
+
+    def _introduced(self, nodes: list[int]) -> dict[int, Arrival]:
+        """What nodes say when they are asked which party they are."""
+        labels = {f"node {node}": node for node in nodes}
+        said = self._send(
+            tuple(labels), lambda label: self._online.get(labels[label]), _GREETING, ()
+        )
+        return {labels[label]: arrival for label, arrival in said.items()}
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        to: tuple[str, ...],
+        address: Callable[[str], Address | None],
+        request: bytes,
+        tasks: tuple[Task, ...],
+    ) -> dict[str, Arrival]:
+        """What came back from each; without ``tasks`` from nodes that are asked who they are."""
         patience = PATIENCE if self.timeout is None else self.timeout
-        messages = [
-            # Flower forgets a message after its time to live: a node that is back too late does not
-            # run what nobody waits for.
-            app.Message(
-                _wrapped(request), node, app.MessageType.QUERY, ttl=patience, group_id=str(round)
-            )
-            for node in to.values()
-        ]
         start = perf_counter()
-        replies = self.grid.send_and_receive(messages, timeout=patience)
-        taken = perf_counter() - start
-        # Which reply arrived when is not known; all that are here were in time.
-        seconds = min(taken, patience)
-        # Names go by the message that is answered: the source of an error is not the node that failed.
-        names = {
-            message.metadata.message_id: name for message, name in zip(messages, to, strict=True)
-        }
         arrived: dict[str, Arrival] = {}
-        for reply in replies:
-            name = names.get(reply.metadata.reply_to_message_id)
-            if name is not None and name not in arrived:
-                arrived[name] = _arrival(name, reply, seconds)
+        failed: dict[str, list[Arrival]] = {name: [] for name in to}
+        sent: dict[str, Address] = {}
+        asked: dict[str, str] = {}
+        again_at: dict[str, float] = {}
+        while missing := [name for name in to if name not in arrived]:
+            self._look()
+            now = perf_counter() - start
+            if now >= patience:
+                break
+            for name in missing:
+                node = address(name)
+                if node is None and now + start - self._seen.get(name, -ABSENCE) > ABSENCE:
+                    gone = Failure(party=name, reason="its node is not connected")
+                    arrived[name] = (failed[name] or [Arrival(gone, 0, now)])[-1]
+                elif node and node != sent.get(name) and now >= again_at.get(name, 0.0):
+                    round, to_whom = (tasks[0].round, name) if tasks else (0, "")
+                    message = self._message(request, node[0], patience - now, round, to_whom)
+                    for identity in self.grid.push_messages([message]):
+                        if (
+                            identity is not None
+                        ):  # else Flower did not take it; the next look tries again
+                            asked[identity], sent[name] = name, node
+            for identity, reply in self._pulled(asked).items():
+                name, seconds = asked.pop(identity), min(perf_counter() - start, patience)
+                arrival = _arrival(name, reply, seconds)
+                if name in arrived:
+                    late = _late(name, tasks, request)
+                    self.deliveries.append(
+                        replace(late, bytes_up=arrival.bytes_up, detail="a second answer: dropped")
+                    )
+                elif reply.has_error() and len(failed[name]) + 1 < TRIES:
+                    failed[name].append(arrival)
+                    sent.pop(name, None)
+                    again_at[name] = seconds + PAUSE
+                else:
+                    arrived[name] = arrival
+            if len(arrived) < len(to):
+                sleep(POLL)
+        self._unanswered |= {
+            identity: _late(name, tasks, request) for identity, name in asked.items()
+        }
         for name in to:
             if name not in arrived:
-                gone = Failure(party=name, reason="its node is no longer connected")
-                arrived[name] = Arrival(
-                    timed_out(name, patience) if taken >= patience else gone, 0, seconds
-                )
+                silent = Arrival(timed_out(name, patience), 0, patience)
+                arrived[name] = (failed[name] or [silent])[-1]
         return {name: arrived[name] for name in to}
+
+    def _message(self, request: bytes, node: int, seconds: float, round: int, to: str) -> Message:
+        app = _flwr()
+        # Flower forgets a message after its time to live: a node that is back too late does not run
+        # what nobody waits for.
+        message: Message = app.Message(
+            _wrapped(request, federation=self.federation, to=to),
+            node,
+            app.MessageType.QUERY,
+            ttl=max(seconds, 1.0),
+            group_id=str(round),
+        )
+        return message
+
+    def _pulled(self, asked: Mapping[str, str]) -> dict[str, Message]:
+        """What has arrived of what is asked for, the first answer to each; the rest is written down."""
+        found: dict[str, Message] = {}
+        identities = [*asked, *self._unanswered]
+        for reply in self.grid.pull_messages(identities) if identities else ():
+            identity = reply.metadata.reply_to_message_id
+            if identity in asked and identity not in found:
+                found[identity] = reply
+            elif (late := self._unanswered.pop(identity, None)) is not None:
+                if not reply.has_error():  # that its time is over is known
+                    arrival = _arrival(late.party, reply, 0.0)
+                    self.deliveries.append(replace(late, bytes_up=arrival.bytes_up))
+            else:
+                self.deliveries.append(_unasked(reply))
+        return found
 
 
 def party_app(
@@ -175,6 +319,35 @@ def party_app(
         ...     return party
         >>> app = party_app(make_party)  # doctest: +SKIP
     """
+
+    def make_site(context: Context) -> PartySite:
+        party = make_party(context)
+        if party.home is None:
+            raise InvalidInput(
+                "it has no folder to keep its state in", where=f"party {party.name!r}"
+            )
+        return PartySite(
+            lambda: party,
+            party.home,
+            name=party.name,
+            limits=limits,
+            threads=threads,
+            wait=PATIENCE,
+        )
+
+    return site_app(make_site)
+
+
+def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
+    """The Flower ClientApp of a party that is given as its site; see :func:`party_app`.
+
+    Args:
+        make_site: called with the node's context for every message; make the site with ``wait``, as the
+            process of a node that was killed may outlive it by some seconds.
+
+    Raises:
+        MissingExtra: flwr is not installed.
+    """
     app = _flwr()
     from flwr.clientapp import ClientApp
 
@@ -184,32 +357,112 @@ def party_app(
     def respond(message: Message, context: Context) -> Message:
         # The name is there to report by when the party itself cannot be made.
         name = str(context.node_config.get("party", f"node {context.node_id}"))
-        reply = _answered(name, lambda: make_party(context), message, threads, limits)
+        try:
+            with make_site(context) as site:
+                reply = site.answer(_bytes(message), **_envelope(message))
+        except ConsilienceError as error:
+            reply = encode([failure_of(name, error)])
+        except (
+            Exception
+        ) as error:  # whatever a user's function raises; the coordinator waits for an answer
+            reply = encode([Failure(party=name, reason=f"{type(error).__name__}: {error}")])
         answered: Message = app.Message(_wrapped(reply), reply_to=message)
         return answered
 
     return client
 
 
-def _answered(
-    name: str, make_party: Callable[[], Party], message: Message, threads: int, limits: Limits
-) -> bytes:
-    """What the party's site answers; a failure where there is no site to ask."""
-    try:
-        request = _bytes(message)
-        party = make_party()
-        if party.home is None:
-            raise InvalidInput("it has no folder to keep its state in", where=f"party {name!r}")
-        with PartySite(
-            lambda: party, party.home, name=name, limits=limits, threads=threads
-        ) as site:
-            return site.answer(request)
-    except ConsilienceError as error:
-        return encode([failure_of(name, error)])
-    except (
-        Exception
-    ) as error:  # whatever a user's make_party raises; the coordinator waits for an answer
-        return encode([Failure(party=name, reason=f"{type(error).__name__}: {error}")])
+def check_installed() -> None:
+    """Raise ``MissingExtra`` where flwr is not installed."""
+    _flwr()
+
+
+def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
+    """The Flower ServerApp that calls ``main`` with the grid and the run's configuration.
+
+    Raises:
+        MissingExtra: flwr is not installed.
+    """
+    _flwr()
+    from flwr.serverapp import ServerApp
+
+    server = ServerApp()
+
+    @server.main()
+    def run(grid: Grid, context: Context) -> None:
+        main(grid, context.run_config)
+
+    return server
+
+
+def run_installed_client(client: ClientApp) -> None:
+    """Do what Flower's ``flwr-clientapp`` does, with this ClientApp in place of the one that was sent.
+
+    A SuperNode runs the code that the SuperLink sends. A party whose ``flwr-clientapp`` is this function
+    runs only what is installed: its limits hold whatever the coordinator sends.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose insides are known here.
+    """
+    _flwr()
+    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
+
+    # Of a run that was broken off a message may never come, and Flower waits for it for ever.
+    given_up = Timer(START, os._exit, (1,))
+    given_up.daemon = True
+
+    def loaded(*_: Any) -> ClientApp:
+        given_up.cancel()
+        return client
+
+    module: Any = import_module("flwr.supernode.runtime.run_clientapp")
+    instead: dict[str, Callable[..., Any]] = {
+        "install_from_fab": lambda *_, **__: None,
+        "get_project_dir": lambda *_, **__: None,
+        "get_load_client_app_fn": lambda **_: loaded,
+    }
+    for name, function in instead.items():
+        if not hasattr(module, name):
+            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
+        setattr(module, name, function)
+    given_up.start()
+    flwr_clientapp()
+
+
+def _name_of(arrival: Arrival) -> str | None:
+    """Which party a node says it is."""
+    outcome = arrival.outcome
+    if isinstance(outcome, Failure) or len(outcome) != 1:
+        return None
+    return outcome[0].party if isinstance(outcome[0], Description) else None
+
+
+def _late(party: str, tasks: tuple[Task, ...], request: bytes) -> Delivery:
+    return Delivery(
+        party=party,
+        round=tasks[0].round if tasks else 0,
+        tasks=task_names(tasks) or "Describe",
+        status="late",
+        left="an answer that nobody waited for",
+        bytes_down=len(request),
+        bytes_up=0,
+        seconds=0.0,
+        detail="arrived after its time: dropped",
+    )
+
+
+def _unasked(reply: Message) -> Delivery:
+    return Delivery(
+        party=f"node {reply.metadata.src_node_id}",
+        round=0,
+        tasks="",
+        status="refused",
+        left="",
+        bytes_down=0,
+        bytes_up=0,
+        seconds=0.0,
+        detail="an answer to nothing that was asked: dropped",
+    )
 
 
 def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
@@ -223,11 +476,13 @@ def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
     return arrival_of(name, data, seconds)
 
 
-def _wrapped(data: bytes) -> RecordDict:
+def _wrapped(data: bytes, **envelope: str) -> RecordDict:
     """Bytes as an array, which Flower sends in pieces of 5 MB; a plain value would go in one."""
     app = _flwr()
     array = app.Array(dtype="uint8", shape=(len(data),), stype=_KEY, data=data)
     record: RecordDict = app.RecordDict({_KEY: app.ArrayRecord({_KEY: array})})
+    if envelope:
+        record[_ENVELOPE] = app.ConfigRecord(envelope)
     return record
 
 
@@ -236,6 +491,15 @@ def _bytes(message: Message) -> bytes:
         return bytes(message.content.array_records[_KEY][_KEY].data)
     except (KeyError, ValueError) as error:
         raise KnowledgeRefused("not a message of consilience", where="wire") from error
+
+
+def _envelope(message: Message) -> dict[str, Any]:
+    """Whose request it is and for whom, as far as it says."""
+    written: Mapping[str, Any] = message.content.config_records.get(_ENVELOPE) or {}
+    return {
+        "federation": str(written.get("federation", "")),
+        "to": str(written["to"]) if written.get("to") else None,
+    }
 
 
 def _flwr() -> Any:

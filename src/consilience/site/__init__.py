@@ -1,8 +1,15 @@
 """A party where its data is: its state on the disk, its limits, its audit log and its configuration."""
 
-from consilience.site.answering import AUDIT, PartySite, Session, failure_of, read_session
+from consilience.site.answering import (
+    AUDIT,
+    NOT_JOINED,
+    PartySite,
+    Session,
+    failure_of,
+    read_session,
+)
 from consilience.site.audit import AuditLog, Log, read_log
-from consilience.site.configuration import PartySpec, read_party, write_template
+from consilience.site.configuration import ConnectionSpec, PartySpec, read_party, write_template
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
 from consilience.site.trial import Trial, tried
 
@@ -10,7 +17,9 @@ __all__ = [
     "AUDIT",
     "EVERYTHING",
     "GROUPS",
+    "NOT_JOINED",
     "AuditLog",
+    "ConnectionSpec",
     "Limits",
     "Log",
     "PartySite",

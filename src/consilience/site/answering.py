@@ -53,6 +53,9 @@ Outcome = tuple[Any, ...] | Failure
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
 
+NOT_JOINED = "it has not joined, or its state is gone"
+"""What a party says that has nothing to go on from."""
+
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 
 _DRAWN = "drawn.safetensors"
@@ -90,6 +93,7 @@ class PartySite:
         name: to report failures by while there is no party yet.
         limits: what it lets itself be asked.
         threads: numerical threads while it works.
+        wait: seconds to wait for another process to let go of the folder.
 
     Raises:
         RunFailed: another process works on the folder, it cannot be written, or its audit log lacks lines.
@@ -103,6 +107,7 @@ class PartySite:
         name: str = "?",
         limits: Limits | None = None,
         threads: int = 1,
+        wait: float = 0.0,
     ) -> None:
         self.name, self.limits = name, Limits() if limits is None else limits
         self._make, self._threads = make, threads
@@ -110,7 +115,7 @@ class PartySite:
         self._standing: Path | None = None
         """The state that the party in memory is in, where it is in one."""
         self._busy = Lock()
-        self._state = StateFolder(home)
+        self._state = StateFolder(home, wait=wait)
         try:
             self._audit = AuditLog(home / AUDIT, written_after=_written_after(home))
         except BaseException:
@@ -214,7 +219,7 @@ class PartySite:
             return (*self._moved_on(self._made(), tasks, request, joined), "ok")
         if session is None:
             raise RunFailed(
-                "it has not joined, or its state is gone",
+                NOT_JOINED,
                 where=f"party {self._made().name!r}",
                 mend=f"Its state belongs in {self._state.home}; start the run anew.",
             )

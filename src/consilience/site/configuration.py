@@ -81,6 +81,20 @@ class ModelSpec(Open):
     sends_rows: bool = False
 
 
+class ConnectionSpec(Section):
+    """Where the coordinator is, and how each side knows the other.
+
+    Attributes:
+        address: ``"HOST:PORT"``.
+        certificate: the certificate of its authority, ``ca.pem``, which it gives to every party.
+        key: the party's private key; the coordinator knows the public one.
+    """
+
+    address: str = Field(pattern=r"^[A-Za-z0-9.-]+:\d{1,5}$")
+    certificate: Path = Path("ca.pem")
+    key: Path = Path("party.key")
+
+
 class PartySpec(Section):
     """A whole ``party.toml``.
 
@@ -90,6 +104,7 @@ class PartySpec(Section):
         state: the folder of its state and its audit log; one party each.
         trusts: packages whose models it accepts from others, where models are exchanged.
         threads: numerical threads while it works.
+        coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
     """
 
     name: str = Field(min_length=1, max_length=100)
@@ -100,6 +115,7 @@ class PartySpec(Section):
     data: DataSpec
     model: ModelSpec
     limits: Limits = Limits()
+    coordinator: ConnectionSpec | None = None
 
     def party(self) -> Party:
         """The party, its public rows in its hands; reads all of its data.
@@ -134,14 +150,22 @@ class PartySpec(Section):
         party.public = public
         return party
 
-    def site(self) -> PartySite:
+    def site(self, *, wait: float = 0.0) -> PartySite:
         """What answers for the party; its data are read when the first request comes.
+
+        Args:
+            wait: seconds to wait for another process to let go of its state.
 
         Raises:
             RunFailed: another process works on its state, or it cannot be written.
         """
         return PartySite(
-            self.party, self.state, name=self.name, limits=self.limits, threads=self.threads
+            self.party,
+            self.state,
+            name=self.name,
+            limits=self.limits,
+            threads=self.threads,
+            wait=wait,
         )
 
     def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
@@ -212,6 +236,10 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(data := whole.get("data"), dict):
         named = {key: str(folder / data[key]) for key in ("path", "test") if _text(data, key)}
         whole["data"] = data | named
+    if isinstance(connection := whole.get("coordinator"), dict):
+        files = {"certificate": "ca.pem", "key": "party.key"}
+        named = {key: str(folder / str(connection.get(key, file))) for key, file in files.items()}
+        whole["coordinator"] = connection | named
     if isinstance(model := whole.get("model"), dict) and _text(model, "name"):
         file, colon, name = model["name"].rpartition(":")
         if colon and file.endswith(".py"):
@@ -276,6 +304,11 @@ allow = ["predictions"]           # also: "parameters" (of a network), "models" 
 rounds = 200                      # in how many rounds you take part, in all
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
+
+# [coordinator]                   # with "consilience party start"; else leave it out
+# address = "coordinator.example.org:9092"
+# certificate = "ca.pem"          # the coordinator's tls/ca.pem
+# key = "party.key"               # yours alone: consilience party key makes it and prints its public half
 """
 """What ``consilience party init`` writes."""
 

@@ -19,6 +19,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic, sleep
 
 from consilience.errors import RunFailed
 
@@ -32,12 +33,13 @@ class StateFolder:
 
     Args:
         home: the folder; made if it is not there.
+        wait: seconds to wait for another process to let go of it.
 
     Raises:
         RunFailed: another process works on it, or it cannot be written.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, wait: float = 0.0) -> None:
         self.home = home
         try:
             if not home.exists():
@@ -47,15 +49,23 @@ class StateFolder:
         except OSError as error:
             raise self._unwritable(error) from error
         try:
-            self._take()
+            self._take(wait)
             self._sweep()
         except BaseException:
             self.close()
             raise
 
-    def _take(self) -> None:
+    def _take(self, wait: float) -> None:
+        until = monotonic() + wait
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while True:
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if monotonic() >= until:
+                        raise
+                    sleep(0.1)
         except BlockingIOError as error:
             holder = os.read(self._lock, 32).decode(errors="replace").strip() or "unknown"
             raise RunFailed(

@@ -1,0 +1,139 @@
+"""Four hospitals and a coordinator on this machine, as they would be on five: TLS, a key for each party.
+
+    python examples/deploy/run.py FOLDER
+
+makes FOLDER (the hospitals' patients from heart disease by hospital, a tenth of them without labels as
+public rows; a configuration and keys for everybody), starts five commands of consilience, runs three rounds
+of ensemble distillation, prints who gained what and what left whom, and stops all it started. It takes a few
+minutes: on one machine every message starts four Python processes.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from consilience.data import load
+
+COMMAND = [str(Path(sys.executable).parent / "consilience")]
+MODELS = {
+    "cleveland": ("random-forest", {"n_estimators": 50}),
+    "hungarian": ("xgboost" if find_spec("xgboost") else "gradient-boosting", {}),
+    "switzerland": ("logistic-regression", {}),
+    "va": ("svc", {}),
+}
+
+
+def consilience(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run one of its commands; its words are ours."""
+    return subprocess.run([*COMMAND, *map(str, arguments)], check=check, text=True)
+
+
+def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
+    """Write what each of the five would have on its own machine."""
+    data = load("heart-disease", test_fraction=0.3)
+    public = np.arange(len(data.X)) % 10 == 1
+    for name in MODELS:
+        (folder / name).mkdir(parents=True)
+        mine = (data.group == name) & ~public
+        write(folder / name / "patients.csv", data.X[mine], data.y[mine])
+        tested = data.group_test == name
+        write(folder / name / "test.csv", data.X_test[tested], data.y_test[tested])
+        write(folder / name / "public.csv", data.X[public])
+    center = folder / "coordinator"
+    address = f"127.0.0.1:{free_port()}"
+    parties = ",".join(MODELS)
+    consilience("coordinator", "init", center, "--parties", parties, "--address", address)
+    write(center / "public.csv", data.X[public])
+    text = (center / "coordinator.toml").read_text()
+    text = re.sub(r"^rounds = \d+", f"rounds = {rounds}", text, flags=re.MULTILINE)
+    text = re.sub(r"^timeout = \d+", f"timeout = {timeout}", text, flags=re.MULTILINE)
+    for name, (model, options) in MODELS.items():
+        (folder / name / "party.toml").write_text(
+            PARTY.format(
+                name=name,
+                model=model,
+                options="\n".join(f"{key} = {value}" for key, value in options.items()),
+                address=address,
+            )
+        )
+        (folder / name / "ca.pem").write_bytes((center / "tls" / "ca.pem").read_bytes())
+        key = subprocess.run(
+            [*COMMAND, "party", "key", str(folder / name / "party.toml")],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        text = re.sub(rf'^"{name}" = ""', f'"{name}" = "{key}"', text, flags=re.MULTILINE)
+    (center / "coordinator.toml").write_text(text)
+
+
+PARTY = """\
+name = "{name}"
+public = "public.csv"
+
+[data]
+path = "patients.csv"
+target = "disease"
+kind = "classification"
+test = "test.csv"
+
+[model]
+name = "{model}"
+{options}
+
+[limits]
+federation = "coordinator"
+
+[coordinator]
+address = "{address}"
+"""
+
+
+def write(path: Path, X: np.ndarray, y: np.ndarray | None = None) -> None:
+    """A table with a header line, and the column ``disease`` where there are labels."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        names = [f"x{number}" for number in range(X.shape[1])]
+        writer.writerow(names if y is None else [*names, "disease"])
+        for i, row in enumerate(X.tolist()):
+            writer.writerow(row if y is None else [*row, ["no", "yes"][y[i]]])
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """The command line."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = Path(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is stopped then too
+    prepare(folder)
+    with ExitStack() as stack:
+        for name in MODELS:
+            file = folder / name / "party.toml"
+            stack.callback(consilience, "party", "stop", file, check=False)
+            consilience("party", "start", file, "--detach")
+        stack.callback(consilience, "coordinator", "stop", folder / "coordinator", check=False)
+        consilience("coordinator", "start", folder / "coordinator")
+        for name in MODELS:
+            print(f"\nWhat left {name}:")
+            consilience("party", "audit", folder / name / "party.toml")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""``consilience coordinator``: what the engineer of a federation does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from consilience.cli.talk import answering, check_target, say, stopping, tables, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from consilience.deployment.status import Status
+
+coordinator = typer.Typer(
+    name="coordinator",
+    help="A federation between machines: start it, watch it, stop it, go on after a crash.",
+    no_args_is_help=True,
+    suggest_commands=False,
+    epilog="Start with: consilience coordinator init heart --parties north,south",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder.")]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="In the background; its words go to FOLDER/run/log.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@coordinator.command(epilog="Example: consilience coordinator init heart --parties north,south")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if need be.")],
+    parties: Annotated[str, typer.Option(metavar="A,B,…", help="The names of the parties.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the parties will reach it.")
+    ] = "127.0.0.1:9092",
+    debug: Debug = False,
+) -> None:
+    """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
+    with answering(debug):
+        from consilience.deployment.specification import write_coordinator
+
+        names = [name.strip() for name in parties.split(",")]
+        typer.echo(write_coordinator(folder, names, address))
+        say(f"give every party {folder / 'tls' / 'ca.pem'} and the public rows")
+        say(f"fill it in, then: consilience coordinator start {folder}")
+
+
+@coordinator.command(epilog="Example: consilience coordinator start heart --detach")
+def start(
+    folder: Folder, detach: Detach = False, quiet: Quiet = False, debug: Debug = False
+) -> None:
+    """Start the federation and see it to its end; Ctrl-C stops what it started."""
+    _run("start", folder, detach, quiet, debug)
+
+
+@coordinator.command(epilog="Example: consilience coordinator resume heart")
+def resume(
+    folder: Folder, detach: Detach = False, quiet: Quiet = False, debug: Debug = False
+) -> None:
+    """Go on after a stop or a crash, from the last round that was kept."""
+    _run("resume", folder, detach, quiet, debug)
+
+
+@coordinator.command(epilog="Example: consilience coordinator status heart --json -")
+def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
+    """Who is connected, which round, what left whom."""
+    with answering(debug):
+        from consilience.deployment.status import coordinator_status
+
+        check_target(json_to)
+        found = coordinator_status(folder)
+        console = tables(json_to)
+        console.print(_table(found))
+        write_json(asdict(found), json_to)
+
+
+@coordinator.command(epilog="Example: consilience coordinator stop heart")
+def stop(folder: Folder, debug: Debug = False) -> None:
+    """End it and all that it started; nothing is lost, and resume goes on."""
+    with answering(debug):
+        from consilience.deployment.processes import end
+        from consilience.deployment.specification import read_coordinator
+
+        read_coordinator(folder)
+        ended = end(folder / "run" / "flower")
+        say("stopped" if ended else "nothing was running")
+
+
+def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
+    with answering(debug) as fate, stopping():
+        from consilience.deployment.coordinator import resume_coordinator, start_coordinator
+        from consilience.deployment.processes import detached
+        from consilience.deployment.status import coordinator_status
+
+        if detach:
+            command = ["coordinator", verb, str(folder), *(["--debug"] if debug else [])]
+            run = folder / "run"
+            pid = detached(command, run / "flower", run / "log")
+            say(f"runs in the background (PID {pid}): consilience coordinator status {folder}")
+            return
+        fate.again = f"consilience coordinator resume {folder}"
+        serve = start_coordinator if verb == "start" else resume_coordinator
+        serve(folder, report=(lambda line: None) if quiet else say)
+        if not quiet:
+            tables(None).print(_table(coordinator_status(folder)))
+
+
+def _table(found: Status) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    rounds = f"round {found.round} of {found.rounds}" if found.round >= 0 else "no round yet"
+    title = f"{found.federation}: {found.state}, {rounds}, {found.seconds:.0f} s"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    metrics = sorted({name for party in found.parties for name in party.metrics})
+    for name in (
+        "party",
+        "node",
+        *metrics,
+        "answers",
+        "left out",
+        "bytes",
+        "last left out because",
+    ):
+        table.add_column(name, no_wrap=True)
+    for party in found.parties:
+        values = (party.metrics.get(name) for name in metrics)
+        cells = (
+            party.party,
+            party.connected,
+            *("" if value is None else f"{value:.3f}" for value in values),
+            f"{party.exchanges:,}",
+            f"{party.left_out:,}",
+            f"{party.bytes_up:,}",
+            party.why,
+        )
+        table.add_row(*map(Text, cells))
+    return table

@@ -1,0 +1,153 @@
+"""What the parties reach of the SuperLink, and no more.
+
+Flower 1.41 serves everything on one port: what SuperNodes need, and what starts runs, registers nodes and
+hands out tasks, which it lets anyone call who reaches it. The SuperLink therefore listens on the loopback
+device alone; this listens where the parties are, and passes on what SuperNodes need. Whose key it is, the
+SuperLink checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import MissingExtra, RunFailed
+
+OPEN = frozenset(
+    f"/v1/fleet/{name}"
+    for name in (
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    )
+)
+"""The calls that are passed on."""
+
+LARGEST = 32 << 20
+"""Bytes of one call; Flower sends arrays in pieces of 5 MB."""
+
+_HOP = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te"})
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Gate:
+    """Passes calls of SuperNodes on, from a thread of this process, until it is closed.
+
+    Args:
+        host: where to listen.
+        port: where to listen.
+        behind: host and port of the SuperLink.
+        tls: the folder of ``ca.pem``, ``server.pem`` and ``server.key``, for both sides.
+
+    Raises:
+        RunFailed: something else listens there.
+        MissingExtra: flwr, which brings the server, is not installed.
+    """
+
+    def __init__(self, host: str, port: int, behind: str, tls: Path) -> None:
+        try:
+            import httpx
+            import uvicorn
+        except ImportError as error:
+            raise MissingExtra("flwr", extra="flower", where="gate") from error
+        self._behind = f"https://{behind}"
+        self._trusted = ssl.create_default_context(cafile=tls / "ca.pem")
+        self._client: httpx.AsyncClient
+        config = uvicorn.Config(
+            self,
+            host=host,
+            port=port,
+            ssl_certfile=tls / "server.pem",
+            ssl_keyfile=str(tls / "server.key"),
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=30,
+            limit_concurrency=1000,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="gate", daemon=True)
+        self._thread.start()
+        while self._thread.is_alive() and not self._server.started:
+            self._thread.join(0.05)
+        if not self._server.started:
+            raise RunFailed(
+                f"it is not possible to listen on {host}:{port}",
+                where="address",
+                mend="Stop what listens there, or set another address or listen in coordinator.toml.",
+            )
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.should_exit = True
+        self._thread.join(5.0)
+
+    def _serve(self) -> None:
+        with suppress(SystemExit):  # how uvicorn says that it cannot listen
+            asyncio.run(self._served())
+
+    async def _served(self) -> None:
+        import httpx
+
+        async with httpx.AsyncClient(
+            base_url=self._behind, verify=self._trusted, timeout=60.0, trust_env=False
+        ) as self._client:
+            await self._server.serve()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """One call, as ASGI has it."""
+        import httpx
+
+        if scope["type"] != "http":
+            return
+        headers = [(key, value) for key, value in scope["headers"] if key not in _HOP]
+        given = dict(headers)
+        length = given.get(b"content-length", b"")
+        if scope["method"] != "POST" or scope["path"] not in OPEN:
+            await _say(send, 404)
+        elif not length.isdigit() or int(length) > LARGEST:
+            await _say(send, 413)
+        else:
+            try:
+                async with self._client.stream(
+                    "POST", scope["path"], headers=headers, content=_body(receive)
+                ) as answer:
+                    kept = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
+                    start = {"type": "http.response.start", "status": answer.status_code}
+                    await send({**start, "headers": kept})
+                    async for part in answer.aiter_raw():
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+            except httpx.TransportError:
+                await _say(send, 503)
+
+
+async def _say(send: Send, status: int) -> None:
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        yield message.get("body", b"")
+        more = message.get("more_body", False)

@@ -1,0 +1,212 @@
+"""A coordinator's configuration: who takes part, what is run, where it is reached.
+
+name = "heart"                                  # of the federation; parties may limit themselves to it
+address = "coordinator.example.org:9092"        # where the parties reach it
+public = "public.csv"                           # the rows that every party has
+
+[method]
+aggregate = "density-ratio"                     # consilience list methods; or protocol = "scaffold"
+
+[protocol]
+name = "ensemble_distillation"
+rounds = 10
+
+[parties]                                       # name = the public key, as consilience party key prints it
+north = "ecdsa-sha2-nistp384 AAAA… north"
+
+File names are relative to the file itself.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+
+from consilience.data import read_rows
+from consilience.deployment.keys import make_authority, public_key
+from consilience.errors import InvalidInput
+from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
+from consilience.knowledge import Public
+from consilience.protocols import Protocol
+from consilience.sections import Section, first_of
+
+CONFIGURATION = "coordinator.toml"
+
+
+class CoordinatorSpec(Section):
+    """A whole ``coordinator.toml``.
+
+    Attributes:
+        name: of the federation; the same as long as it is the same federation.
+        address: host and port where the parties reach it; the server's certificate is for this host.
+        listen: the host to listen at, where it is another than the address says, such as ``"0.0.0.0"``.
+        public: the file of public rows; ``None`` for protocols that exchange models.
+        columns: its columns that are inputs; by default all.
+        seed: everything random is keyed by it.
+        strict: refuse a party with a single class and a class that one party alone knows.
+        timeout: seconds a party may take to answer.
+        quorum: parties that must answer: a number (int), or a share (float).
+        wait: seconds to wait for the parties when a run starts or goes on.
+        threads: numerical threads.
+        method: an aggregator with its options, or a protocol that takes none.
+        protocol: the protocol and its options.
+        parties: party to its public key.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    address: str = Field(pattern=r"^[A-Za-z0-9.-]+:\d{1,5}$")
+    listen: str | None = None
+    public: Path | None = None
+    columns: tuple[str, ...] | None = None
+    seed: int = Field(default=0, ge=0)
+    strict: bool = True
+    timeout: float = Field(default=600.0, ge=10)
+    quorum: int | float = 0.5
+    wait: float = Field(default=600.0, gt=0)
+    threads: int = Field(default=1, ge=1)
+    method: MethodSpec
+    protocol: ProtocolSpec = ProtocolSpec()
+    parties: Mapping[str, str] = Field(min_length=1)
+
+    @field_validator("method", mode="after")
+    @classmethod
+    def _can_be_deployed(cls, method: MethodSpec) -> MethodSpec:
+        if method.aggregate in ("central", "oracle"):
+            raise ValueError(f"{method.aggregate!r} needs what no coordinator has")
+        return method
+
+    @property
+    def host(self) -> str:
+        """The host of the address."""
+        return self.address.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the address."""
+        return int(self.address.rpartition(":")[2])
+
+    def rules(self) -> Protocol:
+        """The protocol, ready to run.
+
+        Raises:
+            InvalidInput: a name or an option that nothing here knows.
+        """
+        return protocol_for(self.method, self.protocol)
+
+    def rows(self) -> Public:
+        """The public rows.
+
+        Raises:
+            InvalidInput: they cannot be read, or are missing and needed.
+        """
+        if self.public is None:
+            if self.method.needs_public:
+                raise InvalidInput(
+                    f"there are no public rows, which {self.method.label!r} needs", where="public"
+                )
+            return Public.none()
+        return Public(read_rows(self.public, self.columns)[0])
+
+
+def read_coordinator(folder: Path) -> CoordinatorSpec:
+    """Read ``coordinator.toml`` in a folder; its file names are relative to it.
+
+    Raises:
+        InvalidInput: no such file, not TOML, unknown keys or values, with the nearest valid name.
+    """
+    path = folder / CONFIGURATION
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "there is no such file",
+            where=str(path),
+            mend=f"Write one with: consilience coordinator init {folder} --parties a,b",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=str(path)) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    if isinstance(document.get("public"), str):
+        document["public"] = str(folder.resolve() / document["public"])
+    try:
+        spec = CoordinatorSpec.model_validate(document)
+    except ValidationError as error:
+        raise first_of(error, str(path), CoordinatorSpec) from error
+    try:
+        spec.rules()
+        keys = {
+            name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()
+        }
+    except InvalidInput as error:
+        where = f"{path}: {error.where}" if error.where else str(path)
+        raise InvalidInput(error.what, where=where, mend=error.mend) from error
+    for name, key in keys.items():
+        if twice := [other for other in keys if keys[other] == key and other != name]:
+            raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))
+    return spec
+
+
+TEMPLATE = """\
+# The coordinator of a federation. File names are relative to this file.
+# When all is filled in:  consilience coordinator start {folder}
+
+name = {name}                     # of the federation; parties may limit themselves to it
+address = {address}       # where the parties reach it: HOST:PORT, the host that the certificate is for
+# listen = "0.0.0.0"              # where to listen, if that is another host
+public = "public.csv"             # the rows that every party has, without labels; give it to all of them
+seed = 0                          # the same seed and parties give the same models, bit for bit
+timeout = 600                     # seconds a party may take to answer
+quorum = 0.5                      # share of the parties that must answer, or how many of them
+wait = 600                        # seconds to wait for the parties at the start
+
+[method]
+aggregate = "density-ratio"       # consilience list methods; without public rows: protocol = "scaffold"
+
+[protocol]
+name = "ensemble_distillation"    # consilience list protocols
+rounds = 3
+
+[parties]                         # the line that "consilience party key party.toml" prints at each
+{parties}
+"""
+"""What ``consilience coordinator init`` writes."""
+
+
+def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Path:
+    """Write a ``coordinator.toml`` with comments, and ``tls/`` with a private CA and a server certificate.
+
+    Raises:
+        InvalidInput: there is one already, no parties, or the folder cannot be written.
+    """
+    path = folder / CONFIGURATION
+    twice = sorted({name for name in parties if parties.count(name) > 1 or not name})
+    if twice or not parties:
+        what = f"two parties are called {twice[0]!r}" if twice else "there are no parties"
+        raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise InvalidInput(f"{address!r} is not HOST:PORT", where="--address")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(
+                TEMPLATE.format(
+                    folder=folder,
+                    name=json.dumps(folder.resolve().name),
+                    address=json.dumps(address),
+                    parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
+                )
+            )
+    except FileExistsError as error:
+        raise InvalidInput(
+            "there is something already", where=str(path), mend="Give another folder."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+    make_authority(folder / "tls", host)
+    return path

@@ -1,0 +1,53 @@
+"""A federation of two clinics, prepared as its engineers would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import grids  # noqa: F401 (imports flwr without its warnings)
+from command_line import clinics
+from consilience.deployment.party import party_key
+from consilience.deployment.specification import write_coordinator
+from consilience.site import read_party
+
+PARTY = """
+name = "{name}"
+public = "../public.csv"
+[data]
+path = "patients.csv"
+target = "ill"
+[model]
+name = "{model}"
+[limits]
+federation = "center"
+[coordinator]
+address = "127.0.0.1:9092"
+"""
+
+MODELS = {"north": "random-forest", "south": "naive-bayes"}
+
+
+@pytest.fixture
+def center(tmp_path: Path) -> Path:
+    """The coordinator's folder; the parties' are beside it."""
+    header, *lines = clinics()
+    columns = header.replace("clinic,", "")
+    rows = [line.split(",") for line in lines]
+    public = ["age,pressure", *(f"{age},{pressure}" for age, pressure, *_ in rows[::4])]
+    (tmp_path / "public.csv").write_text("\n".join(public) + "\n")
+    write_coordinator(tmp_path / "center", ["north", "south"], "127.0.0.1:9092")
+    path = tmp_path / "center" / "coordinator.toml"
+    text = path.read_text().replace('"public.csv"', '"../public.csv"')
+    text = text.replace('"density-ratio"', '"uwa"').replace("rounds = 3", "rounds = 2")
+    for name, model in MODELS.items():
+        home = tmp_path / name
+        home.mkdir()
+        mine = [f"{a},{p},{ill}" for a, p, clinic, ill in rows if clinic == name]
+        (home / "patients.csv").write_text("\n".join([columns, *mine]) + "\n")
+        (home / "party.toml").write_text(PARTY.format(name=name, model=model))
+        key = party_key(read_party(home / "party.toml"))
+        text = text.replace(f'"{name}" = ""', f'"{name}" = "{key}"')
+    path.write_text(text)
+    return tmp_path / "center"

@@ -1,0 +1,204 @@
+"""The rounds of a deployed federation, without Flower's processes: kept, gone on with, the same bits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import Federation
+from consilience.deployment.answering import client
+from consilience.deployment.conducting import OUTCOME, conduct, outcome
+from consilience.deployment.specification import CoordinatorSpec, read_coordinator
+from consilience.deployment.status import coordinator_status
+from consilience.errors import InvalidInput, RunFailed
+from consilience.experiments.ledger import Ledger
+from consilience.network import LocalNetwork
+from consilience.site import read_party
+from consilience.tasks import Checkpoint, Distill
+from consilience.wire import decode
+from grids import Context, Grid, Message, Node, RecordDict, in_a_run
+
+NAMES = ("north", "south")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_run(monkeypatch)
+    monkeypatch.setattr("consilience.network.flower.ABSENCE", 0.01)
+
+
+@pytest.fixture
+def run(center: Path) -> Path:
+    """The coordinator's folder with a run that was started."""
+    (center / "run").mkdir()
+    Ledger(center / "run" / "ledger.sqlite", create=True).close()
+    return center
+
+
+def node(home: Path) -> Node:
+    config = {"party": str(home / "party.toml")}
+    return lambda message: [client(message, Context(1, 7, config, RecordDict(), {}))]
+
+
+def grid(center: Path) -> Grid:
+    made = Grid(**{name: node(center.parent / name) for name in NAMES})
+    for info, name in zip(made.infos.values(), NAMES, strict=True):
+        info.name = name
+    return made
+
+
+def conducted(center: Path, nodes: Grid) -> bool:
+    (center / "run" / OUTCOME).unlink(missing_ok=True)
+    conduct(nodes, {"folder": str(center)})
+    return outcome(center)
+
+
+def models(center: Path) -> dict[str, np.ndarray]:
+    """What the parties' models say of the public rows."""
+    said = {}
+    for name in NAMES:
+        with read_party(center.parent / name / "party.toml").site() as site:
+            party = site.party()
+            said[name] = party.learner.predict(party.public.X)
+    return said
+
+
+def in_process(center: Path) -> dict[str, np.ndarray]:
+    spec = read_coordinator(center)
+    parties = [read_party(center.parent / name / "party.toml").party() for name in NAMES]
+    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
+    list(federation.rounds(spec.rules()))
+    return {party.name: party.learner.predict(spec.rows().X) for party in parties}
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    for name in NAMES:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def question(message: Message) -> tuple:
+    return decode(message.content.array_records["consilience"]["consilience"].data)
+
+
+def breaking(usual: Node, when: Callable[[tuple], bool]) -> Node:
+    """A node at which the coordinator is killed, before or after the party has answered."""
+
+    def answer(message: Message) -> list[Message]:
+        if when(question(message)):
+            raise KeyboardInterrupt
+        return usual(message)
+
+    return answer
+
+
+def test_the_same_bits_as_in_one_process(run: Path) -> None:
+    assert conducted(run, grid(run)) is True
+    same(models(run), in_process(run))
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        assert ledger.read("SELECT round FROM rounds ORDER BY round") == [(0,), (1,), (2,)]
+        assert ledger.read("SELECT status FROM arms") == [("done",)]
+        assert ledger.read("SELECT count(*) FROM deliveries WHERE status != 'ok'") == [(0,)]
+    found = coordinator_status(run)
+    assert (found.state, found.round, found.rounds) == ("done", 2, 2)
+    assert [party.party for party in found.parties] == list(NAMES)
+    assert all(party.bytes_up and "accuracy" in party.metrics for party in found.parties)
+    sent = len((nodes := grid(run)).sent)
+    assert conducted(run, nodes) is True  # a finished run is left as it is
+    assert len(nodes.sent) - sent <= 2 * len(NAMES)  # joined and restored, no more
+
+
+@pytest.mark.parametrize("party", NAMES)
+@pytest.mark.parametrize(
+    "when",
+    [
+        lambda tasks: isinstance(tasks[0], Distill) and tasks[0].round == 1,
+        lambda tasks: isinstance(tasks[0], Checkpoint) and tasks[0].round == 1,
+        lambda tasks: tasks[0].round == 2,
+    ],
+    ids=["in round 1", "while it is kept", "in round 2"],
+)
+def test_a_crash_anywhere_gives_the_same_bits(
+    run: Path, party: str, when: Callable[[tuple], bool]
+) -> None:
+    nodes = grid(run)
+    number = next(info.node_id for info in nodes.infos.values() if info.name == party)
+    nodes.nodes[number] = breaking(nodes.nodes[number], when)
+    with pytest.raises(KeyboardInterrupt):
+        conduct(nodes, {"folder": str(run)})
+    assert conducted(run, grid(run)) is True
+    same(models(run), in_process(run))
+
+
+def test_a_party_that_is_away_when_a_run_goes_on_comes_back(run: Path) -> None:
+    nodes = grid(run)
+    nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
+    with pytest.raises(KeyboardInterrupt):
+        conduct(nodes, {"folder": str(run)})
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("wait = 600", "wait = 0.01"))
+    nodes = grid(run)
+    gone = nodes.infos.pop(99)
+
+    def back(message: Message) -> list[Message]:
+        if isinstance(question(message)[0], Distill):
+            nodes.infos[99] = gone
+        return usual(message)
+
+    usual, nodes.nodes[100] = nodes.nodes[100], back
+    assert conducted(run, nodes) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        (status,) = ledger.read(
+            "SELECT status FROM deliveries WHERE party = 'south' ORDER BY rowid DESC LIMIT 1"
+        )
+        (last,) = ledger.read("SELECT max(round) FROM metrics WHERE party = 'south'")
+    assert (status, last) == (("ok",), (2,))
+
+
+def test_a_party_whose_state_is_gone_joins_anew(run: Path) -> None:
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
+    nodes, usual = grid(run), node(run.parent / "south")
+
+    def lost(message: Message) -> list[Message]:
+        tasks = question(message)
+        if isinstance(tasks[0], Distill) and tasks[0].round == 1:
+            shutil.rmtree(run.parent / "south" / "state")
+        return usual(message)
+
+    nodes.nodes[99] = lost
+    assert conducted(run, nodes) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        rounds = ledger.read("SELECT DISTINCT round FROM metrics WHERE party = 'south'")
+    assert rounds == [(0,), (2,), (3,)]
+
+
+def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
+    (run.parent / "south" / "patients.csv").write_text("age,pressure,ill\n50,100,yes\n")
+    with pytest.raises(InvalidInput, match="party 'south'"):
+        conducted(run, grid(run))
+    (run / "run" / OUTCOME).write_text(json.dumps({"status": "failed", "what": "no"}))
+    with pytest.raises(RunFailed, match="no"):
+        outcome(run)
+    (run / "run" / OUTCOME).unlink()
+    assert outcome(run) is False
+
+
+def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from consilience.deployment import conducting
+    from consilience.experiments.run import locked
+
+    with closing(locked(run / "run")):
+        monkeypatch.setattr(conducting, "LOCK", 0.1)
+        with pytest.raises(InvalidInput, match="going on in another process"):
+            conducted(run, grid(run))
+
+
+def test_the_specification_is_kept_whole(run: Path) -> None:
+    spec = read_coordinator(run)
+    assert CoordinatorSpec.model_validate_json(spec.model_dump_json()) == spec

@@ -1,0 +1,81 @@
+"""Five machines' processes on this one: TLS, keys, four kinds of model, the same bits as in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from command_line import shell
+from deployed import Deployed
+
+pytestmark = [
+    pytest.mark.deploy,
+    pytest.mark.slow,  # a new process for every message: minutes
+    pytest.mark.timeout(1500),
+    pytest.mark.needs_data("heart-disease"),
+]
+
+
+def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path) -> None:
+    with Deployed(tmp_path / "heart", rounds=2) as deployed:
+        deployed.start()
+        deployed.said("coordinator", "start", deployed.center, "--detach")
+        again = shell("coordinator", "start", deployed.center)
+        assert again.returncode == 2
+        twice = shell("party", "start", deployed.party("va"))
+        assert twice.returncode == 2 and "runs already" in twice.stderr
+        strangers(deployed)
+        found = deployed.wait()
+        assert found["round"] == 2
+        assert {party["left_out"] for party in found["parties"]} == {0}
+        said = json.loads(
+            deployed.said("party", "audit", deployed.party("va"), "--json", "-", "--quiet")
+        )
+        assert said["faults"] == []
+        assert {entry["federation"] for entry in said["entries"]} == {"coordinator"}
+    assert deployed.different() == []
+    until = time.monotonic() + 30
+    while running := left_running(tmp_path):
+        assert time.monotonic() < until, running
+        time.sleep(0.5)
+
+
+def strangers(deployed: Deployed) -> None:
+    """A key that is not registered, and a certificate of another authority, get nowhere."""
+    home = deployed.folder / "stranger"
+    home.mkdir()
+    for name in ("patients.csv", "public.csv", "test.csv", "ca.pem", "party.toml"):
+        (home / name).write_bytes((deployed.folder / "va" / name).read_bytes())
+    deployed.said("party", "key", home / "party.toml")  # one of its own
+    refused(deployed, home)
+    deployed.said("coordinator", "init", home / "other", "--parties", "a")
+    (home / "ca.pem").write_bytes((home / "other" / "tls" / "ca.pem").read_bytes())
+    (home / "party.key").unlink()
+    (home / "party.key").write_bytes((deployed.folder / "va" / "party.key").read_bytes())
+    refused(deployed, home)
+
+
+def refused(deployed: Deployed, home: Path) -> None:
+    """It tries for some time, and is never asked anything."""
+    deployed.said("party", "start", home / "party.toml", "--detach")
+    time.sleep(30)
+    deployed.said("party", "stop", home / "party.toml")
+    log = (home / "state" / "flower" / "supernode.log").read_text()
+    assert "Starting Flower SuperNode" in log and "SuperNode ID" not in log
+    assert not (home / "state" / "audit.jsonl").exists()
+
+
+def left_running(folder: Path) -> list[str]:
+    """Processes whose environment names the folder, as Flower's home does (where /proc tells)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            mine = int(process.name) != os.getpid()
+            if mine and str(folder).encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found

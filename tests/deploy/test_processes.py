@@ -1,0 +1,91 @@
+"""Processes that are started once, and ended whoever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from consilience.deployment.processes import Processes, end, environment, held, running
+from consilience.errors import InvalidInput
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+OWNER = """
+import sys, time
+from pathlib import Path
+from consilience.deployment.processes import Processes
+with Processes(Path(sys.argv[1]), "the test") as processes:
+    processes.start("child", [sys.executable, "-c", "import time; time.sleep(60)"], {})
+    print(processes._started["child"].pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def until(true, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_was_started_is_ended_and_nobody_starts_twice(tmp_path: Path) -> None:
+    with Processes(tmp_path, "the test") as processes:
+        processes.start("child", SLEEP, environment(tmp_path / "home"))
+        assert running(tmp_path) == os.getpid()
+        with pytest.raises(InvalidInput, match=rf"the test runs already \(PID {os.getpid()}\)"):
+            Processes(tmp_path, "the test")
+        assert processes.ended("child") is None
+    assert processes.ended("child") == -signal.SIGTERM
+    assert not held(tmp_path) and running(tmp_path) is None
+    assert end(tmp_path) is False
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_stop_ends_the_owner_or_what_it_left(tmp_path: Path, killed: bool) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        child = int(owner.stdout.readline())
+        if killed:
+            owner.kill()
+            owner.wait()
+            assert held(tmp_path) and running(tmp_path) is None  # the child holds it
+        else:
+            assert running(tmp_path) == owner.pid
+        assert end(tmp_path) is True
+    until(lambda: not alive(child))
+    assert not held(tmp_path)
+
+
+def test_who_comes_after_a_kill_takes_over(tmp_path: Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        child = int(owner.stdout.readline())
+        owner.kill()
+    with Processes(tmp_path, "the test"):
+        assert not alive(child)
+        assert running(tmp_path) == os.getpid()
+
+
+def test_flower_is_kept_quiet(tmp_path: Path) -> None:
+    made = environment(tmp_path / "home")
+    assert made["FLWR_TELEMETRY_ENABLED"] == made["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert made["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert made["FLWR_HOME"] == str(tmp_path / "home")

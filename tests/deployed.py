@@ -1,0 +1,117 @@
+"""A deployed federation of four hospitals on this machine, to be started, hurt and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from command_line import PROGRAM, shell
+from consilience import Federation, protocols  # noqa: F401 (as the command does)
+from consilience.deployment.specification import read_coordinator
+from consilience.network import LocalNetwork
+from consilience.site import read_party
+
+QUIET_AFTER = 30.0
+"""Seconds in which what was stopped is gone."""
+
+
+def example() -> ModuleType:
+    """``examples/deploy/run.py``, whose commands are those of this checkout."""
+    file = Path(__file__).parents[1] / "examples" / "deploy" / "run.py"
+    spec = spec_from_file_location("deploy_example", file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.COMMAND = PROGRAM
+    return module
+
+
+class Deployed:
+    """The example's federation in a folder; leave the ``with`` block, and all is stopped."""
+
+    def __init__(self, folder: Path, *, rounds: int) -> None:
+        made = example()
+        self.folder, self.names = folder, tuple(made.MODELS)
+        made.prepare(folder, rounds=rounds, timeout=300)
+        self.center = folder / "coordinator"
+
+    def __enter__(self) -> Deployed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shell("coordinator", "stop", self.center)
+        for name in self.names:
+            shell("party", "stop", self.party(name))
+
+    def party(self, name: str) -> Path:
+        """The party's configuration."""
+        return self.folder / name / "party.toml"
+
+    def start(self, *names: str) -> None:
+        """Have parties take part."""
+        for name in names or self.names:
+            self.said("party", "start", self.party(name), "--detach")
+
+    def said(self, *words: object) -> str:
+        """What a command says; it must end well."""
+        done = shell(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """Where the coordinator is."""
+        return json.loads(self.said("coordinator", "status", self.center, "--json", "-"))
+
+    def wait(self, *, round: int | None = None, seconds: float = 1200) -> dict[str, Any]:
+        """Until a round is kept, or all is done."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = self.status()
+            if found["state"] == "done" or (round is not None and found["round"] >= round):
+                return found
+            assert found["state"] == "running", (self.center / "run" / "log").read_text()
+            time.sleep(2)
+        raise AssertionError(f"after {seconds} s: {found}")
+
+    def pids(self, where: Path) -> list[int]:
+        """The processes noted in a folder, the first one first."""
+        return [pid for pid, _ in json.loads((where / "processes.json").read_text())]
+
+    def of_party(self, name: str) -> list[int]:
+        """A party's own process and its SuperNode."""
+        return self.pids(self.folder / name / "state" / "flower")
+
+    def of_coordinator(self) -> list[int]:
+        """The coordinator's own process and its SuperLink."""
+        return self.pids(self.center / "run" / "flower")
+
+    def different(self) -> list[str]:
+        """The parties whose models are not those of the same federation in one process."""
+        spec = read_coordinator(self.center)
+        specs = {name: read_party(self.party(name)) for name in self.names}
+        members = {name: spec.party() for name, spec in specs.items()}
+        network = LocalNetwork(members.values(), spec.rows())
+        list(Federation.over(network, spec.rows(), seed=spec.seed).rounds(spec.rules()))
+        found = []
+        for name, here in members.items():
+            with specs[name].site(wait=QUIET_AFTER) as site:
+                there = site.party()
+            rows = np.concatenate([here.X, here.test[0], spec.rows().X])
+            for ask in ("predict", "logits"):
+                one, other = (getattr(party.learner, ask)(rows) for party in (here, there))
+                if not np.array_equal(one, other):
+                    found.append(f"{name}: {ask}")
+        return found
+
+
+def kill(*pids: int) -> None:
+    """As a power cut would, one by one."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
