@@ -13,6 +13,7 @@ from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.federation import agree
 from consilience.knowledge import Failure, Public
 from consilience.tasks import (
+    LONGEST_REASON,
     PROVIDES,
     Checkpoint,
     CountRows,
@@ -104,6 +105,16 @@ def test_other_errors_are_named():
     party.fit_private = full
     failure = answer(party, [FitPrivate(round=1)])
     assert (failure.reason, failure.mend) == ("the disk is full", "Free some space.")
+
+
+def test_little_of_an_error_leaves():
+    party = joined()
+
+    def revealing(round):
+        raise ValueError("row 7 is " + "3.14 " * 1000)
+
+    party.fit_private = revealing
+    assert len(answer(party, [FitPrivate(round=1)]).reason) == LONGEST_REASON + len(" …")
 
 
 def test_a_teacher_that_does_not_fit_is_refused():
