@@ -18,6 +18,7 @@ from consilience.protocols.encoding import DistillEncoded
 from consilience.protocols.federated_dynamics import TrainDynamically
 from consilience.protocols.parameters import TrainParameters
 from consilience.tasks import (
+    LONGEST_REASON,
     PROVIDES,
     Checkpoint,
     ComparePublic,
@@ -113,6 +114,16 @@ def test_other_errors_are_named():
     party.fit_private = full
     failure = answer(party, [FitPrivate(round=1)])
     assert (failure.reason, failure.mend) == ("the disk is full", "Free some space.")
+
+
+def test_little_of_an_error_leaves():
+    party = joined()
+
+    def revealing(round):
+        raise ValueError("row 7 is " + "3.14 " * 1000)
+
+    party.fit_private = revealing
+    assert len(answer(party, [FitPrivate(round=1)]).reason) == LONGEST_REASON + len(" …")
 
 
 def test_a_teacher_that_does_not_fit_is_refused():

@@ -1,0 +1,151 @@
+"""What documents say that a machine can check: commands, files and tests are there, examples can be read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+
+from consilience.cli import app
+from consilience.site import Limits
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "examples" / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+DOCUMENTS = sorted((ROOT / "docs").rglob("*.md"))
+THREATS = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+
+CONSOLE = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
+QUOTED = re.compile(r"`(consilience [^`]+)`")
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Where each command of ours is written, and its words after the program."""
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        lines = [line for block in CONSOLE.findall(text) for line in block.splitlines()]
+        for line in lines:
+            yield from _ours(path, line.removeprefix("$ "))
+    for path in UNITS:
+        for call in re.findall(r"/bin/consilience ([^;\n]+)", path.read_text()):
+            yield f"{path.name}: {call}", shlex.split(call)
+    for name, service in _compose()["services"].items():
+        if "consilience" in service["image"]:
+            yield f"compose.yaml: {name}", service["command"]
+
+
+def _ours(path: Path, line: str) -> Iterator[tuple[str, list[str]]]:
+    call = re.match(r"\w+=\$\((.*)\)$", line)  # run=$(consilience …)
+    try:
+        words = shlex.split(call[1] if call else line, comments=True)
+    except ValueError:  # a table's line, not a call
+        return
+    for i, word in enumerate(words):
+        if (i == 0 and word == "consilience") or word.endswith("/bin/consilience"):
+            yield f"{path.name}: {line.strip()}", words[i + 1 :]
+            return
+
+
+def _compose() -> Any:
+    yaml = pytest.importorskip("yaml")  # comes with flwr
+    return yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+
+
+CALLS = dict(commands())
+NAMED = {
+    line
+    for name in ("howto/between-sites.md", "threat-model.md")
+    for line in QUOTED.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
+}
+"""What prose calls by name, with or without its arguments."""
+
+LATER = [["party", word] for word in ("key", "start", "status", "stop")]
+COMMANDS = typer.main.get_command(app)
+
+
+def found(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the words begin with, and the rest of them."""
+    command: click.Command = COMMANDS
+    context = click.Context(command, info_name="consilience")
+    if words[0] == "coordinator" or words[:2] in LATER:
+        assert isinstance(command, click.Group)
+        if "coordinator" not in command.list_commands(context):
+            pytest.skip("there is no coordinator yet")
+    while isinstance(command, click.Group):
+        name, *words = words
+        below = command.get_command(context, name)
+        assert below is not None, f"there is no command {name!r}"
+        command, context = below, click.Context(below, parent=context, info_name=name)
+    return command, words
+
+
+@pytest.mark.parametrize("where", CALLS)
+def test_a_command_that_is_written_down_can_be_called(where: str) -> None:
+    """It is parsed, options and arguments, and not run."""
+    command, words = found(CALLS[where])
+    if words != ["--help"]:
+        command.make_context(command.name, list(words))
+
+
+@pytest.mark.parametrize("line", sorted(NAMED))
+def test_a_command_that_is_spoken_of_is_there(line: str) -> None:
+    command, words = found(shlex.split(line)[1:])
+    if words:
+        command.make_context(command.name, list(words))
+
+
+def test_there_are_commands_to_check() -> None:
+    said = {words[0] for words in CALLS.values()}
+    assert {"coordinator", "party", "run", "resume"} <= said
+
+
+@pytest.mark.parametrize("name", re.findall(r"`((?:src|tests|examples)/[^`]+)`", THREATS))
+def test_what_the_threat_model_rests_on_is_there(name: str) -> None:
+    file, _, test = name.partition("::")
+    assert (ROOT / file).exists()
+    assert not test or f"def {test}(" in (ROOT / file).read_text()
+
+
+def test_tasks_that_a_party_may_allow_one_by_one() -> None:
+    (written,) = re.findall(r'`(\["Describe".*?\])`', THREATS)
+    allow = tuple(tomllib.loads(f"allow = {written}")["allow"])
+    limits = Limits(allow=allow)
+    limits.check_names()
+    assert set(limits.leaving()) == set(allow)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_units_are_understood(unit: Path, tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not here")
+    copy = tmp_path / unit.name.replace("@", "@north")
+    program = "/opt/consilience/bin/consilience"  # which need not be here
+    copy.write_text(unit.read_text().replace(program, "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_everything_that_is_started_is_quiet() -> None:
+    quiet = ["FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "RAY_USAGE_STATS_ENABLED"]
+    for path in (*UNITS, DEPLOY / "compose" / "Dockerfile", DEPLOY / "compose" / "compose.yaml"):
+        assert all(name in path.read_text() for name in quiet), path.name
+
+
+def test_the_image_is_pinned() -> None:
+    dockerfile = (DEPLOY / "compose" / "Dockerfile").read_text()
+    assert "-c constraints.txt" in dockerfile and ":latest" not in dockerfile
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for service in _compose()["services"].values():
+        image, _, tag = service["image"].partition(":")
+        assert tag == version if image == "consilience" else tag not in ("", "latest")
