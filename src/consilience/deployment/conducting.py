@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,22 +50,22 @@ def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
         config: ``folder`` is the coordinator's.
     """
     folder = Path(str(config["folder"]))
+    with closing(locked(folder / "run", wait=LOCK)):  # a second one ends here, and says nothing
+        found = _ended(grid, folder)
+        part = folder / "run" / "outcome.part"
+        part.write_text(json.dumps(found))
+        part.replace(folder / "run" / OUTCOME)
+
+
+def _ended(grid: Grid, folder: Path) -> dict[str, Any]:
     try:
         conducted(grid, folder)
-        outcome: dict[str, Any] = {"status": "done"}
     except ConsilienceError as error:
         kind = "invalid" if isinstance(error, InvalidInput) else "failed"
-        outcome = {
-            "status": kind,
-            "what": error.what,
-            "where": error.where,
-            "mend": error.mend,
-        }
+        return {"status": kind, "what": error.what, "where": error.where, "mend": error.mend}
     except Exception as error:  # the SuperLink went away, say: the coordinator tries again
-        outcome = {"status": "crashed", "what": f"{type(error).__name__}: {error}"}
-    part = folder / "run" / "outcome.part"
-    part.write_text(json.dumps(outcome))
-    part.replace(folder / "run" / OUTCOME)
+        return {"status": "crashed", "what": f"{type(error).__name__}: {error}"}
+    return {"status": "done"}
 
 
 def conducted(grid: Grid, folder: Path) -> None:
@@ -76,11 +76,7 @@ def conducted(grid: Grid, folder: Path) -> None:
         RunFailed: too few parties, or nothing can be written.
     """
     spec, run = read_coordinator(folder), folder / "run"
-    with ExitStack() as stack:
-        lock = locked(run, wait=LOCK)
-        stack.callback(lock.close)
-        ledger = Ledger(run / "ledger.sqlite")
-        stack.callback(ledger.close)
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
         label, seed = spec.method.label, spec.seed
         found = ledger.last_checkpoint(label, seed)
         ledger.forget_after(label, seed, found[0] if found else -1)
