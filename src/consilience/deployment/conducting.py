@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consilience.deployment.specification import CoordinatorSpec, read_coordinator
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
@@ -33,16 +33,13 @@ from consilience.site import NOT_JOINED
 from consilience.tasks import Checkpoint, Evaluate, Join, Restore
 from consilience.wire import decode, encode
 
-if TYPE_CHECKING:
-    from flwr.serverapp import Grid
-
 OUTCOME = "outcome.json"
 
 LOCK = 60.0
 """Seconds that what is left of a coordinator that was killed has to be gone."""
 
 
-def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
+def conduct(grid: Any, config: Mapping[str, Any]) -> None:
     """Do the rounds that are not done yet, and write how it ended; what Flower's ServerApp does.
 
     Args:
@@ -57,7 +54,7 @@ def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
         part.replace(folder / "run" / OUTCOME)
 
 
-def _ended(grid: Grid, folder: Path) -> dict[str, Any]:
+def _ended(grid: Any, folder: Path) -> dict[str, Any]:
     try:
         conducted(grid, folder)
     except ConsilienceError as error:
@@ -68,7 +65,7 @@ def _ended(grid: Grid, folder: Path) -> dict[str, Any]:
     return {"status": "done"}
 
 
-def conducted(grid: Grid, folder: Path) -> None:
+def conducted(grid: Any, folder: Path) -> None:
     """Do the rounds that are not done yet.
 
     Raises:
