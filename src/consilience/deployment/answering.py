@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import consilience.protocols  # noqa: F401  (whose tasks may be asked)
 from consilience.network.flower import PATIENCE, run_installed_client, site_app
 from consilience.site import PartySite, read_party
 
-if TYPE_CHECKING:
-    from flwr.app import Context
 
-
-def _site(context: Context) -> PartySite:
+def _site(context: Any) -> PartySite:
     return read_party(Path(str(context.node_config["party"]))).site(wait=PATIENCE)
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from consilience.deployment.specification import CoordinatorSpec, read_coordinator
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
@@ -33,16 +33,13 @@ from consilience.site import NOT_JOINED
 from consilience.tasks import Checkpoint, Evaluate, Join, Restore
 from consilience.wire import decode, encode
 
-if TYPE_CHECKING:
-    from flwr.serverapp import Grid
-
 OUTCOME = "outcome.json"
 
 LOCK = 60.0
 """Seconds that what is left of a coordinator that was killed has to be gone."""
 
 
-def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
+def conduct(grid: Any, config: Mapping[str, Any]) -> None:
     """Do the rounds that are not done yet, and write how it ended; what Flower's ServerApp does.
 
     Args:
@@ -50,25 +47,25 @@ def conduct(grid: Grid, config: Mapping[str, Any]) -> None:
         config: ``folder`` is the coordinator's.
     """
     folder = Path(str(config["folder"]))
+    with closing(locked(folder / "run", wait=LOCK)):  # a second one ends here, and says nothing
+        found = _ended(grid, folder)
+        part = folder / "run" / "outcome.part"
+        part.write_text(json.dumps(found))
+        part.replace(folder / "run" / OUTCOME)
+
+
+def _ended(grid: Any, folder: Path) -> dict[str, Any]:
     try:
         conducted(grid, folder)
-        outcome: dict[str, Any] = {"status": "done"}
     except ConsilienceError as error:
         kind = "invalid" if isinstance(error, InvalidInput) else "failed"
-        outcome = {
-            "status": kind,
-            "what": error.what,
-            "where": error.where,
-            "mend": error.mend,
-        }
+        return {"status": kind, "what": error.what, "where": error.where, "mend": error.mend}
     except Exception as error:  # the SuperLink went away, say: the coordinator tries again
-        outcome = {"status": "crashed", "what": f"{type(error).__name__}: {error}"}
-    part = folder / "run" / "outcome.part"
-    part.write_text(json.dumps(outcome))
-    part.replace(folder / "run" / OUTCOME)
+        return {"status": "crashed", "what": f"{type(error).__name__}: {error}"}
+    return {"status": "done"}
 
 
-def conducted(grid: Grid, folder: Path) -> None:
+def conducted(grid: Any, folder: Path) -> None:
     """Do the rounds that are not done yet.
 
     Raises:
@@ -76,11 +73,7 @@ def conducted(grid: Grid, folder: Path) -> None:
         RunFailed: too few parties, or nothing can be written.
     """
     spec, run = read_coordinator(folder), folder / "run"
-    with ExitStack() as stack:
-        lock = locked(run, wait=LOCK)
-        stack.callback(lock.close)
-        ledger = Ledger(run / "ledger.sqlite")
-        stack.callback(ledger.close)
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
         label, seed = spec.method.label, spec.seed
         found = ledger.last_checkpoint(label, seed)
         ledger.forget_after(label, seed, found[0] if found else -1)

@@ -70,6 +70,7 @@ class SuperLink:
     processes: Processes
     port: int
     _ask_at: float = field(default=0.0, init=False)
+    _run: str = field(default="", init=False)
 
     @property
     def address(self) -> str:
@@ -121,17 +122,19 @@ class SuperLink:
         """Start a run."""
         home = self.processes.folder
         given = f"folder={json.dumps(str(self.folder))}"
-        flwr(home, "run", write_app(home / "app"), "--run-config", given)
+        said = flwr(home, "run", write_app(home / "app"), "--run-config", given)
+        self._run = str(said["run-id"])
         self._ask_at = time.monotonic() + ASK_EVERY
 
     def busy(self) -> bool:
-        """Whether it lives and a run is going on; what it last said of that, if it was asked just now."""
+        """Whether it lives and the run goes on; it is taken to until the SuperLink is asked again."""
         if self.processes.ended("superlink") is not None:
             return False
         if time.monotonic() > self._ask_at:
             runs = flwr(self.processes.folder, "ls")["runs"]
             self._ask_at = time.monotonic() + ASK_EVERY
-            return not all(str(run["status"]).startswith("finished") for run in runs)
+            mine = [str(run["status"]) for run in runs if str(run["run-id"]) == self._run]
+            return any(not status.startswith("finished") for status in mine)
         return True
 
     def _wait(self) -> None:
