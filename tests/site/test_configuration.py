@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import consilience.protocols  # noqa: F401 (limits name what protocols ask for)
 from command_line import clinics
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.knowledge import Public
