@@ -37,7 +37,7 @@ _NETWORK = {
 }
 _DIGITS = {"data": {"name": "digits", "public": 500}, "models": [_NETWORK]}
 _FASHION = {
-    "data": {"name": "fashion-mnist", "public": 3000, "test_rows": 2000, "flat": True},
+    "data": {"name": "fashion-mnist", "public": 2000, "test_rows": 2000, "flat": True},
     "models": [_NETWORK],
     "samples": 500,
 }
@@ -48,7 +48,7 @@ _TREC = {
 PROBLEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "digits-2": ("digits, 2 of 10 classes a party, 500 public rows", {**_DIGITS, "per_party": 2}),
     "fashion-2": (
-        "Fashion-MNIST, 2 of 10 classes a party, 3,000 public rows",
+        "Fashion-MNIST, 2 of 10 classes a party, 2,000 public rows",
         {**_FASHION, "per_party": 2},
     ),
     "trec-2": ("TREC, 2 of 6 classes a party, 1,000 public rows", {**_TREC, "per_party": 2}),
