@@ -545,6 +545,8 @@ class Party:
     def restore(self, label: str) -> None:
         """Take up the state that :meth:`save` wrote; call after :meth:`join`."""
         folder = self._state_folder(label)
+        if not folder.is_dir():
+            raise RunFailed(f"it has no state of {label}", where=self._where)
         if not (folder / "model.none").exists():
             self.learner.load(folder / f"model{self.learner.suffix}")
         remembered, drawn = folder / "memory.safetensors", folder / "drawn.safetensors"

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from consilience.errors import InvalidInput, nearest
+
+
+def check_address(text: str) -> str:
+    """The address, if it is a host and a port.
+
+    Raises:
+        ValueError: it is something else.
+
+    >>> check_address("coordinator.example.org:9092")
+    'coordinator.example.org:9092'
+    """
+    found = re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:(\d{1,5})", text)
+    if not found or not 0 < int(found[1]) < 65_536:
+        raise ValueError(f"{text!r} is not HOST:PORT, with a name or an IPv4 address and a port")
+    return text
+
+
+Address = Annotated[str, AfterValidator(check_address)]
+"""Host and port, such as ``"coordinator.example.org:9092"``."""
 
 
 class Section(BaseModel):
@@ -36,7 +56,7 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     place = [str(part) for part in first["loc"] if not tried.match(str(part))]
     if first["type"] == "extra_forbidden":
         for part in place[:-1]:
-            section = section.model_fields[part].annotation if not part.isdigit() else section
+            section = section if part.isdigit() else _held(section.model_fields[part].annotation)
         return InvalidInput(
             f"unknown key {'.'.join(place)!r}",
             where=where,
@@ -51,6 +71,12 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     if first["type"] not in ("missing", "too_short"):
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)
+
+
+def _held(annotation: Any) -> Any:
+    """The section that a key holds; of one that may be left out, without the ``None``."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return kinds[0] if isinstance(annotation, UnionType) else annotation
 
 
 def known(

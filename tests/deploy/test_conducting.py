@@ -113,6 +113,22 @@ def test_the_same_bits_as_in_one_process(run: Path) -> None:
     assert len(nodes.sent) - sent <= 2 * len(NAMES)  # joined and restored, no more
 
 
+def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: Path) -> None:
+    path = run.parent / "south" / "party.toml"
+    tasks = ["Describe", "Join", "FitPrivate", "PredictPublic", "ScorePublic", "Distill"]
+    tasks += ["Checkpoint", "Restore"]
+    allowed = f"[limits]\nallow = {json.dumps(tasks)}"
+    path.write_text(path.read_text().replace("[limits]", allowed))
+    nodes = grid(run)
+    nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
+    with pytest.raises(KeyboardInterrupt):
+        conduct(nodes, {"folder": str(run)})
+    assert conducted(run, grid(run)) is True
+    same(models(run), in_process(run))
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        assert ledger.read("SELECT DISTINCT party FROM metrics") == [("north",)]
+
+
 @pytest.mark.parametrize("party", NAMES)
 @pytest.mark.parametrize(
     "when",

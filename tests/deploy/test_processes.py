@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.processes import Processes, end, environment, held, running
+from consilience.deployment.party import write_programs
+from consilience.deployment.processes import BIN, Processes, end, environment, held, running
 from consilience.errors import InvalidInput
+from consilience.network.flower import task_commands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 OWNER = """
@@ -89,3 +92,15 @@ def test_flower_is_kept_quiet(tmp_path: Path) -> None:
     assert made["FLWR_TELEMETRY_ENABLED"] == made["RAY_USAGE_STATS_ENABLED"] == "0"
     assert made["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert made["FLWR_HOME"] == str(tmp_path / "home")
+
+
+def test_whatever_flower_starts_at_a_party_is_ours(tmp_path: Path) -> None:
+    """A run of another kind than messages would unpack the code that was sent, and run it."""
+    folder = write_programs(tmp_path / "bin")
+    search = f"{folder}{os.pathsep}{BIN}"
+    for command in task_commands():
+        assert shutil.which(command, path=search) == str(folder / command)
+        if command != "flwr-clientapp":
+            said = subprocess.run([folder / command], capture_output=True, text=True, check=False)
+            assert said.returncode == 1 and "runs nothing else" in said.stderr
+    assert "answer_once" in (folder / "flwr-clientapp").read_text()

@@ -38,6 +38,7 @@ def test_a_key_that_is_missing_is_asked_for(tmp_path: Path) -> None:
         ('"uwa"', '"central"', "'central' needs what no coordinator has"),
         ("seed = 0", "sed = 0", "unknown key 'sed'"),
         ('"127.0.0.1:9092"', '"127.0.0.1"', "address: "),
+        ('"127.0.0.1:9092"', '"127.0.0.1:99999"', "not HOST:PORT"),
         ("timeout = 600", "timeout = 1", "timeout: "),
         ("[method]", "[method", "not TOML"),
         ("ecdsa-sha2-nistp384 AAAA", "ssh-ed25519 AAAA", "no public key"),
@@ -65,8 +66,11 @@ def test_init_refuses_to_overwrite_and_wants_names_and_a_port(center: Path, tmp_
         write_coordinator(center, ["a"], "127.0.0.1:1")
     with pytest.raises(InvalidInput, match="two parties are called 'a'"):
         write_coordinator(tmp_path / "new", ["a", "a"], "127.0.0.1:1")
-    with pytest.raises(InvalidInput, match="not HOST:PORT"):
-        write_coordinator(tmp_path / "new", ["a"], "127.0.0.1")
+    for address in ("127.0.0.1", "a:0", "https://a:1", "a b:1"):
+        with pytest.raises(InvalidInput, match="not HOST:PORT"):
+            write_coordinator(tmp_path / "new", ["a"], address)
+    with pytest.raises(InvalidInput, match="no name of a party"):
+        write_coordinator(tmp_path / "new", ["../a"], "127.0.0.1:1")
     assert not (tmp_path / "new").exists()
 
 

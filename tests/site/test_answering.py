@@ -175,9 +175,22 @@ def test_rounds_that_are_over(site: PartySite) -> None:
     assert ask(site, Checkpoint(round=0)) == Same(Receipt, round=0)
     ask(site, PredictPublic(round=3))
     assert refused(site, FitPrivate(round=2)) == "the request is of round 2, and it is in round 3"
-    assert "of round 1" in refused(site, Restore(round=1))
     assert "of round 0" in refused(site, Evaluate(round=0))
     assert ask(site, CountRows(round=0)).rows > 0, "depends on the data alone"
+
+
+def test_what_cannot_be_restored_stays_as_it_is(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    ask(site, FitPrivate(round=1))
+    ask(site, Checkpoint(round=1))
+    kept = ask(site, PredictPublic(round=1)).values
+    ask(site, FitPrivate(round=2))
+    later = ask(site, PredictPublic(round=2)).values
+    missing = ask(site, Restore(round=0))
+    assert isinstance(missing, Failure) and "no state of round-00000" in missing.reason
+    np.testing.assert_array_equal(ask(site, PredictPublic(round=2)).values, later)
+    assert ask(site, Restore(round=1)) == Same(Receipt, round=1), "also when it is further on"
+    np.testing.assert_array_equal(ask(site, PredictPublic(round=1)).values, kept)
 
 
 def test_another_federation(site: PartySite) -> None:

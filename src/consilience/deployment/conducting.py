@@ -25,7 +25,7 @@ from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import locked
 from consilience.federation import Federation
-from consilience.knowledge import Metrics
+from consilience.knowledge import Metrics, Replies
 from consilience.network import Network
 from consilience.network.flower import FlowerNetwork
 from consilience.protocols import Round, RoundState
@@ -97,36 +97,62 @@ def conducted(grid: Any, folder: Path) -> None:
         ledger.write("arms", [(label, seed, "running", 0.0)])
         before = ledger.read("SELECT coalesce(max(seconds), 0) FROM rounds")[0][0]
         begun = time.perf_counter() - before
-        previous = found[0] if found else 0
         for round in federation.rounds(spec.rules(), state=state):
-            metrics = _kept(network, round, previous)
+            metrics = _kept(network, round, _last_kept(ledger))
             with ledger.transaction():
                 _record(ledger, spec, round, metrics, network, time.perf_counter() - begun)
-            previous = round.number
         ledger.write("arms", [(label, seed, "done", time.perf_counter() - begun)])
 
 
-def _taken_up(network: Network, ledger: Ledger) -> None:
-    """Have every party that is there take up the last state that it put aside."""
-    joined = network.ask(Join(agreement=network.agreed)).parties
+def _last_kept(ledger: Ledger) -> dict[str, int]:
+    """Party to the last round after which it put its state aside, as far as the ledger knows."""
     kept = ledger.read(
         "SELECT party, max(round) FROM deliveries WHERE tasks LIKE 'Checkpoint%' AND status = 'ok' "
         "GROUP BY party"
     )
-    tasks = {int(number): Restore(round=int(number)) for _, number in kept}
-    chosen = {party: tasks[int(number)] for party, number in kept if party in joined}
-    if chosen:
-        network.ask_each(chosen)
+    return {party: int(number) for party, number in kept}
 
 
-def _kept(network: Network, round: Round, previous: int) -> dict[str, Mapping[str, float]]:
-    """Every party's metrics; each puts its state aside. Those whose state is gone join anew."""
+def _taken_up(network: Network, ledger: Ledger) -> None:
+    """Have every party that is there take up the last state that it put aside.
+
+    One that cannot stays as it is, and goes on from its last answer; one whose state is gone joins anew.
+    """
+    kept = _last_kept(ledger)
+    tasks = {number: Restore(round=number) for number in set(kept.values())}
+    if kept:
+        replies = network.ask_each({party: tasks[number] for party, number in kept.items()})
+        _join_anew(network, replies)
+
+
+def _kept(
+    network: Network, round: Round, previous: Mapping[str, int]
+) -> dict[str, Mapping[str, float]]:
+    """Every party's metrics; each puts its state aside, and holds on to the one that the ledger knows.
+
+    One that does not let itself be measured is asked for its state alone.
+    """
     t = round.number
-    replies = network.gather(Checkpoint(round=t, previous=previous), Evaluate(round=t))
+    alike: dict[int, list[str]] = {}
+    for name in network.parties:
+        alike.setdefault(previous.get(name, 0), []).append(name)
+    found: dict[str, Mapping[str, float]] = {}
+    for number, names in alike.items():
+        aside = Checkpoint(round=t, previous=number)
+        replies = network.gather(aside, Evaluate(round=t), to=names)
+        found |= {metrics.party: metrics.values for metrics in replies.of(Metrics)}
+        _join_anew(network, replies)
+        refusing = [name for name, why in replies.missing.items() if why.kind == "refused"]
+        if refusing:
+            network.gather(aside, to=refusing)
+    return found
+
+
+def _join_anew(network: Network, replies: Replies) -> None:
+    """Have those join whose state is gone."""
     lost = [name for name, why in replies.missing.items() if NOT_JOINED in why.reason]
     if lost:
         network.gather(Join(agreement=network.agreed), to=lost)
-    return {metrics.party: metrics.values for metrics in replies.of(Metrics)}
 
 
 def _record(

@@ -12,7 +12,7 @@ from typing import Any
 from consilience.deployment.keys import make_key
 from consilience.deployment.processes import BIN, Processes, environment, running
 from consilience.errors import InvalidInput, RunFailed
-from consilience.network.flower import check_installed
+from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
     AUDIT,
     ConnectionSpec,
@@ -35,6 +35,13 @@ _CLIENT = """\
 #!/bin/sh
 # Flower starts this for every message. It runs what is installed, whatever app was sent.
 exec '{python}' -c 'from consilience.deployment.answering import answer_once; answer_once()' "$@"
+"""
+
+_REFUSAL = """\
+#!/bin/sh
+# In the place of what Flower would start for a run of another kind, which would run the code that was sent.
+echo "a party answers messages, and runs nothing else" >&2
+exit 1
 """
 
 
@@ -71,12 +78,9 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         if not file.is_file():
             raise InvalidInput(f"there is no file {file}", where=f"coordinator.{what}", mend=mend)
     with Processes(folder_of(spec), f"party {spec.name!r}") as processes:
-        client = processes.folder / "bin" / "flwr-clientapp"
-        client.parent.mkdir(exist_ok=True)
-        client.write_text(_CLIENT.format(python=sys.executable))
-        client.chmod(0o700)
+        programs = write_programs(processes.folder / "bin")
         variables = environment(processes.folder / "home")
-        variables["PATH"] = f"{client.parent}:{variables['PATH']}"
+        variables["PATH"] = f"{programs}:{variables['PATH']}"
         say(f"party {spec.name!r} takes part at {connection.address}; its log: {processes.folder}")
         worked = time.monotonic()
         while True:
@@ -95,6 +99,20 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
                 )
             say(f"the SuperNode ended with status {status}; it is started again")
             time.sleep(PAUSE)
+
+
+def write_programs(folder: Path) -> Path:
+    """Put a program of ours in the place of everything that Flower starts at a party; gives the folder.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose programs are known here.
+    """
+    folder.mkdir(exist_ok=True)
+    for name in {"flwr-clientapp", *task_commands()}:
+        ours = name == "flwr-clientapp"
+        (folder / name).write_text(_CLIENT.format(python=sys.executable) if ours else _REFUSAL)
+        (folder / name).chmod(0o700)
+    return folder
 
 
 def party_status(spec: PartySpec) -> dict[str, Any]:

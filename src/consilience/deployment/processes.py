@@ -180,7 +180,8 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     """
     main = "import sys; from consilience.cli import main; sys.argv[0] = 'consilience'; main()"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("wb") as output:
+    begun = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", main, *command],
             stdin=subprocess.DEVNULL,
@@ -189,9 +190,12 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
             start_new_session=True,
         )
     _until(lambda: process.poll() is not None or running(folder) == process.pid, 60.0)
-    if process.poll() is not None:
-        words = log.read_text(errors="replace").strip().removeprefix("error: ")
-        raise RunFailed(words or "it did not start", where=None)
+    status = process.poll()
+    if status == 0:  # there was nothing left to do
+        return process.pid
+    if status is not None or running(folder) != process.pid:
+        words = log.read_bytes()[begun:].decode(errors="replace").strip().removeprefix("error: ")
+        raise RunFailed(words or "it did not start within a minute", where=str(log))
     return process.pid
 
 

@@ -20,6 +20,7 @@ File names are relative to the file itself.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,9 +33,11 @@ from consilience.errors import InvalidInput
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
-from consilience.sections import Section, first_of
+from consilience.sections import Address, Section, check_address, first_of
 
 CONFIGURATION = "coordinator.toml"
+
+PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class CoordinatorSpec(Section):
@@ -58,7 +61,7 @@ class CoordinatorSpec(Section):
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    address: str = Field(pattern=r"^[A-Za-z0-9.-]+:\d{1,5}$")
+    address: Address
     listen: str | None = None
     public: Path | None = None
     columns: tuple[str, ...] | None = None
@@ -188,9 +191,16 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
     if twice or not parties:
         what = f"two parties are called {twice[0]!r}" if twice else "there are no parties"
         raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal():
-        raise InvalidInput(f"{address!r} is not HOST:PORT", where="--address")
+    if wrong := [name for name in parties if not PARTY_NAME.fullmatch(name)]:
+        raise InvalidInput(
+            f"{wrong[0]!r} is no name of a party",
+            where="--parties",
+            mend="Take letters, digits, dots, dashes and underscores.",
+        )
+    try:
+        host = check_address(address).rpartition(":")[0]
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--address") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

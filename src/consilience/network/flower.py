@@ -395,6 +395,22 @@ def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerAp
     return server
 
 
+def task_commands() -> tuple[str, ...]:
+    """The commands that a SuperNode may start when it is told to, of which ``flwr-clientapp`` is one.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose insides are known here.
+    """
+    _flwr()
+    constants: Any = import_module("flwr.supercore.constant")
+    try:
+        return tuple(constants.TASK_TYPE_TO_COMMAND.values())
+    except AttributeError as error:
+        raise RunFailed(
+            "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend="Install flwr 1.41."
+        ) from error
+
+
 def run_installed_client(client: ClientApp) -> None:
     """Do what Flower's ``flwr-clientapp`` does, with this ClientApp in place of the one that was sent.
 

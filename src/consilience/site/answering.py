@@ -233,7 +233,9 @@ class PartySite:
             return decode(reply), reply, "repeated"
         _check_round(tasks, session.round)
         further = self._further(session, first)
-        return (*self._moved_on(self._taken_up(), tasks, request, further), "ok")
+        # What is restored begins from where a party has just joined, whatever it has learned since.
+        party = self._joined() if isinstance(first, Restore) else self._taken_up()
+        return (*self._moved_on(party, tasks, request, further), "ok")
 
     def _further(self, session: Session, first: Task) -> Session:
         """The session after a request, if the limits allow another one."""
@@ -316,9 +318,8 @@ class PartySite:
         party, folder = self._made(), self._folder()
         if folder == self._standing:
             return party
+        self._joined()
         try:
-            (agreed,) = decode((folder / _AGREEMENT).read_bytes())
-            party.join(agreed)
             model = folder / f"model{party.learner.suffix}"
             if model.is_file():
                 party.learner.load(model)
@@ -326,6 +327,16 @@ class PartySite:
         except (OSError, SafetensorError, KnowledgeRefused) as error:
             raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
         self._standing = folder
+        return party
+
+    def _joined(self) -> Party:
+        """The party as it was when it had joined."""
+        party, path = self._made(), self._folder() / _AGREEMENT
+        try:
+            (agreed,) = decode(path.read_bytes())
+        except (OSError, KnowledgeRefused) as error:
+            raise RunFailed(f"its state is damaged: {error}", where=str(path.parent)) from error
+        party.join(agreed)
         return party
 
     def _session(self) -> Session | None:
@@ -425,14 +436,10 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     """Raise ``KnowledgeRefused`` for what belongs to a round that is over."""
     round = tasks[0].round
     if isinstance(tasks[0], Restore):
-        over = current > 0 and current != round
-    else:
-        # Round 1 may have begun when the state after round 0 is measured and kept.
-        late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
-        over = round < current - late and not all(
-            getattr(task, "standing", False) for task in tasks
-        )
-    if over:
+        return  # a run that was broken off goes on from an earlier one
+    # Round 1 may have begun when the state after round 0 is measured and kept.
+    late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
+    if round < current - late and not all(getattr(task, "standing", False) for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
 
 

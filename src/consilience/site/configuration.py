@@ -39,7 +39,7 @@ from consilience.learners import Learner, make
 from consilience.learners.base import Kind
 from consilience.learners.transfer import TRUSTED
 from consilience.party import Party
-from consilience.sections import Open, Section, first_of
+from consilience.sections import Address, Open, Section, first_of
 from consilience.site.answering import PartySite
 from consilience.site.limits import Limits
 
@@ -90,7 +90,7 @@ class ConnectionSpec(Section):
         key: the party's private key; the coordinator knows the public one.
     """
 
-    address: str = Field(pattern=r"^[A-Za-z0-9.-]+:\d{1,5}$")
+    address: Address
     certificate: Path = Path("ca.pem")
     key: Path = Path("party.key")
 

@@ -128,8 +128,9 @@ def notes(grid: Grid) -> list[str]:
         "Answers, in 50 rounds; its Table 1 has no numbers in the copy that this was made from. Means over "
         "clients of the accuracy on all classes, ± standard deviations over repetitions. sUWA has "
         f"T = {TEMPERATURE:g}. The density ratio is this library's; the oracle is a teacher that knows "
-        "the class of every public row and who was trained on it. Claims are by paired t-tests, one-sided at "
-        "5 %.",
+        "the class of every public row and who was trained on it, and no more: a rule that also knows where "
+        "a class's rows lie may be ahead of it. Claims are by paired t-tests, one-sided at 5 % each; there "
+        "are many, and in them ± is a standard error.",
     ]
 
 

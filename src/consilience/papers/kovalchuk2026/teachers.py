@@ -39,6 +39,7 @@ def teacher(study: Study, size: str = "cpu") -> Exhibit:
                     "setting": named(name, share, grid.sizes[name]),
                     "round": when,
                     "method": rule,
+                    "right": float(part["teacher"].mean()),
                     "MSE": float(part["mse"].mean()),
                     "bias": float(part["bias"].mean()),
                     "variance": float(part["variance"].mean()),

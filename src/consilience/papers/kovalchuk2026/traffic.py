@@ -94,7 +94,8 @@ def communication(study: Study, size: str = "cpu") -> Exhibit:
         claims,
         [
             *(about(name, how) for name, how in sizes.items()),
-            "Bytes are of all messages of a client, both ways, requests and receipts too. “Coded”: the three "
+            "Bytes are of all messages of a client, both ways, requests and receipts too; not of the public "
+            "rows, which clients of SCAFFOLD need not have. “Coded”: the three "
             "largest numbers of a soft label in 8 bits each, compressed; a density ratio is sent as it is. "
             "“Times fewer”: bytes of SCAFFOLD until its mean over repetitions is highest, over those of the "
             "rule until its own is as high, a dash where it never is; both have the same networks. "
