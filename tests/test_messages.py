@@ -40,7 +40,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
         ({"a": 1.0}, Mapping[str, float], True),
         ({"a": "b"}, Mapping[str, float], False),
         ({1: 1.0}, Mapping[str, float], False),
-        ({"a": object()}, Mapping[str, Any], True),
+        ({"a": ...}, Mapping[str, Any], True),
         ([("a", 1.0)], Mapping[str, float], False),
         ("x", Literal["x", "y"], True),
         ("z", Literal["x", "y"], False),
