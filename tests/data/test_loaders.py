@@ -80,7 +80,7 @@ def test_idx_files_may_be_unpacked(home: Path) -> None:
         gzip.compress(idx(SOME)[:6]),
         gzip.compress(idx(SOME))[:-9],
     ],
-    ids=["not gzip", "another magic number", "too few pixels", "no header", "cut short"],
+    ids=["empty", "not gzip", "another magic number", "too few pixels", "no header", "cut short"],
 )
 def test_a_damaged_file_is_named(home: Path, content: bytes) -> None:
     four_files(home / "mnist", MNIST, SOME, SOME[:2])

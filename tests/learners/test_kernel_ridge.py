@@ -283,7 +283,9 @@ def test_a_regressor_of_one_output_gets_one_column_of_validation_targets() -> No
     np.testing.assert_array_equal(learner.predict(NEW[:1]), HELD[1][:1])
 
 
-@pytest.mark.parametrize("kernel", ["rbf", smooth, Matern(nu=1.5)], ids=["rbf", "function", "Matern"])
+@pytest.mark.parametrize(
+    "kernel", ["rbf", smooth, Matern(nu=1.5)], ids=["rbf", "function", "Matern"]
+)
 @pytest.mark.parametrize("regularization", [1e-3, "gcv"])
 def test_it_keeps_the_contract_of_learners(kernel: Any, regularization: Any) -> None:
     """With it: saved and loaded it is the same bit for bit, for names, functions and kernel objects."""
