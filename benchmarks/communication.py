@@ -1,6 +1,7 @@
 """What codecs save, and what they cost in accuracy.
 
     python benchmarks/communication.py          # half an hour of one core; writes a page of results
+    python benchmarks/communication.py digits-2 fashion-2
     python benchmarks/communication.py --quick  # two minutes: one problem, one seed; prints only
 
 Ten parties that know a part of the classes each teach one another with UWA. Bytes are those of the
@@ -186,14 +187,17 @@ def main() -> None:
     quick = "--quick" in sys.argv
     study = Study(folder=FOLDER, quick=quick, processes=1, report=said)
     rounds = study.times(8, 5)
-    problems = ["digits-2"] if quick else list(PROBLEMS)
+    named = [word for word in sys.argv[1:] if word != "--quick"]
+    if strangers := set(named).difference(PROBLEMS):
+        sys.exit(f"no problem is called {min(strangers)!r}; there are {', '.join(PROBLEMS)}")
+    problems = ["digits-2"] if quick else named or list(PROBLEMS)
     lines = list(head(rounds))
     for problem in problems:
         lines += table(study, problem, rounds, study.times(SEEDS, 1))
     if quick:
         print("\n".join(lines))
     else:
-        page.write(__file__, lines, about=f"seeds 0 to {SEEDS - 1}")
+        page.write(__file__, lines, about=f"{', '.join(problems)}, seeds 0 to {SEEDS - 1}")
 
 
 def said(label: str, done: int, total: int) -> None:
