@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from consilience.deployment.specification import read_coordinator, write_coordinator
-from consilience.deployment.superlink import write_app
-from consilience.errors import InvalidInput
+from consilience.deployment.superlink import connected, flwr, write_app
+from consilience.errors import InvalidInput, RunFailed
 from consilience.site import read_party
 
 
@@ -84,3 +84,13 @@ def test_the_app_holds_nothing_else(tmp_path: Path) -> None:
     assert sorted(path.name for path in app.iterdir()) == ["deployed.py", "pyproject.toml"]
     shutil.rmtree(app)
     assert "[tool.flwr.app.components]" in (write_app(app) / "pyproject.toml").read_text()
+
+
+def test_without_a_superlink_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's command line would start a SuperLink of its own, which nobody stops."""
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was called"))
+    with pytest.raises(RunFailed, match="no SuperLink was started"):
+        flwr(tmp_path, "supernode", "ls")
+    assert connected(tmp_path) == {}

@@ -156,8 +156,11 @@ def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
     """What a command of Flower's own command line says, as data.
 
     Raises:
-        RunFailed: it failed, or took too long.
+        RunFailed: it failed, took too long, or has no SuperLink to ask.
     """
+    home = home.resolve()
+    if not (home / "user" / "config.toml").is_file():  # Flower would start a SuperLink of its own
+        raise RunFailed("no SuperLink was started here", where=str(home))
     command = [BIN / "flwr", *arguments, "--format", "json"]
     try:
         done = subprocess.run(
