@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
@@ -29,6 +30,24 @@ def check_address(text: str) -> str:
 
 Address = Annotated[str, AfterValidator(check_address)]
 """Host and port, such as ``"coordinator.example.org:9092"``."""
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a configuration to be filled in.
+
+    Raises:
+        InvalidInput: there is one already, or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InvalidInput(
+            "there is something already", where=str(path), mend="Give another folder."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
 
 
 class Section(BaseModel):

@@ -33,7 +33,7 @@ from consilience.errors import InvalidInput
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
-from consilience.sections import Address, Section, check_address, first_of
+from consilience.sections import Address, Section, check_address, first_of, write_new
 
 CONFIGURATION = "coordinator.toml"
 
@@ -201,22 +201,14 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
         host = check_address(address).rpartition(":")[0]
     except ValueError as error:
         raise InvalidInput(str(error), where="--address") from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(
-                TEMPLATE.format(
-                    folder=folder,
-                    name=json.dumps(folder.resolve().name),
-                    address=json.dumps(address),
-                    parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
-                )
-            )
-    except FileExistsError as error:
-        raise InvalidInput(
-            "there is something already", where=str(path), mend="Give another folder."
-        ) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+    write_new(
+        path,
+        TEMPLATE.format(
+            folder=folder,
+            name=json.dumps(folder.resolve().name),
+            address=json.dumps(address),
+            parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
+        ),
+    )
     make_authority(folder / "tls", host)
     return path

@@ -39,7 +39,7 @@ from consilience.learners import Learner, make
 from consilience.learners.base import Kind
 from consilience.learners.transfer import TRUSTED
 from consilience.party import Party
-from consilience.sections import Address, Open, Section, first_of
+from consilience.sections import Address, Open, Section, first_of, write_new
 from consilience.site.answering import PartySite
 from consilience.site.limits import Limits
 
@@ -320,14 +320,5 @@ def write_template(folder: Path) -> Path:
         InvalidInput: there is one already, or the folder cannot be written.
     """
     path = folder / "party.toml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE)
-    except FileExistsError as error:
-        raise InvalidInput(
-            "there is something already", where=str(path), mend="Give another folder."
-        ) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+    write_new(path, TEMPLATE)
     return path
