@@ -31,6 +31,7 @@ def test_same_bits_then_a_killed_worker_then_the_end():
     parties, public = classifiers()
     local = Federation(parties, public).run(protocol)
 
+    before = multiprocessing.active_children()  # another test's pool may still be there
     parties, public = classifiers()
     network = ProcessNetwork(parties, public)
     try:
@@ -55,7 +56,7 @@ def test_same_bits_then_a_killed_worker_then_the_end():
     finally:
         network.close()
     assert not any(worker.process.is_alive() for worker in network._workers)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
     with pytest.raises(QuorumLost, match="its process has ended"):
         network.ask(PredictPublic(round=11))
     network.close()  # twice is once
@@ -120,10 +121,11 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once():
     class Local(Share):
         pass
 
+    before = multiprocessing.active_children()
     parties = [Party("a", Local(), POINTS, ["x", "x", "y"])]
     with pytest.raises(InvalidInput, match="model of a cannot be sent to another process"):
         ProcessNetwork(parties, Public(POINTS))
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_at_least_one_process():
