@@ -25,6 +25,10 @@ class Work(Protocol):
     def key(self) -> Hashable:
         """Works with the same key can be done together; ``None`` can be done only alone."""
 
+    @property
+    def most(self) -> int:
+        """How many are done as one at most."""
+
     def alone(self) -> Any:
         """Do it."""
 
@@ -48,14 +52,13 @@ class Meeting(Generic[T]):
 
     Args:
         functions: what each of those who meet does; what one raises ends the meeting.
-        most: works that are done as one at most.
 
     Attributes:
         seconds: for each, how long it took: its own time and its share of what was done together.
 
     Example:
         >>> class Sum:
-        ...     key = "sum"
+        ...     key, most = "sum", 10
         ...     def __init__(self, *numbers): self.numbers = numbers
         ...     def alone(self): return sum(self.numbers)
         ...     def together(self, others): return [work.alone() for work in (self, *others)]
@@ -63,8 +66,8 @@ class Meeting(Generic[T]):
         [4, 70]
     """
 
-    def __init__(self, functions: Sequence[Callable[[], T]], *, most: int = 128) -> None:
-        self._functions, self._most = functions, most
+    def __init__(self, functions: Sequence[Callable[[], T]]) -> None:
+        self._functions = functions
         self.seconds = [0.0] * len(functions)
 
     def results(self) -> list[T]:
@@ -113,8 +116,8 @@ class Meeting(Generic[T]):
             key = work.key
             groups.setdefault(("alone", i) if key is None else ("together", key), []).append(i)
         for whole in groups.values():
-            for start in range(0, len(whole), self._most):
-                group = whole[start : start + self._most]
+            parts = -(-len(whole) // max(1, brought[whole[0]].most))
+            for group in (whole[part::parts] for part in range(parts)):
                 begun = perf_counter()
                 first, *others = (brought[i] for i in group)
                 results: list[Any]

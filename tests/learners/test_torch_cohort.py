@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from consilience.meeting import Meeting
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from consilience.learners import torch_cohort  # noqa: E402
+from consilience.learners import torch_cohort, torch_stack  # noqa: E402
 from consilience.learners.torch_cohort import architecture  # noqa: E402
+from consilience.learners.torch_stack import Stack  # noqa: E402
+from consilience.learners.torch_vmap import Vmapped  # noqa: E402
 
 CLASSES = 3
 RECIPE = {"first_epochs": 3, "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
@@ -26,16 +29,32 @@ SIZES = (20, 33, 8, 1, 17)
 
 @pytest.fixture
 def sizes_together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many trained together, each time."""
+    """How many trained together, each time that it was more than one."""
     found: list[int] = []
-    whole = torch_cohort._Cohort.trained
 
-    def counted(cohort: Any) -> Any:
-        found.append(len(cohort.works))
-        return whole(cohort)
+    def counted(whole: Any) -> Any:
+        def trained(cohort: Any) -> Any:
+            if len(cohort.jobs) > 1:
+                found.append(len(cohort.jobs))
+            return whole(cohort)
 
-    monkeypatch.setattr(torch_cohort._Cohort, "trained", counted)
+        return trained
+
+    for engine in (Stack, Vmapped):
+        monkeypatch.setattr(engine, "trained", counted(engine.trained))
     return found
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What decides finds a GPU."""
+    monkeypatch.setattr(torch_cohort, "_on_a_gpu", lambda module: True)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called, torch records the gradients of everything."""
+    return lambda: monkeypatch.setattr(torch_cohort, "layers_of", lambda *_: None)
 
 
 def trained(
@@ -88,20 +107,108 @@ def furthest(ones: list[Any], others: list[Any]) -> float:
         {"gradient_clip": 0.05},
         {"loss": "mse"},
         {"batch_size": 1},
+        {"batch_size": 16},
     ],
     ids=str,
 )
-def test_as_alone(changes: dict[str, Any], sizes_together: list[int]) -> None:
+@pytest.mark.parametrize("hidden", [(6,), (5, 7), ()], ids=str)
+def test_the_bits_of_alone_and_the_numbers_of_torch(
+    changes: dict[str, Any],
+    hidden: tuple[int, ...],
+    sizes_together: list[int],
+    recorded: Callable[[], None],
+) -> None:
     def made() -> Learner:
-        return make("mlp", hidden=(6,), recipe={**RECIPE, **changes})
+        return make("mlp", hidden=hidden, recipe={**RECIPE, **changes})
 
     alone, together = (trained(made, together=t) for t in (False, True))
-    assert sizes_together == [5, 5]
-    assert furthest(alone, together) < 2e-6
+    # Who has less than a batch fills up fewer rows, with others of the kind.
+    few = {8: [3, 3], 1: [5, 5], 16: [3, 3]}[changes.get("batch_size", 8)]
+    assert sizes_together == few or sizes_together == few + few
+    assert furthest(alone, together) == 0
+    recorded()
+    assert 0 < furthest(trained(made, together=False), alone) < 2e-6
     # It says something: all have moved, each to a place of its own.
     assert furthest(alone[:1] * 4, alone[1:]) > 0.01
 
 
+@pytest.mark.parametrize("slope", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("width", [32, 6])
+def test_activations(
+    slope: Any, width: int, sizes_together: list[int], recorded: Callable[[], None]
+) -> None:
+    """Tanh and sigmoid round the last few numbers in another way: without such, or by itself."""
+
+    def made() -> Learner:
+        layers = nn.Linear(5, width), slope(), nn.Linear(width, CLASSES, bias=False)
+        return as_learner(nn.Sequential(nn.Flatten(), nn.Sequential(*layers)), recipe=RECIPE)
+
+    alone, together = (trained(made, together=t) for t in (False, True))
+    assert bool(sizes_together) == (width == 32 or slope is nn.ReLU)
+    assert furthest(alone, together) == 0
+    recorded()
+    assert furthest(trained(made, together=False), alone) < 2e-6
+
+
+def test_many_more_than_a_cache_takes(
+    monkeypatch: pytest.MonkeyPatch, sizes_together: list[int]
+) -> None:
+    """In parts of one size, give or take one, and nothing depends on them."""
+
+    def made() -> Learner:
+        return make("mlp", hidden=(6,), recipe=RECIPE)
+
+    whole = trained(made, together=True, sizes=(9,) * 7)
+    numbers = 6 * 5 + 6 + 3 * 6 + 3
+    monkeypatch.setattr(torch_cohort, "CACHE", 3 * 16 * numbers)
+    parts = trained(made, together=True, sizes=(9,) * 7)
+    assert sizes_together == [7, 7, 3, 2, 2, 3, 2, 2]
+    assert furthest(whole, parts) == 0
+
+
+def test_predictions_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits; rows beyond a piece, no rows, and another number of them."""
+    asked = []
+    whole = torch_cohort.outputs_of
+
+    def counted(modules: Any, *rest: Any) -> Any:
+        asked.append(len(modules))
+        return whole(modules, *rest)
+
+    monkeypatch.setattr(torch_cohort, "outputs_of", counted)
+    rng = np.random.default_rng(0)
+    public = rng.normal(size=(300, 5))
+    learners = []
+    for i in range(4):
+        learner = make("mlp", hidden=(6,), recipe=RECIPE)
+        learner.bind(CLASSES)
+        rows = rng.normal(size=(9, 5))
+        learner.fit(rows, rng.dirichlet(np.ones(CLASSES), 9), rng=np.random.default_rng(i))
+        learners.append(learner)
+    for X in ([public] * 4, [public] * 3 + [public[:7]], [public[:0]] * 4):
+        alone = [learner.logits(rows) for learner, rows in zip(learners, X, strict=True)]
+        asked.clear()
+        parts = [partial(one.logits, rows) for one, rows in zip(learners, X, strict=True)]
+        together = Meeting(parts).results()
+        assert asked == {300: [4], 7: [3, 1], 0: []}[len(X[-1])]
+        assert all(map(np.array_equal, alone, together))
+        with torch.inference_mode():
+            own = learners[0].module(torch.from_numpy(X[0].astype(np.float32))).numpy()
+        assert np.allclose(own, alone[0], atol=1e-6)
+
+
+def test_rows_that_fill_up_must_be_worth_it() -> None:
+    """A small network always; a wide one where its batches are nearly full."""
+    wide = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
+    layers = torch_stack.layers_of(wide, (784,), 32)
+    assert torch_stack.numbers_of(layers) == 159_010
+    assert torch_stack.worth_it(layers, 600, 32)
+    assert not torch_stack.worth_it(layers, 300, 256)
+    small = torch_stack.layers_of(nn.Sequential(nn.Linear(64, 10)), (64,), 32)
+    assert torch_stack.worth_it(small, 300, 256)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize(
     ("name", "options", "shape"),
     [
@@ -111,27 +218,51 @@ def test_as_alone(changes: dict[str, Any], sizes_together: list[int]) -> None:
         ("mlp", {"hidden": (4, 4)}, (2, 3)),
     ],
 )
-def test_every_preset(
+def test_every_preset_is_stacked_on_a_gpu(
     name: str, options: dict[str, Any], shape: tuple[int, ...], sizes_together: list[int]
 ) -> None:
     def made() -> Learner:
         return make(name, recipe={**RECIPE, "first_epochs": 2, "epochs": 1}, **options)
 
-    alone, together = (trained(made, together=t, shape=shape, sizes=(9, 16)) for t in (False, True))
+    alone, together = (
+        trained(made, together=t, shape=shape, sizes=(12, 17)) for t in (False, True)
+    )
     assert sizes_together == [2, 2]
     assert furthest(alone, together) < 1e-4
 
 
-def test_regression_in_double_precision(sizes_together: list[int]) -> None:
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize(
+    "changes", [{}, {"optimizer": "sgd", "momentum": 0.9}, {"gradient_clip": 0.05}], ids=str
+)
+def test_whatever_can_be_stacked_is_on_a_gpu(
+    changes: dict[str, Any], sizes_together: list[int]
+) -> None:
+    """All five, whose batches have the lengths that they have; those who are done leave."""
+
     def made() -> Learner:
-        net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
+        layers = nn.Linear(5, 6), nn.GELU(), nn.LayerNorm(6), nn.Linear(6, CLASSES)
+        return as_learner(nn.Sequential(*layers), recipe={**RECIPE, **changes})
+
+    alone, together = (trained(made, together=t) for t in (False, True))
+    assert sizes_together == [5, 5]
+    assert furthest(alone, together) < 2e-6
+
+
+def test_regression_in_double_precision(
+    sizes_together: list[int], recorded: Callable[[], None]
+) -> None:
+    def made() -> Learner:
+        net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES)).double()
         return as_learner(net, kind="regression", recipe=RECIPE)
 
     alone, together = (trained(made, together=t) for t in (False, True))
-    assert sizes_together == [5, 5] and furthest(alone, together) < 1e-13
+    assert sizes_together == [3, 3] and furthest(alone, together) == 0
+    recorded()
+    assert furthest(trained(made, together=False), alone) < 1e-13
 
 
-def test_a_pull_and_row_weights(sizes_together: list[int]) -> None:
+def test_a_pull_and_row_weights(sizes_together: list[int], recorded: Callable[[], None]) -> None:
     """FedProx's pull and SCAFFOLD's correction, each party with its own."""
 
     def pulled(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
@@ -147,10 +278,16 @@ def test_a_pull_and_row_weights(sizes_together: list[int]) -> None:
     def made() -> Learner:
         return make("mlp", hidden=(6,), recipe={**RECIPE, "optimizer": "sgd"})
 
+    sizes = (20, 33, 9, 1, 17)
+    found = {}
     for use in (pulled, weighted):
-        alone, together = (trained(made, together=t, use=use) for t in (False, True))
-        assert furthest(alone, together) < 2e-6
-    assert sizes_together == [5, 4]  # one row has no weights to speak of
+        alone, together = (trained(made, together=t, use=use, sizes=sizes) for t in (False, True))
+        assert furthest(alone, together) == 0
+        found[use] = alone
+    assert sizes_together == [4, 4]  # and one of a single row
+    recorded()
+    for use, alone in found.items():
+        assert furthest(trained(made, together=False, use=use, sizes=sizes), alone) < 2e-6
 
 
 def test_steps_are_counted() -> None:
@@ -168,15 +305,15 @@ def test_steps_are_counted() -> None:
 def test_shared_rows_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Public rows: those in one place in memory; rows of the same numbers elsewhere are others."""
     X, y = np.random.default_rng(0).normal(size=(12, 5)), np.eye(3)[np.arange(12) % 3]
-    pooled = torch_cohort._pooled
+    pooled = torch_stack.pooled
     lengths = []
 
-    def counted(works: Any) -> Any:
-        found = pooled(works)
+    def counted(jobs: Any) -> Any:
+        found = pooled(jobs)
         lengths.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(torch_cohort, "_pooled", counted)
+    monkeypatch.setattr(torch_stack, "pooled", counted)
 
     def one(i: int, rows: Any) -> Callable[[], Any]:
         def function() -> Any:
@@ -190,7 +327,7 @@ def test_shared_rows_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = [one(0, X), one(1, X.view()), one(2, X.copy())]
     together = Meeting(functions).results()
     assert lengths == [24]
-    assert furthest([f() for f in functions], together) < 2e-6
+    assert furthest([f() for f in functions], together) == 0
 
 
 def test_who_cannot_train_with_others(sizes_together: list[int]) -> None:
@@ -256,6 +393,9 @@ def test_architecture_tells_apart_what_differs() -> None:
     frozen = net()
     frozen[0].weight.requires_grad_(False)
     assert architecture(frozen) != architecture(net())
+    again = net()
+    again.append(again[1])
+    assert architecture(again) not in (None, architecture(net()))
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
     hooked = net()

@@ -20,15 +20,15 @@ from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pu
 from consilience.learners.recipe import Augmentation, TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
-from consilience.learners.torch_cohort import Training, batches_of, made_optimizer
+from consilience.learners.torch_cohort import Prediction, Training
 from consilience.learners.torch_images import augmented, check_augmentation
+from consilience.learners.torch_losses import CROSS_ENTROPY, Loss, loss_for
+from consilience.learners.torch_optimizer import TorchOptimizer
+from consilience.learners.torch_steps import PREDICT_ROWS, Job, batches_of
 from consilience.meeting import bring
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""
-
-_PREDICT_ROWS = 256
-"""At a time: with more, what convolutions pass on no longer fits a core's cache, at half the speed."""
 
 _LARGEST_ROW = 2**26
 """Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""
@@ -208,24 +208,22 @@ class TorchLearner(Learner):
                 )
 
         memory = X.__array_interface__
-        training = Training(
+        job = Job(
             module=module,
             inputs=lambda: self._tensor(X, module),
+            shape=X.shape[1:],
             source=(memory["data"][0], memory["strides"], X.shape, X.dtype.str, outputs.dtype),
             targets=outputs,
             weights=rows,
             epochs=epochs,
             rng=rng,
             recipe=recipe,
-            loss=self._losses,
-            loss_name=f"{self.abilities.kind}, {recipe.loss}",
+            loss=self._minimised,
             pull=pull,
-            by_itself=alone,
-            together_too=held_out is None and augment is None,
         )
-        count = bring(training)
+        count = bring(Training(job, alone, usual=held_out is None and augment is None))
         self._fitted = True
-        if not all(bool(torch.isfinite(part).all()) for part in module.parameters()):
+        if not all(map(_finite, module.parameters())):
             raise RunFailed(
                 "training diverged: parameters are NaN or infinite",
                 where=self.name,
@@ -300,7 +298,7 @@ class TorchLearner(Learner):
         """Returns the number of steps that led to the parameters that are kept."""
         clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
         parameters = [part for part in module.parameters() if part.requires_grad]
-        optimizer = made_optimizer(self.recipe, parameters)
+        optimizer = TorchOptimizer(self.recipe, parameters)
         change = self._change(pull)
         lowest, since, best = float("inf"), 0, None
         steps, kept = 0, 0
@@ -370,28 +368,22 @@ class TorchLearner(Learner):
         return change
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        losses = self._minimised
         if weights is not None:
-            return (weights * self._losses(outputs, targets)).mean()
-        if not self._squared:
+            return (weights * losses.values(outputs, targets)).mean()
+        if losses is CROSS_ENTROPY:
             return F.cross_entropy(outputs, targets)
-        return self._losses(outputs, targets).mean()
-
-    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Row by row, shape ``(n,)``."""
-        if not self._squared:
-            return F.cross_entropy(outputs, targets, reduction="none")
-        if self.abilities.kind == "classification":
-            outputs = outputs.softmax(dim=1)
-        return (outputs - targets).square().mean(dim=1)
+        return losses.values(outputs, targets).mean()
 
     @property
-    def _squared(self) -> bool:
-        return self.abilities.kind == "regression" or self.recipe.loss == "mse"
+    def _minimised(self) -> Loss:
+        return loss_for(self.abilities.kind, self.recipe.loss)
 
     def predict(self, X: Array) -> Array:
         outputs = self._outputs(X)
         if self.abilities.kind == "classification":
-            outputs = outputs.softmax(dim=1)
+            # With classes first: on short rows torch's softmax is many times slower.
+            outputs = outputs.t().contiguous().softmax(dim=0).t().contiguous()
         return outputs.cpu().numpy()
 
     def logits(self, X: Array) -> Array:
@@ -400,8 +392,14 @@ class TorchLearner(Learner):
     def _outputs(self, X: Array) -> Tensor:
         if self.module is None:
             raise InvalidInput("the model has not been trained yet", where=self.name)
-        with torch.inference_mode(), self._blamed():
-            return _forward(self.module, self._tensor(np.asarray(X), self.module)).double()
+        module, X = self.module, np.asarray(X)
+
+        def alone() -> Tensor:
+            with torch.inference_mode(), self._blamed():
+                return _forward(module, self._tensor(X, module))
+
+        outputs: Tensor = bring(Prediction(module, lambda: self._tensor(X, module), X.shape, alone))
+        return outputs.double()
 
     @property
     def fitted(self) -> bool:
@@ -554,6 +552,10 @@ def _redraw(module: nn.Module) -> None:
             reset()
 
 
+def _finite(part: Tensor) -> bool:
+    return all(math.isfinite(end) for end in torch.aminmax(part.detach())) if part.numel() else True
+
+
 def _forward(module: nn.Module, X: Tensor) -> Tensor:
     module.eval()
-    return torch.cat([module(rows) for rows in torch.split(X, _PREDICT_ROWS)])
+    return torch.cat([module(rows) for rows in torch.split(X, PREDICT_ROWS)])

@@ -1,0 +1,75 @@
+"""What a training of a network is, and the parts that every way of doing it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from consilience.learners.base import Pull
+from consilience.learners.recipe import TorchRecipe
+from consilience.learners.torch_losses import Loss
+
+PREDICT_ROWS = 256
+"""At a time: with more, what layers pass on no longer fits a core's cache, at half the speed."""
+
+
+@dataclass
+class Job:
+    """One network's training.
+
+    Attributes:
+        module: trained in place.
+        inputs: makes the inputs, shape ``(n, …)``.
+        shape: of an input.
+        source: what the inputs are made of: the same for the same, so that shared rows are held once.
+        targets: shape ``(n, n_outputs)``.
+        weights: of rows, shape ``(n,)``, or ``None``.
+        epochs: how often all rows are gone through.
+        rng: draws the order of rows.
+        recipe: how.
+        loss: what is minimised.
+        pull: what is added to gradients.
+    """
+
+    module: nn.Module
+    inputs: Callable[[], Tensor]
+    shape: tuple[int, ...]
+    source: Hashable
+    targets: Tensor
+    weights: Tensor | None
+    epochs: int
+    rng: np.random.Generator
+    recipe: TorchRecipe
+    loss: Loss
+    pull: Pull
+
+
+def batches_of(order: Tensor, size: int) -> list[Tensor]:
+    """The rows of every step; a last one of a single row joins the one before."""
+    batches = list(torch.split(order, size))
+    if len(batches) > 1 and size > 1 and len(batches[-1]) == 1:  # batch norm needs two rows
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def pooled(jobs: Sequence[Job]) -> tuple[Tensor, np.ndarray]:
+    """Inputs one after another, those of one source once, and where each training's begin."""
+    pool: list[Tensor] = []
+    at: dict[Hashable, int] = {}
+    for job in jobs:
+        if job.source not in at:
+            at[job.source] = sum(map(len, pool))
+            pool.append(job.inputs())
+    return torch.cat(pool), np.array([at[job.source] for job in jobs])
+
+
+def clip(gradients: Sequence[Tensor], largest: float) -> None:
+    """Every stacked network's gradient scaled down to that norm, as ``clip_grad_norm_`` does for one."""
+    squares = torch.stack([g.flatten(1).square().sum(dim=1) for g in gradients]).sum(dim=0)
+    factor = (largest / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
