@@ -185,6 +185,8 @@ class TorchLearner(Learner):
         self.n_outputs = targets.shape[1]
         seeds = rng.integers(2**63 - 1, size=2)
         module = self._made(X[:2], seed=int(seeds[0])) if self.module is None else self.module
+        if pull.correction:
+            self._check_pull(pull)
         recipe = self.recipe
         epochs = {
             "first": recipe.first_epochs,
@@ -333,19 +335,22 @@ class TorchLearner(Learner):
         module.eval()
         return steps if best is None else kept
 
-    def _change(self, pull: Pull) -> Callable[[], None] | None:
-        """What adds a pull, from where the parameters are now, to their gradients; ``None`` for no pull."""
-        given = pull.correction or {}
-        if not given and pull.strength == 0:
-            return None
+    def _check_pull(self, pull: Pull) -> None:
         parts = {name: part for name, part in self._parts().items() if part.requires_grad}
-        for name, values in given.items():
+        for name, values in (pull.correction or {}).items():
             if name not in parts or np.shape(values) != tuple(parts[name].shape):
                 raise InvalidInput(
                     f"a correction of shape {np.shape(values)} for parameter {name!r}, here "
                     f"{tuple(parts[name].shape) if name in parts else None}",
                     where=self.name,
                 )
+
+    def _change(self, pull: Pull) -> Callable[[], None] | None:
+        """What adds a pull, from where the parameters are now, to their gradients; ``None`` for no pull."""
+        given = pull.correction or {}
+        if not given and pull.strength == 0:
+            return None
+        parts = {name: part for name, part in self._parts().items() if part.requires_grad}
         pulled = [
             (
                 part,

@@ -79,9 +79,11 @@ def layers_of(module: nn.Module, shape: tuple[int, ...], rows: int) -> tuple[Lay
                 return None
             if bias is not None and not bias.requires_grad:
                 return None
-            at, numbers = (None, 0) if bias is None else (f"{name}.bias", part.out_features)
+            at, numbers = (
+                (None, 0) if bias is None else (f"{name}.bias".lstrip("."), part.out_features)
+            )
             numbers += width * part.out_features
-            layers.append(Layer(f"{name}.weight", at, numbers, None))
+            layers.append(Layer(f"{name}.weight".lstrip("."), at, numbers, None))
             width = part.out_features
         elif type(part) in _ACTIVATIONS and layers and layers[-1].activation is None:
             if type(part) is not nn.ReLU and rows * width % _VECTOR:
