@@ -10,7 +10,7 @@ regression, and there are 1,000 public rows. Three federations, in processes of 
     10,000, 200 drawn   a ``Population``, of which the same 200 alone are ever drawn
     10,000              a ``Population``; who is drawn is mostly new, made and first trained in that round
 
-The first two do the same work, bit for bit: what lies between them is what 9,800 others cost.
+The first two do the same work but for who is drawn when: what lies between them is what 9,800 others cost.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def section(repeats: int = REPEATS) -> list[str]:
     first = found[next(iter(CASES))]
     lines = [
         f"{PER_ROUND} parties a round, {ROUNDS} rounds, {ROWS} private rows of {COLUMNS} numbers, {CLASSES} "
-        f"classes, {PUBLIC:,} public rows, logistic regression; {repeats} interleaved runs, each in a process "
-        "of its own; medians. Seconds are those of the processor, which other work on the machine does not "
-        "change much; in brackets those of the clock.",
+        f"classes, {PUBLIC:,} public rows, logistic regression; {repeats} interleaved runs, each in a "
+        "process of its own; medians. Seconds are those of the processor, which other work on the machine "
+        "does not change much; in brackets those of the clock.",
         "",
         "| parties | a round, s | to the 200 (range) | until round 0, s | peak memory, MB | mean accuracy |",
         "| --- | --- | --- | --- | --- | --- |",
