@@ -61,3 +61,25 @@ class Says(Share):
 
     def predict(self, X):
         raise RuntimeError("half a pair: \ud800")
+
+
+class Threads(Share):
+    """Answers with the most threads that a numerical library of its process would use, torch loaded late."""
+
+    def predict(self, X):
+        import sklearn.ensemble  # noqa: F401 -- OpenMP
+        import torch
+        from threadpoolctl import threadpool_info
+
+        counts = [torch.get_num_threads(), *(one["num_threads"] for one in threadpool_info())]
+        return np.full((len(X), 1), float(max(counts)))
+
+
+class Memory(Share):
+    """Reads all rows, and answers with the kilobytes of memory that no file stands behind."""
+
+    def predict(self, X):
+        assert sum(row.sum() for row in X) == X.size
+        parts = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        (own,) = (part.split()[1] for part in parts if part.startswith("Anonymous:"))
+        return np.full((len(X), 1), float(own))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from consilience.federation import Federation, History
     from consilience.kernel_federation import KernelFederation
     from consilience.learners import KernelRidge, Model, as_learner
-    from consilience.network import LocalNetwork, ProcessNetwork
+    from consilience.network import LocalNetwork, Population, ProcessNetwork
     from consilience.party import Party
     from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 
@@ -51,6 +51,7 @@ __all__ = [
     "LocalNetwork",
     "Model",
     "Party",
+    "Population",
     "ProcessNetwork",
     "anderson",
     "as_learner",
@@ -120,6 +121,7 @@ _HOMES = {
     ),
     "consilience.network": (
         "LocalNetwork",
+        "Population",
         "ProcessNetwork",
     ),
     "consilience.party": ("Party",),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,8 @@ class Federation:
     """Parties and the public data they share.
 
     Args:
-        parties: at least one :class:`~consilience.party.Party`.
+        parties: at least one :class:`~consilience.party.Party`; or, where they are many and few take part in
+            a round, a :class:`~consilience.network.Population`.
         public: unlabelled inputs, shape ``(n_public, ...)``; ``None`` for protocols that exchange models.
         seed: everything random is keyed by it; the same seed gives the same bits on every network.
         strict: refuse a party with a single class and a class that one party alone knows, which are
@@ -156,20 +157,35 @@ class Federation:
                 return
             yield round
 
-    def evaluate(self, round: int) -> dict[str, Metrics]:
-        """Every party's metrics on its own test data; parties without any are left out."""
-        if not self._testers:
+    def evaluate(self, round: int, *, parties: Collection[str] | None = None) -> dict[str, Metrics]:
+        """Every party's metrics on its own test data; parties without any are left out.
+
+        Args:
+            round: the round, for the books.
+            parties: those to be measured; by default all.
+        """
+        asked = self._testers
+        if parties is not None:
+            asked = tuple(set(asked).intersection(parties))
+        if not asked:
             return {}
         with limited_threads(self._threads):
-            replies = self.network.gather(Evaluate(round=round), to=self._testers)
+            replies = self.network.gather(Evaluate(round=round), to=asked)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
 
-    def run(self, protocol: Protocol, *, evaluate: bool = True, progress: bool = True) -> History:
+    def run(
+        self,
+        protocol: Protocol,
+        *,
+        evaluate: bool | Literal["participants"] = True,
+        progress: bool = True,
+    ) -> History:
         """Run a protocol to its end.
 
         Args:
             protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
-            evaluate: measure after every round, at the parties that hold test data.
+            evaluate: measure after every round, at the parties that hold test data; ``"participants"``: at
+                those alone whose replies made the round.
             progress: show a progress bar when the output is a terminal.
         """
         history = History()
@@ -177,7 +193,10 @@ class Federation:
         total = int(protocol.options.get("rounds", 1))
         for round in tracked(self.rounds(protocol), total, protocol.name, show=progress):
             metrics: dict[str, Metrics] = {}
-            if evaluate:
+            if evaluate == "participants":
+                parties = () if round.replies is None else round.replies.parties
+                metrics = self.evaluate(round.number, parties=parties)
+            elif evaluate:
                 metrics = self.evaluate(round.number)
             history.add(round, metrics, self.network.deliveries)
             self.network.deliveries.clear()

@@ -54,7 +54,7 @@ def label_names(
 
 def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:
     """Raise ``InvalidInput`` if an alias is for a label that is not in ``y``, mostly a misspelling."""
-    occurring = set(label_names(y, where=where).tolist())
+    occurring = set(label_names(y, where=where).tolist()) if aliases else set()
     for own in map(_name, aliases):
         if own not in occurring:
             raise InvalidInput(

@@ -525,14 +525,7 @@ class Party:
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            if self.learner.fitted:
-                self.learner.save(partial / f"model{self.learner.suffix}")
-            else:  # its training failed; said in a file, so that a lost model is not taken for it
-                (partial / "model.none").touch()
-            if self.memory:
-                save_file(self.memory, partial / "memory.safetensors")
-            if self.drawn:
-                save_file(self.drawn, partial / "drawn.safetensors")
+            self.write_state(partial)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
         except OSError as error:
@@ -547,6 +540,21 @@ class Party:
         folder = self._state_folder(label)
         if not folder.is_dir():
             raise RunFailed(f"it has no state of {label}", where=self._where)
+        self.read_state(folder)
+
+    def write_state(self, folder: Path) -> None:
+        """Write the model and the memory as files of ``folder``, which is there and empty."""
+        if self.learner.fitted:
+            self.learner.save(folder / f"model{self.learner.suffix}")
+        else:  # its training failed; said in a file, so that a lost model is not taken for it
+            (folder / "model.none").touch()
+        if self.memory:
+            save_file(self.memory, folder / "memory.safetensors")
+        if self.drawn:
+            save_file(self.drawn, folder / "drawn.safetensors")
+
+    def read_state(self, folder: Path) -> None:
+        """Take up what :meth:`write_state` wrote; call after :meth:`join`."""
         if not (folder / "model.none").exists():
             self.learner.load(folder / f"model{self.learner.suffix}")
         remembered, drawn = folder / "memory.safetensors", folder / "drawn.safetensors"

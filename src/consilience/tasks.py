@@ -37,9 +37,11 @@ class Task(Protocol):
 
     A party at a site of its own (:mod:`consilience.site`) reads further class variables, if there are any:
     ``standing``, whether it depends on data and settings alone and may be asked for in any round;
-    ``keeps_model``, whether the model stays as it is. Of the tasks of this package also ``group``, what a
-    party has to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own
-    it is, by default that of its file; ``None`` where several use it.
+    ``keeps_model``, whether the model stays as it is. A party that is made when it is needed reads
+    ``can_wait``: whether it can as well be done when the party is asked something else
+    (:class:`consilience.network.Population`). Of the tasks of this package also ``group``, what a party has
+    to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own it is, by
+    default that of its file; ``None`` where several use it.
     """
 
     answers: ClassVar[type[Any]]
@@ -113,6 +115,7 @@ class Join:
 
     answers: ClassVar[type[Any]] = Receipt
     group: ClassVar[str] = "predictions"
+    can_wait: ClassVar[bool] = True
     agreement: Agreement
     round: int = 0
 
@@ -144,6 +147,7 @@ class FitPrivate:
 
     answers: ClassVar[type[Any]] = Receipt
     group: ClassVar[str] = "predictions"
+    can_wait: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> Receipt:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -14,8 +16,9 @@ from consilience import Federation, Party, ProcessNetwork, ensemble_distillation
 from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.knowledge import Predictions, Public
+from consilience.network.mapped import MappedRows, take_up
 from consilience.tasks import FitPrivate, PredictPublic
-from stubs import Dies, Share
+from stubs import Dies, Memory, Share, Threads
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 
@@ -132,3 +135,89 @@ def test_at_least_one_process():
     parties, public = classifiers()
     with pytest.raises(InvalidInput, match="0 processes"):
         ProcessNetwork(parties, public, processes=0)
+
+
+def test_workers_for_the_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch):
+    """LOKY_MAX_CPU_COUNT limits the cores as an affinity or a container does."""
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    parties, public = classifiers()
+    network = ProcessNetwork(parties, public)
+    try:
+        assert len(network._workers) == 1
+    finally:
+        network.close()
+
+
+def answered(model: Share, X: np.ndarray, *, workers: int, threads: int = 1) -> list[float]:
+    """What two parties with a regression say of the first public row, in that many workers."""
+    parties = [Party(n, model, X[:3], [0.0, 1.0, 2.0], calibration=0) for n in "ab"]
+    network = ProcessNetwork(parties, Public(X), processes=workers, threads=threads)
+    try:
+        Federation.over(network, network.public).form()
+        network.ask(FitPrivate(round=1))
+        replies = network.ask(PredictPublic(round=1, outputs="values"))
+        return [float(said.values[0, 0]) for said in replies.of(Predictions)]
+    finally:
+        network.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_library_has_the_threads_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+):
+    pytest.importorskip("torch")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    model = Threads("regression")
+    assert answered(model, POINTS, workers=1, threads=threads) == [threads, threads]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="no such figures")
+def test_public_rows_are_in_memory_once():
+    """With 64 MB more of public rows a worker's own memory is as before; both read all of them."""
+    model = Memory("regression")
+    little = max(answered(model, np.ones((1_000, 8)), workers=2))
+    much = max(answered(model, np.ones((1_000, 8_000)), workers=2))
+    assert much - little < 16_000
+
+
+def test_arrays_come_back_as_they_were():
+    """In C's order and in Fortran's, texts too; what is small or may be written to is a process's own."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 100))
+    given = [rows, rows.T, rows[::2], rows.astype("U8"), np.arange(3.0), rows.copy()]
+    for array in given[:-1]:
+        array.flags.writeable = False
+    shelf = MappedRows()
+    packed = shelf.packed([*given, rows])
+    again = shelf.packed(rows)
+    assert len(packed) < rows.nbytes * 1.1
+    assert len(again) < 1_000
+    taken = take_up(os.dup(shelf._file.fileno()), packed)
+    shelf.close()
+    for mine, theirs in zip(taken, [*given, rows], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        assert mine.dtype == theirs.dtype
+        assert mine.flags.f_contiguous == np.array(theirs, order="K").flags.f_contiguous
+    assert [array.flags.writeable for array in taken] == [False] * 4 + [True, True, False]
+
+
+def test_no_file_is_left_by_who_is_killed(tmp_path):
+    """The coordinator is killed while its worker lives: nothing is in the temporary folder."""
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal, numpy as np\n"
+        "from consilience import Party, ProcessNetwork\n"
+        "from consilience.knowledge import Public\n"
+        "from sklearn.naive_bayes import GaussianNB\n"
+        "if __name__ == '__main__':\n"
+        "    X = np.ones((1000, 1000))\n"
+        "    party = Party('a', GaussianNB(), X[:4], [0, 0, 1, 1])\n"
+        "    network = ProcessNetwork([party], Public(X))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    ended = subprocess.run([sys.executable, str(script)], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert list(folder.iterdir()) == []

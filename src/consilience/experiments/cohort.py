@@ -121,10 +121,10 @@ class Cohort:
     def _test_of(self, name: str) -> tuple[Array, Array]:
         """The party's own test rows where the data have groups, else all of them."""
         data = self.dataset
-        mine = np.ones(len(data.X_test), dtype=bool)
         if data.group_test is not None and name in set(data.group_test.tolist()):
             mine = data.group_test == name
-        return data.X_test[mine], self.labels(data.y_test[mine])
+            return data.X_test[mine], self.labels(data.y_test[mine])
+        return data.X_test, self.labels(data.y_test)  # one copy for all
 
 
 def gather(spec: Spec, seed: int) -> Cohort:

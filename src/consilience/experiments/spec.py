@@ -109,14 +109,14 @@ class NetworkSpec(Section):
     Attributes:
         kind: ``"local"``; ``"wire"``, the same through bytes; ``"cohorts"``, where torch networks of one
             architecture train as one; or ``"processes"``.
-        processes: workers, for ``"processes"``.
+        processes: workers, for ``"processes"``; by default as many as keep the cores busy.
         timeout: seconds a party may take to answer.
         quorum: parties that must answer: a number, or a share.
         threads: numerical threads per process.
     """
 
     kind: Literal["local", "wire", "cohorts", "processes"] = "local"
-    processes: int = Field(default=2, ge=1)
+    processes: int | None = Field(default=None, ge=1)
     timeout: float | None = Field(default=None, gt=0)
     quorum: int | float = 0.5
     threads: int = Field(default=1, ge=1)

@@ -20,13 +20,19 @@ _passing: ContextVar[bool] = ContextVar("passing", default=False)
 
 @contextmanager
 def passing_through() -> Iterator[Path]:
-    """A file for bytes that are on their way elsewhere: it need not outlive a power cut."""
-    with TemporaryDirectory() as folder:
-        token = _passing.set(True)
-        try:
-            yield Path(folder) / "model"
-        finally:
-            _passing.reset(token)
+    """A file for bytes that are on their way elsewhere."""
+    with TemporaryDirectory() as folder, for_this_process():
+        yield Path(folder) / "model"
+
+
+@contextmanager
+def for_this_process() -> Iterator[None]:
+    """What is written need not outlive a power cut, and does not wait for the disk."""
+    token = _passing.set(True)
+    try:
+        yield
+    finally:
+        _passing.reset(token)
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:

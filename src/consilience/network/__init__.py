@@ -3,6 +3,7 @@
 from consilience.network.base import Delivery, Network
 from consilience.network.cohorts import CohortNetwork
 from consilience.network.local import LocalNetwork
+from consilience.network.population import Population
 from consilience.network.processes import ProcessNetwork
 
-__all__ = ["CohortNetwork", "Delivery", "LocalNetwork", "Network", "ProcessNetwork"]
+__all__ = ["CohortNetwork", "Delivery", "LocalNetwork", "Network", "Population", "ProcessNetwork"]

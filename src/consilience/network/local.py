@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from consilience.errors import InvalidInput
-from consilience.knowledge import Public
+from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
 from consilience.network.base import Arrival, Network, arrival_of, reply_of
+from consilience.network.population import Population, Residents, check_names
 from consilience.party import Party
-from consilience.tasks import Task
+from consilience.tasks import Join, Task, answer
 from consilience.wire import decode, encode, size
 
 
@@ -20,7 +20,7 @@ class LocalNetwork(Network):
     """The default network: every party is an object here.
 
     Args:
-        members: the parties.
+        members: the parties, or a :class:`~consilience.network.Population` of them.
         public: the public data, which each of them will hold.
         wire: pass every message through bytes and back, as a real network does; results are the same
             bit for bit, which the tests hold.
@@ -32,12 +32,17 @@ class LocalNetwork(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._members = by_name(self.members, self.public)
+        self._residents: Residents | None = None
+        self._members: Mapping[str, Party] = {}
+        if isinstance(self.members, Population):
+            self._residents = Residents(self.members, self.public)
+        else:
+            self._members = by_name(self.members, self.public)
 
     @property
     def parties(self) -> tuple[str, ...]:
         """Names of the parties, sorted."""
-        return tuple(self._members)
+        return tuple(self._members) if self._residents is None else self._residents.names
 
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
@@ -52,14 +57,88 @@ class LocalNetwork(Network):
 
     def _part(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         """What the party answers, in no time."""
+        if self._residents is None:
+            return self._said(self._members[name], tasks, request)
+        if all(getattr(task, "can_wait", False) for task in tasks):
+            self._residents.put_off(name, request)
+            receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
+            return Arrival(receipts, size(receipts), 0.0)
+        try:
+            party = self._residents.take(name)
+        except Exception as error:  # what makes it is the user's own, and may raise anything
+            failure = Failure(
+                party=name, reason=f"it cannot be had ({type(error).__name__}: {error})"
+            )
+            return Arrival(failure, size([failure]), 0.0)
+        try:
+            unfit = self._catch_up(party, self._residents.owed(name))
+            return self._said(party, tasks, request) if unfit is None else unfit
+        finally:
+            self._residents.leave(name)
+
+    def _said(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if self.wire:
-            return arrival_of(name, reply_of(self._members[name], decode(request), encode)[1], 0.0)
-        return Arrival(*reply_of(self._members[name], tasks, size), 0.0)
+            return arrival_of(party.name, reply_of(party, decode(request), encode)[1], 0.0)
+        return Arrival(*reply_of(party, tasks, size), 0.0)
+
+    def _catch_up(self, party: Party, owed: list[bytes]) -> Arrival | None:
+        """Have a party do what it has put off; why it cannot be asked anything, if it cannot.
+
+        What it fails at comes into the books, and it goes on with the next, as if it had been asked at the
+        time; only who cannot join has nothing to go on with.
+        """
+        while owed:
+            tasks, start = decode(owed[0]), perf_counter()
+            outcome = answer(party, tasks)
+            if isinstance(outcome, Failure):
+                arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
+                if any(isinstance(task, Join) for task in tasks):
+                    party.agreement = None
+                    return arrival
+                self._told({party.name: (tasks, 0)}, {party.name: arrival})
+            del owed[0]
+        return None
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's trained model as it stands."""
+        """Every party's trained model as it stands.
+
+        Those of a population are looked up when they are asked for, until the network is closed; a party that
+        has never been asked is then trained as far as the others were told to be.
+        """
+        if self._residents is not None:
+            return _Models(self, self._residents)
         members = self._members.items()
         return {name: member.model() for name, member in members if member.learner.fitted}
+
+    def close(self) -> None:
+        """Let go of a population."""
+        if self._residents is not None:
+            self._residents.close()
+
+
+class _Models(Mapping[str, Model]):
+    """The trained models of a population, each looked up when it is asked for."""
+
+    def __init__(self, network: LocalNetwork, residents: Residents) -> None:
+        self._network, self._residents = network, residents
+
+    def __getitem__(self, name: str) -> Model:
+        if name not in self._network.parties:
+            raise KeyError(name)
+        party = self._residents.take(name)
+        try:
+            self._network._catch_up(party, self._residents.owed(name))
+            if party.agreement is None or not party.learner.fitted:
+                raise KeyError(name)
+            return party.model()
+        finally:
+            self._residents.leave(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._network.parties if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
@@ -71,12 +150,7 @@ def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
         InvalidInput: no parties, or two of one name.
     """
     members = list(members)
-    if not members:
-        raise InvalidInput("there are no parties", where="federation")
-    names = [member.name for member in members]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidInput(f"two parties are called {twice[0]!r}", where="federation")
+    check_names(member.name for member in members)
     for member in members:
         member.public = public
     return {member.name: member for member in sorted(members, key=lambda member: member.name)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -22,10 +23,20 @@ from consilience.learners import Model
 from consilience.messages import REGISTRY, message
 from consilience.network.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.network.local import by_name
+from consilience.network.mapped import MappedRows, take_up
 from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.tasks import Task
 from consilience.wire import decode, encode
+
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""Where numerical libraries look for a number of threads when they are loaded."""
 
 
 @message
@@ -68,15 +79,16 @@ class ProcessNetwork(Network):
 
     Party i lives in worker i mod ``processes`` from start to :meth:`close`; the parties of one worker
     answer one after another, so a slow one can make its neighbours late. The parties themselves reach
-    the workers when these start (``multiprocessing``'s spawn); from then on only bytes of
-    :mod:`consilience.wire` pass. A script that uses it needs the usual
-    ``if __name__ == "__main__":``.
+    the workers when these start (``multiprocessing``'s spawn), their large arrays in a file that all map into
+    memory, so that there is one copy of the public rows; from then on only bytes of :mod:`consilience.wire`
+    pass. A script that uses it needs the usual ``if __name__ == "__main__":``.
 
     Args:
         members: the parties.
         public: the public data, which each of them will hold.
-        processes: number of workers, at most one per party.
-        threads: numerical threads of each worker.
+        processes: number of workers, at most one per party; by default as many as keep the cores busy that
+            this process may use, with ``threads`` each.
+        threads: numerical threads of each worker, whatever library they belong to.
 
     Raises:
         InvalidInput: a model that cannot be sent to another process.
@@ -84,13 +96,14 @@ class ProcessNetwork(Network):
 
     members: Iterable[Party]
     public: Public
-    processes: int = field(default=2, kw_only=True)
+    processes: int | None = field(default=None, kw_only=True)
     threads: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.processes < 1:
-            raise InvalidInput(f"{self.processes} processes", mend="Give at least 1.")
+        processes = _cores() // self.threads or 1 if self.processes is None else self.processes
+        if processes < 1:
+            raise InvalidInput(f"{processes} processes", mend="Give at least 1.")
         members = self._untrained = by_name(self.members, self.public)
         for member in members.values():
             member.check_saving()  # models come back through files
@@ -99,25 +112,30 @@ class ProcessNetwork(Network):
         context = multiprocessing.get_context("spawn")
         # A protocol may define messages in its own file; the workers must know them too.
         modules = sorted({made.__module__ for made in REGISTRY.values()} - {"__main__"})
-        for index in range(min(self.processes, len(members))):
-            mine = {name: members[name] for name in self._parties[index :: self.processes]}
-            here, there = context.Pipe()
-            arguments = (there, mine, self.threads, modules)
-            process = context.Process(target=_serve, args=arguments, daemon=True)
-            try:
+        assert self.public.key  # made here once, it travels with the rows
+        rows = MappedRows()
+        try:
+            for index in range(min(processes, len(members))):
+                mine = {name: members[name] for name in self._parties[index::processes]}
+                try:
+                    packed = rows.packed(mine)
+                except Exception as error:  # what cannot be sent says so in many ways
+                    raise InvalidInput(
+                        f"a model of {', '.join(mine)} cannot be sent to another process: {error}",
+                        where="network",
+                        mend="Define classes and functions at the top level of a module.",
+                    ) from error
+                here, there = context.Pipe()
+                arguments = (there, rows, packed, self.threads, modules)
+                process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
-            except OSError:
-                self.close()
-                raise
-            except Exception as error:  # what cannot be sent says so in many ways
-                self.close()
-                raise InvalidInput(
-                    f"a model of {', '.join(mine)} cannot be sent to another process: {error}",
-                    where="network",
-                    mend="Define classes and functions at the top level of a module.",
-                ) from error
-            there.close()
-            self._workers.append(_Worker(process, here, tuple(mine)))
+                there.close()
+                self._workers.append(_Worker(process, here, tuple(mine)))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            rows.close()
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -198,15 +216,25 @@ class ProcessNetwork(Network):
                 worker.process.join()
 
 
+def _cores() -> int:
+    """Cores that this process may use."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
+
+
 def _lost(name: str, seconds: float) -> Arrival:
     return Arrival(Failure(party=name, reason="its process has ended"), 0, seconds)
 
 
 def _serve(
-    connection: Connection, parties: Mapping[str, Party], threads: int, modules: Iterable[str]
+    connection: Connection, rows: int, packed: bytes, threads: int, modules: Iterable[str]
 ) -> None:
     """The worker: answer requests until the coordinator closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the coordinator ends us
+    # What is loaded by now is limited below; what a model loads later reads these.
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    parties: Mapping[str, Party] = take_up(rows, packed)
     for module in modules:
         with suppress(ImportError):  # a message that stays unknown is refused when it comes
             import_module(module)

@@ -202,6 +202,7 @@ class AdoptParameters:
     answers: ClassVar[type[Any]] = Receipt
     group: ClassVar[str] = "parameters"
     protocol: ClassVar[str | None] = None
+    can_wait: ClassVar[bool] = True
     round: int
     values: Array
 
