@@ -20,8 +20,9 @@ from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pu
 from consilience.learners.recipe import Augmentation, TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
-from consilience.learners.torch_cohort import Training, batches_of, made_optimizer
+from consilience.learners.torch_cohort import Training, batches_of
 from consilience.learners.torch_images import augmented, check_augmentation
+from consilience.learners.torch_optimizer import TorchOptimizer
 from consilience.meeting import bring
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
@@ -300,7 +301,7 @@ class TorchLearner(Learner):
         """Returns the number of steps that led to the parameters that are kept."""
         clip, patience = self.recipe.gradient_clip, self.recipe.early_stop
         parameters = [part for part in module.parameters() if part.requires_grad]
-        optimizer = made_optimizer(self.recipe, parameters)
+        optimizer = TorchOptimizer(self.recipe, parameters)
         change = self._change(pull)
         lowest, since, best = float("inf"), 0, None
         steps, kept = 0, 0

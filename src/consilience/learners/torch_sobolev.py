@@ -15,7 +15,8 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.base import Array
 from consilience.learners.targets import usable
 from consilience.learners.torch import TorchLearner, _forward
-from consilience.learners.torch_cohort import batches_of, made_optimizer
+from consilience.learners.torch_cohort import batches_of
+from consilience.learners.torch_optimizer import TorchOptimizer
 
 Gradient = Callable[[Array], Array]
 
@@ -86,7 +87,7 @@ def train(
         return errors[: len(rows)].square().sum(dim=1), secants.mean()
 
     parameters = [part for part in module.parameters() if part.requires_grad]
-    optimizer = made_optimizer(recipe, parameters)
+    optimizer = TorchOptimizer(recipe, parameters)
     weights = torch.ones(len(X), dtype=values.dtype, device=values.device)
     least, best = math.inf, None
     with learner._stream(int(rng.integers(2**63 - 1))), learner._blamed():
