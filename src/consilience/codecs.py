@@ -41,7 +41,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused
@@ -621,6 +620,8 @@ def _joined(rows: Array, kind: str) -> Array:
 def compress(codec: Codec, content: bytes) -> Array:
     """The bytes as they are sent, shape ``(n_bytes,)``, uint8."""
     if codec.level and content:
+        import pyarrow
+
         content = pyarrow.Codec("zstd", compression_level=codec.level).compress(
             content, asbytes=True
         )
@@ -645,6 +646,8 @@ def decompress(codec: Codec, data: Array, size: int, most: int) -> bytes:
         raise KnowledgeRefused(f"says it is {size} bytes, and at most {most} were asked for")
     content = data.tobytes()
     if codec.level and content:
+        import pyarrow
+
         try:
             content = pyarrow.Codec("zstd").decompress(content, size, asbytes=True)
         except (OSError, ValueError) as error:

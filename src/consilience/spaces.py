@@ -100,10 +100,6 @@ def principal_directions(features: Any) -> Callable[[Any], Array]:
     Raises:
         InvalidInput: no two public texts share a word.
     """
-    # Here, because they bring scikit-learn: a second that those who need no directions are spared.
-    from sklearn.preprocessing import normalize
-    from sklearn.utils.extmath import randomized_svd
-
     common = np.flatnonzero((features != 0).sum(axis=0) > 1)
     if not len(common):
         raise InvalidInput(
@@ -113,10 +109,13 @@ def principal_directions(features: Any) -> Callable[[Any], Array]:
         )
 
     def kept(features: Any) -> Any:
-        return normalize(features[:, common]) if issparse(features) else features[:, common]
+        if not issparse(features):
+            return features[:, common]
+        from sklearn.preprocessing import normalize
 
-    told = kept(features)
-    _, _, axes = randomized_svd(told, min(DIRECTIONS, *told.shape), random_state=0)
+        return normalize(features[:, common])
+
+    axes = _leading(kept(features))
     return lambda features: np.asarray(kept(features) @ axes.T)
 
 
@@ -133,6 +132,24 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     else:
         return None
     return axes if min(shape[axes[1]], shape[axes[2]]) >= _SMALLEST_PICTURE else None
+
+
+def _leading(features: Any) -> Array:
+    """At most :data:`DIRECTIONS` leading right singular vectors, shape ``(k, d)``, by subspace iteration.
+
+    scikit-learn has the same as ``randomized_svd``; importing it takes a second, and a run of networks
+    needs nothing else of it.
+
+    Source:
+        Halko, Martinsson & Tropp 2011, Algorithm 4.4.
+    """
+    width = min(DIRECTIONS + 10, *features.shape)
+    found = np.random.default_rng(0).normal(size=(features.shape[1], width))
+    for _ in range(7):
+        found, _ = np.linalg.qr(features @ found)
+        found, _ = np.linalg.qr(features.T @ found)
+    _, _, axes = np.linalg.svd(features @ found, full_matrices=False)
+    return np.asarray((axes @ found.T)[:DIRECTIONS])
 
 
 def _flat(X: Array) -> Array:

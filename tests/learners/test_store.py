@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import pytest
+from sklearn.decomposition import PCA
+from sklearn.ensemble import VotingClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import all_estimators
 
 from consilience.errors import InvalidInput
 from consilience.learners import as_learner
+from consilience.learners.store import blob_of
+from consilience.learners.vetting import SURE, plain
 
 
 def test_what_could_not_be_saved_is_known_before_training() -> None:
@@ -23,3 +31,38 @@ def test_what_could_not_be_saved_is_known_before_training() -> None:
     with pytest.raises(InvalidInput, match="defined in the script itself"):
         as_learner(Local()).check_saving()
     as_learner(GaussianNB()).check_saving()
+
+
+def test_a_plain_model_can_be_saved() -> None:
+    """Whatever is taken for sure, skops takes: every estimator of those packages with its defaults."""
+    sure = 0
+    for name, kind in all_estimators():
+        if not kind.__module__.startswith(tuple(f"{package}." for package in SURE)):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # some are to be removed
+            try:
+                model = kind()
+            except TypeError:  # it is made of others
+                continue
+        if plain(model):
+            sure += 1
+            assert blob_of({"models": [model]}, given=model, where=name)
+    assert sure > 80
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (make_pipeline(StandardScaler(), GaussianNB()), True),
+        (VotingClassifier([("a", GaussianNB()), ("b", GaussianNB())], weights=[1, 2.5]), True),
+        (make_pipeline(StandardScaler(), PCA(), GaussianNB()), False),
+        (make_pipeline(FunctionTransformer(abs), GaussianNB()), False),
+        (VotingClassifier([("a", object())]), False),
+        (GaussianNB, False),
+        (object(), False),
+    ],
+    ids=["pipeline", "vote", "other package", "function", "foreign step", "class", "foreign"],
+)
+def test_plain(model: Any, expected: bool) -> None:
+    assert plain(model) is expected

@@ -32,7 +32,6 @@ from consilience.network import CohortNetwork, LocalNetwork, Network, ProcessNet
 from consilience.party import Party
 from consilience.protocols import Round, RoundState
 from consilience.tasks import Checkpoint, Restore
-from consilience.theory import teacher_error
 from consilience.wire import decode, encode
 
 
@@ -277,6 +276,8 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     mean = np.einsum("mn,mnk->nk", weights, outputs)
     if not np.allclose(mean, teacher.values[counted], atol=1e-4):
         return {}
+    from consilience.theory import teacher_error
+
     return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
 
 

@@ -24,7 +24,7 @@ from consilience.learners.estimators import (
 from consilience.learners.store import blob_of, dump, read
 from consilience.learners.targets import expand, harden, usable
 from consilience.learners.twins import twin_name
-from consilience.learners.vetting import PACKAGES
+from consilience.learners.vetting import PACKAGES, plain
 
 
 class SklearnLearner(Learner):
@@ -219,7 +219,8 @@ class SklearnLearner(Learner):
                     where=self.name,
                     mend="Put the class into a module of its own and import it.",
                 )
-        blob_of({"models": [self.model]}, given=self.model, where=self.name)
+        if not plain(self.model):
+            blob_of({"models": [self.model]}, given=self.model, where=self.name)
 
     def save(self, path: Path) -> None:
         if not self._models:

@@ -26,6 +26,12 @@ PACKAGES = ("consilience", "lightgbm", "sklearn", "xgboost")
 EVERYWHERE = ("builtins", "collections", "numpy", "scipy")
 """What every model is made of; of numpy and scipy only what skops trusts itself, and scipy's own objects."""
 
+SURE = (
+    "sklearn.ensemble", "sklearn.linear_model", "sklearn.naive_bayes", "sklearn.neighbors",
+    "sklearn.neural_network", "sklearn.pipeline", "sklearn.preprocessing", "sklearn.svm", "sklearn.tree",
+)  # fmt: skip
+"""Where skops takes every estimator; elsewhere there are some that it does not."""
+
 _CONTAINERS = {
     "DictNode", "DefaultDictNode", "ListNode", "SetNode", "TupleNode",
 }  # fmt: skip
@@ -60,6 +66,19 @@ def skops_io() -> ModuleType:
         finally:
             sys.modules.pop(_NEEDLESS, None)
     return import_module("skops.io")
+
+
+def plain(part: object) -> bool:
+    """Whether an untrained model is made of estimators that are :data:`SURE`, numbers and names alone.
+
+    Such a model can be written and read; skops need not be asked, which imports all of scikit-learn.
+    """
+    if type(part) in (list, tuple):
+        return all(map(plain, part))  # type: ignore[call-overload]
+    if type(part) in (type(None), bool, int, float, str):
+        return True
+    sure = ".".join(type(part).__module__.split(".")[:2]) in SURE and hasattr(part, "get_params")
+    return sure and all(map(plain, vars(part).values()))
 
 
 def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES) -> list[str]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student
 
 from consilience.theory.expansion import inside_unit, positive
 
@@ -118,6 +117,8 @@ def slope(sizes: ArrayLike, errors: ArrayLike, *, level: float = 0.95) -> Slope:
     variance = parts.sum()
     if variance == 0:  # exact errors, such as a formula's
         return Slope(exponent, exponent, exponent, level)
+    from scipy.stats import t as student  # half a second, which nobody else should wait for
+
     freedom = variance**2 / (parts**2).sum() * (repetitions - 1)
     half = float(student.ppf((1 + level) / 2, freedom) * np.sqrt(variance))
     return Slope(exponent, exponent - half, exponent + half, level)
