@@ -620,7 +620,7 @@ def _joined(rows: Array, kind: str) -> Array:
 def compress(codec: Codec, content: bytes) -> Array:
     """The bytes as they are sent, shape ``(n_bytes,)``, uint8."""
     if codec.level and content:
-        import pyarrow
+        import pyarrow  # for those alone who compress
 
         content = pyarrow.Codec("zstd", compression_level=codec.level).compress(
             content, asbytes=True

@@ -6,9 +6,13 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, get_args, get_type_hints
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from consilience.errors import InvalidInput, nearest
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 def check_options(
@@ -30,7 +34,7 @@ def check_options(
     """
     parameters = {
         name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
+        for name, parameter in _signature(function).parameters.items()
         if name not in set(given)
     }
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -53,6 +57,11 @@ def check_options(
             _check_type(name, value, hints[name], where)
 
 
+# Of a few functions, looked at for every method with every seed.
+_signature = cache(inspect.signature)
+
+
+@cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(inspect.unwrap(function))
@@ -61,12 +70,10 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
-    from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, ValidationError
 
     try:
-        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_json(
-            json.dumps(value), strict=True
-        )
+        _adapter(hint).validate_json(json.dumps(value), strict=True)
     except (PydanticUserError, TypeError):  # not a type that a configuration could spell
         return
     except ValidationError as error:
@@ -76,6 +83,13 @@ def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
         raise InvalidInput(
             f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(said)}."
         ) from error
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 def _wanted(error: Any, hint: Any) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from command_line import CONFIG
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments import Ledger, Spec, gather, parse_spec, resume, start
+from consilience.experiments import Cohort, Ledger, Spec, gather, parse_spec, resume, run, start
 from consilience.party import Party
 from consilience.report.reading import read_results
 
@@ -172,6 +172,19 @@ def test_seeds_change_the_split_and_nothing_else_does() -> None:
     public = {row.tobytes() for row in one.public.X}
     distinct = {row.tobytes() for row in one.dataset.X[private]}
     assert not public & distinct
+
+
+def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rehearsed last, it is what the run begins with; the others are gathered again when they are run."""
+    gathered = []
+
+    def counted(spec: Spec, seed: int) -> Cohort:
+        gathered.append(seed)
+        return gather(spec, seed)
+
+    monkeypatch.setattr(run, "gather", counted)
+    start(spec_of(CONFIG, methods=["avg"], seeds=[4, 2]), tmp_path / "run")
+    assert gathered == [2, 4, 2]
 
 
 def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:

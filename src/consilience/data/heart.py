@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,9 +76,14 @@ def _read(hospital: str) -> NDArray[Any]:
     """One hospital's complete rows, without the dropped columns."""
     file = f"processed.{hospital}.data"
     path = obtain("heart-disease", file, ADDRESS + file, HASHES[hospital])
+    return _parsed(path, read_bytes(path))
+
+
+@lru_cache(maxsize=len(HASHES))  # every seed splits the same rows
+def _parsed(path: Path, content: bytes) -> NDArray[Any]:
     keep = [i for i, name in enumerate(COLUMNS) if name not in DROPPED]
     table = []
-    for line in csv.reader(io.StringIO(read_bytes(path).decode("latin-1"))):
+    for line in csv.reader(io.StringIO(content.decode("latin-1"))):
         if not line:
             continue
         if len(line) != len(COLUMNS):

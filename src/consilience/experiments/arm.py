@@ -276,7 +276,7 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     mean = np.einsum("mn,mnk->nk", weights, outputs)
     if not np.allclose(mean, teacher.values[counted], atol=1e-4):
         return {}
-    from consilience.theory import teacher_error
+    from consilience.theory import teacher_error  # not before there is a teacher to judge
 
     return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
 

@@ -25,7 +25,7 @@ from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.inputs import check_alike
 from consilience.knowledge import Public
-from consilience.learners import make
+from consilience.learners import Kind, make
 from consilience.party import Party
 from consilience.randomness import stream
 
@@ -165,7 +165,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
         **options,
     )
     for model in spec.models:
-        kind = make(model.name, **model.options).abilities.kind
+        kind = _kind(model)
         if (kind == "classification") != (dataset.classes is not None):
             raise InvalidInput(
                 f"it is for {kind}, and dataset {dataset.name!r} has "
@@ -191,6 +191,11 @@ def gather(spec: Spec, seed: int) -> Cohort:
         trusts=spec.trusts,
         scaling=scaling,
     )
+
+
+@lru_cache(maxsize=64)  # the same for every seed
+def _kind(model: ModelSpec) -> Kind:
+    return make(model.name, **model.options).abilities.kind
 
 
 def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:

@@ -60,13 +60,14 @@ class Ledger:
             raise RunFailed("there is no ledger", where=str(path), mend="Is this a run folder?")
         with self._explained():
             self._connection = sqlite3.connect(path, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            if create:
+            if create:  # on disk with the change of mode, and not once more before
+                self._connection.execute("PRAGMA synchronous = OFF")
                 self._connection.executescript(f"BEGIN; {_SCHEMA} {_TEACHERS} COMMIT;")
-            elif self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-                raise sqlite3.DatabaseError("it fails SQLite's own check")
-            else:
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            if not create:
+                if self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                    raise sqlite3.DatabaseError("it fails SQLite's own check")
                 self._connection.execute("SELECT method FROM arms LIMIT 1").fetchone()
 
     @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, nearest
 from consilience.experiments.arm import Arm, Report
-from consilience.experiments.cohort import gather
+from consilience.experiments.cohort import Cohort, gather
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.known import public_known
 from consilience.experiments.ledger import Ledger
@@ -69,21 +69,21 @@ def start(
             where=str(folder),
             mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
         )
-    rehearse(spec)
-    warnings = _warnings(spec)
+    gathered = rehearse(spec)
+    warnings = _warnings(spec, gathered)
     for line in warnings:
         warn(line)
     _open(spec, folder, warnings)
-    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report, gathered)
 
 
-def _warnings(spec: Spec) -> list[str]:
+def _warnings(spec: Spec, gathered: Mapping[int, Cohort]) -> list[str]:
     """That the parties know little of the public rows, by the first seed's; nothing where none are needed."""
     if not any(method.needs_public for method in spec.methods):
         return []
     seed = spec.seed_list[0]
     try:
-        return list(public_known(spec, gather(spec, seed), seed).warnings)
+        return list(public_known(spec, gathered[seed], seed).warnings)
     except ConsilienceError as error:  # rows that cannot be judged may serve all the same
         return [f"What the parties know of the public rows cannot be said: {error.what}"]
 
@@ -132,9 +132,13 @@ def stored_spec(folder: Path) -> Spec:
         raise RunFailed(f"the configuration is damaged ({what})", where=str(path)) from error
 
 
-def rehearse(spec: Spec) -> None:
-    """Do everything short of training, for every seed, so that what cannot work says so at once."""
-    for seed in spec.seed_list:
+def rehearse(spec: Spec) -> dict[int, Cohort]:
+    """Do everything short of training, for every seed, so that what cannot work says so at once.
+
+    Returns:
+        The first seed, rehearsed last, to its parties, whose data need not be gathered again.
+    """
+    for seed in reversed(spec.seed_list):
         cohort = gather(spec, seed)
         for method in spec.methods:
             if method.aggregate == "oracle" and (
@@ -145,7 +149,7 @@ def rehearse(spec: Spec) -> None:
                 )
         limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
         parties = cohort.parties()
-        if seed == spec.seed_list[0]:
+        if seed == spec.seed_list[-1]:
             for party in parties:
                 party.check_saving()
         network = LocalNetwork(parties, cohort.public, **limits)
@@ -164,6 +168,7 @@ def rehearse(spec: Spec) -> None:
             except _Asked as asked:
                 if any(task.answers is SharedModel for task in asked.args):
                     _check_trust(spec)
+    return {seed: cohort}
 
 
 def _check_trust(spec: Spec) -> None:
@@ -213,7 +218,15 @@ class _Rehearsal:
         raise _Asked(*tasks.values())
 
 
-def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
+def _continue(
+    spec: Spec,
+    folder: Path,
+    ledger: Ledger,
+    report: Report,
+    gathered: dict[int, Cohort] | None = None,
+) -> None:
+    """Run what is not done yet; ``gathered`` are parties that are there already, which are let go of."""
+    gathered = {} if gathered is None else gathered
     lock = locked(folder)
     try:
         done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
@@ -221,23 +234,24 @@ def _continue(spec: Spec, folder: Path, ledger: Ledger, report: Report) -> None:
             remaining = [method for method in spec.methods if (method.label, seed) not in done]
             if not remaining:
                 continue
-            cohort = gather(spec, seed)
+            cohort = gathered.pop(seed) if seed in gathered else gather(spec, seed)
             holdings = cohort.holdings
-            ledger.write(
-                "holdings",
-                (
-                    (seed, party, model.name, label, int(count))
-                    for party, model, counts in zip(
-                        holdings.parties, cohort.models, holdings.counts, strict=True
-                    )
-                    for label, count in zip(holdings.classes, counts, strict=True)
-                ),
-            )
-            ledger.note(
-                dataset=cohort.dataset.notes,
-                public_rows=len(cohort.public),
-                columns=cohort.dataset.columns,
-            )
+            with ledger.transaction():
+                ledger.write(
+                    "holdings",
+                    (
+                        (seed, party, model.name, label, int(count))
+                        for party, model, counts in zip(
+                            holdings.parties, cohort.models, holdings.counts, strict=True
+                        )
+                        for label, count in zip(holdings.classes, counts, strict=True)
+                    ),
+                )
+                ledger.note(
+                    dataset=cohort.dataset.notes,
+                    public_rows=len(cohort.public),
+                    columns=cohort.dataset.columns,
+                )
             for method in remaining:
                 Arm(spec, method, seed, cohort, folder, ledger, report).run()
         ledger.note(finished=datetime.now(UTC).isoformat(timespec="seconds"))

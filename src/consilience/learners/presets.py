@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -36,7 +37,7 @@ class Entry:
 
     def parameters(self) -> tuple[str, ...]:
         """The names that :func:`consilience.learners.make` takes for it, imported to find out."""
-        return (*known_parameters(self.load()), *self.defaults)
+        return (*_parameters(self.load()), *self.defaults)
 
     def load(self) -> Any:
         """The class or function.
@@ -268,6 +269,9 @@ def known_parameters(target: Any) -> tuple[str, ...]:
             return ()
         names += target().get_params()  # XGBoost lists its parameters there only
     return tuple(dict.fromkeys(names))
+
+
+_parameters = cache(known_parameters)  # of presets, which are made anew for every party and seed
 
 
 def _known(name: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
