@@ -186,16 +186,8 @@ def _record(
     state = encode([round.state])
     ledger.write("rounds", [(label, seed, round.number, seconds, state, 1, None)])
     ledger.note(agreement=encode([network.agreed]).hex())
-    ledger.deliveries(label, seed, round.number, network.deliveries)
+    ledger.exchanged(label, seed, round.number, network.deliveries, metrics)
     network.deliveries.clear()
-    ledger.write(
-        "metrics",
-        (
-            (label, seed, round.number, party, name, value)
-            for party, values in metrics.items()
-            for name, value in values.items()
-        ),
-    )
 
 
 def outcome(folder: Path) -> bool:

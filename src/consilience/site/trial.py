@@ -184,7 +184,13 @@ def _kind_of(party: Party) -> OutputKind:
 
 
 def _check_folder(state: Path) -> None:
-    """Raise ``RunFailed`` if the state could not be written, without making its folder."""
+    """Raise an error if the state could not be written, without making its folder."""
+    if state.is_file():
+        raise InvalidInput(
+            "this is a file, and state is a folder",
+            where=str(state),
+            mend="Set state to another one; it is made if need be.",
+        )
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise RunFailed(
