@@ -80,19 +80,23 @@ def test_stop_ends_the_owner_or_what_it_left(tmp_path: Path, killed: bool) -> No
         else:
             assert running(tmp_path) == owner.pid
         assert end(tmp_path) is True
+        assert not alive(owner.pid)
     until(lambda: not alive(child))
     assert not held(tmp_path)
 
 
+STARTS = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
 def test_what_a_process_started_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
     """As Flower's SuperLink does; it takes its time when it is told to end."""
-    stubborn = (
-        "import signal, subprocess, sys, time; "
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], "
-        "start_new_session=True); print(child.pid, flush=True); time.sleep(60)"
-    )
     with Processes(tmp_path, "the test") as processes:
-        processes.start("parent", [sys.executable, "-c", stubborn], {})
+        processes.start("parent", [sys.executable, "-c", STARTS], {})
         log = tmp_path / "parent.log"
         until(lambda: log.read_text().strip())
         child = int(log.read_text())
@@ -100,7 +104,23 @@ def test_what_a_process_started_in_a_session_of_its_own_is_ended_too(tmp_path: P
         shortly.setattr("consilience.deployment.processes.PATIENCE", 0.5)
         processes.stop("parent")
         shortly.undo()
-        until(lambda: not alive(child), 2)
+        assert not alive(child)
+
+
+def test_what_is_left_of_an_owner_that_was_killed_is_ended_in_whatever_session(
+    tmp_path: Path,
+) -> None:
+    starting = OWNER.replace('"import time; time.sleep(60)"', repr(STARTS))
+    owner = subprocess.Popen(
+        [sys.executable, "-c", starting, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        owner.stdout.readline()
+        log = tmp_path / "child.log"
+        until(lambda: log.read_text().strip())
+        owner.kill()
+    assert end(tmp_path) is True
+    assert not alive(int(log.read_text()))
 
 
 def test_an_owner_whose_exit_status_nobody_took_does_not_run(tmp_path: Path) -> None:

@@ -129,9 +129,7 @@ class Processes:
         _end_group(process.pid)
         process.wait()
         _until(lambda: not any(_lives(*one) for one in family), PATIENCE)
-        for one in family:
-            if _lives(*one):
-                _end_group(one[0])
+        _end_all(family)
 
     def said(self, name: str) -> str:
         """All that a process has said since it was started."""
@@ -182,10 +180,11 @@ def end(folder: Path, *, say: Callable[[str], None] = lambda line: None) -> bool
     if not held(folder):
         return False
     if (pid := running(folder)) is not None:
+        owner = (pid, _born(pid))
         say(f"PID {pid} is told to stop, and ends what it has started")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        _until(lambda: running(folder) is None, 4 * PATIENCE)
+        _until(lambda: not _lives(*owner), 4 * PATIENCE)
     end_rest(folder)
     if held(folder):
         raise RunFailed("a process does not end", where=str(folder / "processes.json"))
@@ -198,7 +197,8 @@ def end_rest(folder: Path) -> None:
     family = [one for pid, _ in left for one in _family(pid)]
     for pid, _ in left:
         _end_group(pid)
-    _until(lambda: not held(folder) and not any(_lives(*one) for one in family), PATIENCE)
+    _end_all(family)
+    _until(lambda: not held(folder), PATIENCE)
 
 
 def detached(command: Sequence[str], folder: Path, log: Path) -> int:
@@ -298,6 +298,15 @@ def _processes(*pids: int) -> dict[int, tuple[int, str]]:
 def _end_group(pid: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _end_all(family: Sequence[tuple[int, str]]) -> None:
+    """Kill those that still live, and wait until they are gone."""
+    for pid, born in family:
+        if _lives(pid, born):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    _until(lambda: not any(_lives(*one) for one in family), PATIENCE)
 
 
 def _taken(handle: int) -> bool:
