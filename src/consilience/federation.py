@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -296,42 +296,62 @@ def agree(
             classes, or (strict) a class that one party alone knows.
     """
     descriptions = list(descriptions)
+    for error in at_odds(descriptions, public, strict=strict).values():
+        raise error
+    kind = descriptions[0].kind
+    classes = class_order({name for description in descriptions for name in description.classes})
+    return Agreement(
+        kind=kind,
+        classes=classes if kind == "classification" else (),
+        outputs=len(classes) if kind == "classification" else descriptions[0].outputs,
+        public=public.key,
+        rows=len(public),
+        seed=seed,
+    )
+
+
+def at_odds(
+    descriptions: Sequence[Description], public: Public, *, strict: bool = True
+) -> dict[str, InvalidInput]:
+    """The parties that do not go with the others, and why; all of them where no side has more."""
     rows = {description.row for description in descriptions}
     if len(rows) > 1 and not len(public):  # public rows are held against everybody's own
-        first = next(d for d in descriptions if d.row != descriptions[0].row)
-        raise InvalidInput(
-            f"an input of {first.party!r} is {first.row}, one of {descriptions[0].party!r} "
-            f"{descriptions[0].row}",
-            where="federation",
-            mend="Parties that use one another's models need the same columns in the same order.",
-        )
-    kinds = {description.kind for description in descriptions}
-    if len(kinds) > 1:
+        odd = _fewer(descriptions, lambda description: description.row)
+        unlike = {one.party: next(d for d in descriptions if d.row != one.row) for one in odd}
+        return {
+            one.party: InvalidInput(
+                f"an input of {one.party!r} is {one.row}, one of {unlike[one.party].party!r} "
+                f"{unlike[one.party].row}",
+                where="federation",
+                mend="Parties that use one another's models need the same columns in the same order.",
+            )
+            for one in odd
+        }
+    if len({description.kind for description in descriptions}) > 1:
         regressors = [d.party for d in descriptions if d.kind == "regression"]
-        raise InvalidInput(
+        error = InvalidInput(
             f"some parties classify, others regress ({', '.join(regressors)})",
             where="federation",
             mend="Give every party a model of the same kind.",
         )
-    (kind,) = kinds
-    if kind == "regression":
-        outputs = {description.outputs for description in descriptions}
-        if len(outputs) > 1:
-            raise InvalidInput(
-                f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
-            )
-        return Agreement(
-            kind=kind,
-            classes=(),
-            outputs=outputs.pop(),
-            public=public.key,
-            rows=len(public),
-            seed=seed,
+        return dict.fromkeys(
+            (d.party for d in _fewer(descriptions, lambda description: description.kind)), error
         )
+    outputs = {description.outputs for description in descriptions}
+    if len(outputs) > 1:
+        error = InvalidInput(
+            f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
+        )
+        return dict.fromkeys(
+            (d.party for d in _fewer(descriptions, lambda description: description.outputs)), error
+        )
+    found: dict[str, InvalidInput] = {}
     holders: dict[str, list[str]] = defaultdict(list)
     for description in descriptions:
+        if description.kind == "regression":
+            continue
         if len(description.classes) < (2 if strict else description.fewest_classes):
-            raise InvalidInput(
+            found[description.party] = InvalidInput(
                 f"its private data hold one class only, {description.classes[0]!r}",
                 where=f"party {description.party!r}",
                 mend="Give it rows of another class."
@@ -341,23 +361,30 @@ def agree(
         for name in description.classes:
             holders[name].append(description.party)
     lonely = sorted(name for name, parties in holders.items() if len(parties) == 1)
-    if strict and len(descriptions) > 1 and lonely:
-        others = [name for name in holders if name not in lonely]
-        raise InvalidInput(
-            f"no other party has class {lonely[0]!r}",
-            where=f"party {holders[lonely[0]][0]!r}",
-            mend=f"{nearest(lonely[0], others) if others else ''} If it is another name for a known "
-            "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
+    if found or not strict or len(descriptions) == 1:
+        return found
+    others = [name for name in holders if name not in lonely]
+    for name in lonely:
+        (party,) = holders[name]
+        found.setdefault(
+            party,
+            InvalidInput(
+                f"no other party has class {name!r}",
+                where=f"party {party!r}",
+                mend=f"{nearest(name, others) if others else ''} If it is another name for a known "
+                "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
+            ),
         )
-    classes = class_order(holders)
-    return Agreement(
-        kind=kind,
-        classes=classes,
-        outputs=len(classes),
-        public=public.key,
-        rows=len(public),
-        seed=seed,
-    )
+    return found
+
+
+def _fewer(
+    descriptions: Sequence[Description], what: Callable[[Description], Any]
+) -> list[Description]:
+    """Those who say something else of themselves than most."""
+    counted = Counter(map(what, descriptions)).most_common()
+    tied = len(counted) > 1 and counted[0][1] == counted[1][1]
+    return [one for one in descriptions if tied or what(one) != counted[0][0]]
 
 
 def tracked(

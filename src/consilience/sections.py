@@ -69,7 +69,9 @@ class Open(BaseModel):
 
 def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     """The first complaint about a section in our own words, unknown keys with their nearest valid name."""
-    first = error.errors()[0]
+    errors = error.errors()
+    # A misspelt name is why another is missing.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     # Pydantic names the type it tried last, which is no place in the file.
     tried = re.compile(r"^(int|float|str|tuple\[.*|dict\[.*)$")
     place = [str(part) for part in first["loc"] if not tried.match(str(part))]
@@ -77,7 +79,7 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
         for part in place[:-1]:
             section = section if part.isdigit() else _held(section.model_fields[part].annotation)
         return InvalidInput(
-            f"unknown key {'.'.join(place)!r}",
+            f"unknown {'section' if isinstance(first['input'], dict) else 'key'} {'.'.join(place)!r}",
             where=where,
             mend=nearest(place[-1], section.model_fields),
         )

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from command_line import Call
+from consilience.data import read_rows
+from consilience.deployment import coordinator
+from consilience.deployment.conducting import OUTCOME
+from consilience.deployment.specification import keep, kept, read_coordinator
+from consilience.experiments.ledger import Ledger
+from consilience.knowledge import Public
+from consilience.site import AUDIT, AuditLog
 
 
 @pytest.fixture
@@ -39,7 +48,7 @@ def test_init_says_what_to_do_next(call: Call, center: Path) -> None:
 
 
 def test_start_asks_for_the_keys(call: Call, center: Path) -> None:
-    for verb in ("start", "resume", "status", "stop"):
+    for verb in ("start", "check"):
         refused = call("coordinator", verb, center)
         assert refused.exit_code == 2, refused.output
         assert "parties.north: the public key is missing" in refused.output
@@ -68,6 +77,132 @@ def test_before_there_is_a_run(call: Call, center: Path, folder: Path) -> None:
     assert not (center / "run" / "ledger.sqlite").exists()
 
 
+@pytest.fixture
+def ready(folder: Path, call: Call, center: Path) -> Path:
+    """A coordinator that could start, of one party."""
+    line = call("party", "key", party(folder, call)).output.strip()
+    text = (center / "coordinator.toml").read_text().replace('"south" = ""\n', "")
+    (center / "coordinator.toml").write_text(text.replace('"north" = ""', f'"north" = "{line}"'))
+    (center / "public.csv").write_text("age,pressure\n50,100\n")
+    return center
+
+
+def started(center: Path, status: str, rounds: int) -> None:
+    """A run that was started, and how it ended, without Flower."""
+    run = center / "run"
+    run.mkdir()
+    keep(read_coordinator(center), center)
+    with closing(Ledger(run / "ledger.sqlite", create=True)) as ledger:
+        for number in range(rounds):
+            ledger.write("rounds", [("uwa", 0, number, 1.0, None, 1, None)])
+    (run / OUTCOME).write_text(json.dumps({"status": status, "what": "too few", "mend": "Wait."}))
+
+
+@pytest.mark.parametrize("how", [[], ["--detach"]], ids=["here", "detached"])
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("quorum = 0.5", "quorum = 1.5", "quorum is 1.5, and there are 1 parties"),
+        ("quorum = 0.5", "quorum = 2", "Give a number of parties, 1 to 1"),
+        ("public.csv", "nothing.csv", "nothing.csv"),
+        ("", "", "not possible to listen on 127.0.0.1:"),
+    ],
+    ids=["share", "number", "no file", "address"],
+)
+def test_what_cannot_start_leaves_nothing(
+    call: Call, ready: Path, was: str, now: str, said: str, how: list[str]
+) -> None:
+    path = ready / "coordinator.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = path.read_text().replace("9092", str(taken.getsockname()[1]))
+        path.write_text(text.replace(was, now))
+        for verb in ("start", "resume"):
+            done = call("coordinator", verb, ready, *how)
+            assert done.exit_code in (1, 2)
+            assert ("there is no run yet" if verb == "resume" else said) in done.output
+            assert not (ready / "run").exists()
+
+
+def test_certificates_are_looked_at_before_anything_starts(call: Call, ready: Path) -> None:
+    assert call("coordinator", "init", "other", "--parties", "a").exit_code == 0
+    tls, others = ready / "tls", ready.parent / "other" / "tls"
+    right = {file.name: file.read_bytes() for file in tls.iterdir()}
+    for name, content, said in (
+        ("server.key", b"", "server.pem and server.key are no certificate and its key"),
+        ("server.key", (others / "server.key").read_bytes(), "key values mismatch"),
+        ("ca.pem", (others / "ca.pem").read_bytes(), "ca.pem does not vouch for server.pem"),
+        ("ca.pem", b"nothing", "ca.pem is no certificate"),
+    ):
+        (tls / name).write_bytes(content)
+        done = call("coordinator", "check", ready)
+        assert done.exit_code == 2 and said in done.output, done.output
+        (tls / name).write_bytes(right[name])
+    (tls / "server.key").unlink()
+    assert "there is no file" in call("coordinator", "check", ready).output
+
+
+def test_both_sides_print_the_same_digest(call: Call, ready: Path) -> None:
+    done = call("coordinator", "check", ready, "--json", "found.json")
+    assert done.exit_code == 0 and "ready to start" in done.output
+    digest = json.loads(Path("found.json").read_text())["public"]
+    assert digest in done.output
+    assert digest == Public(read_rows(ready / "public.csv")[0]).key
+
+
+def test_a_run_without_a_round_is_started_anew(
+    call: Call, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(ready, "failed", rounds=0)
+    path = ready / "coordinator.toml"
+    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
+    served = []
+    monkeypatch.setattr(coordinator, "_serve", lambda spec, *_: served.append(spec.seed))
+    for verb in ("start", "resume"):
+        assert call("coordinator", verb, ready).exit_code == 0
+    assert served == [1, 1] and kept(ready).seed == 1
+
+
+def test_status_and_stop_need_the_folder_alone(call: Call, ready: Path) -> None:
+    started(ready, "failed", rounds=2)
+    path = ready / "coordinator.toml"
+    assert "coordinator.toml" not in call("coordinator", "status", ready).output
+    path.write_text(path.read_text().replace("timeout = 600", "timeout = 60"))
+    done = call("coordinator", "status", ready, "--json", "status.json")
+    said = json.loads(Path("status.json").read_text())
+    assert (said["federation"], said["state"], said["round"]) == ("center", "stopped", 1)
+    assert "it ended: too few\n  Wait." in done.output
+    assert "coordinator.toml was edited since" in done.output
+    path.write_text("nonsense")
+    done = call("coordinator", "status", ready)
+    assert done.exit_code == 0 and "north" in done.output and "this is not TOML" in done.output
+    stopped = call("coordinator", "stop", ready)
+    assert (stopped.exit_code, stopped.output) == (0, "nothing was running\n")
+    refused = call("coordinator", "start", ready)
+    assert refused.exit_code == 2 and "not TOML" in refused.output
+
+
+def test_a_file_in_the_place_of_a_folder(call: Call, ready: Path) -> None:
+    for verb in ("start", "status", "stop", "resume", "check"):
+        done = call("coordinator", verb, ready / "coordinator.toml")
+        assert done.exit_code == 2 and f"Give its folder: {ready}" in done.output
+        done = call("coordinator", verb, "nowhere")
+        assert done.exit_code == 2 and "there is no such folder" in done.output
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("", "there are no parties"),
+        ("a,", "a name is empty"),
+        ("a,a", "two parties are called 'a'"),
+    ],
+)
+def test_names_of_parties(call: Call, folder: Path, names: str, said: str) -> None:
+    done = call("coordinator", "init", "center", "--parties", names)
+    assert done.exit_code == 2 and said in done.output
+    assert not (folder / "center").exists()
+
+
 def test_a_party_without_what_it_needs(call: Call, folder: Path) -> None:
     call("party", "init", "south")
     for verb in ("key", "start"):
@@ -76,7 +211,12 @@ def test_a_party_without_what_it_needs(call: Call, folder: Path) -> None:
     path = party(folder, call)
     refused = call("party", "start", path)
     assert refused.exit_code == 2 and "tls/ca.pem" in refused.output
-    (folder / "north" / "ca.pem").write_text("a certificate")
+    for verb in ("check", "start"):
+        refused = call("party", verb, path)
+        assert refused.exit_code == 2 and "coordinator.certificate: " in refused.output
+    call("coordinator", "init", "center", "--parties", "north")
+    certificate = (folder / "center" / "tls" / "ca.pem").read_bytes()
+    (folder / "north" / "ca.pem").write_bytes(certificate)
     refused = call("party", "start", path)
     assert refused.exit_code == 2 and "consilience party key" in refused.output
 
@@ -88,3 +228,17 @@ def test_a_party_that_has_not_started(call: Call, folder: Path) -> None:
     said = json.loads(found.output[found.output.index("{") :])
     assert (said["state"], said["federation"], said["answers"]) == ("stopped", None, 0)
     assert call("party", "stop", path).output == "nothing was running\n"
+
+
+def test_status_and_stop_of_a_party_whose_configuration_is_broken(call: Call, folder: Path) -> None:
+    path = Path(party(folder, call))
+    answered = folder / "north" / "elsewhere"
+    path.write_text(path.read_text().replace('state = "state"', 'state = "elsewhere"'))
+    answered.mkdir()
+    log = AuditLog(answered / AUDIT)
+    log.append(status="refused", tasks="SendModel", detail="limits.allow: no", bytes=10)
+    path.write_text(path.read_text() + "\n[metod]\n")
+    found = call("party", "status", path, "--json", "status.json")
+    assert found.exit_code == 0 and "unknown section 'metod'" in found.output
+    said = json.loads(Path("status.json").read_text())
+    assert said["answers"] == 1 and said["last_refusal"].endswith(": SendModel: limits.allow: no")

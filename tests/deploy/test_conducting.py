@@ -14,15 +14,16 @@ import pytest
 from consilience import Federation
 from consilience.deployment.answering import client
 from consilience.deployment.conducting import OUTCOME, conduct, outcome
-from consilience.deployment.specification import CoordinatorSpec, read_coordinator
+from consilience.deployment.party import party_key
+from consilience.deployment.specification import CoordinatorSpec, keep, read_coordinator
 from consilience.deployment.status import coordinator_status
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.network import LocalNetwork
 from consilience.site import read_party
-from consilience.tasks import Checkpoint, Distill
+from consilience.tasks import Checkpoint, Distill, Join
 from consilience.wire import decode
-from grids import Context, Grid, Message, Node, RecordDict, in_a_run
+from grids import Context, Grid, Info, Message, Node, RecordDict, in_a_run
 
 NAMES = ("north", "south")
 
@@ -55,8 +56,13 @@ def grid(center: Path) -> Grid:
 
 def conducted(center: Path, nodes: Grid) -> bool:
     (center / "run" / OUTCOME).unlink(missing_ok=True)
-    conduct(nodes, {"folder": str(center)})
+    begun(center, nodes)
     return outcome(center)
+
+
+def begun(center: Path, nodes: Grid) -> None:
+    keep(read_coordinator(center), center)
+    conduct(nodes, {"folder": str(center)})
 
 
 def models(center: Path) -> dict[str, np.ndarray]:
@@ -122,7 +128,7 @@ def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: 
     nodes = grid(run)
     nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
     with pytest.raises(KeyboardInterrupt):
-        conduct(nodes, {"folder": str(run)})
+        begun(run, nodes)
     assert conducted(run, grid(run)) is True
     same(models(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
@@ -146,7 +152,7 @@ def test_a_crash_anywhere_gives_the_same_bits(
     number = next(info.node_id for info in nodes.infos.values() if info.name == party)
     nodes.nodes[number] = breaking(nodes.nodes[number], when)
     with pytest.raises(KeyboardInterrupt):
-        conduct(nodes, {"folder": str(run)})
+        begun(run, nodes)
     assert conducted(run, grid(run)) is True
     same(models(run), in_process(run))
 
@@ -155,7 +161,7 @@ def test_a_party_that_is_away_when_a_run_goes_on_comes_back(run: Path) -> None:
     nodes = grid(run)
     nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
     with pytest.raises(KeyboardInterrupt):
-        conduct(nodes, {"folder": str(run)})
+        begun(run, nodes)
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace("wait = 600", "wait = 0.01"))
     nodes = grid(run)
@@ -194,9 +200,125 @@ def test_a_party_whose_state_is_gone_joins_anew(run: Path) -> None:
     assert rounds == [(0,), (2,), (3,)]
 
 
+def three(run: Path) -> Grid:
+    """A third party, east, with north's rows."""
+    home = run.parent / "east"
+    shutil.copytree(run.parent / "north", home)
+    (home / "party.key").unlink()
+    (home / "party.toml").write_text((home / "party.toml").read_text().replace("north", "east"))
+    key = party_key(read_party(home / "party.toml"))
+    with (run / "coordinator.toml").open("a") as file:
+        file.write(f'"east" = "{key}"\n')
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    return nodes
+
+
+def other_rows(home: Path) -> None:
+    (home / "public.csv").write_text("age,pressure\n50,100\n")
+
+
+def other_classes(home: Path) -> None:
+    text = (home / "patients.csv").read_text()
+    (home / "patients.csv").write_text(text.replace("yes", "1").replace("no", "0"))
+
+
+def narrow_limits(home: Path) -> None:
+    text = (home / "party.toml").read_text()
+    (home / "party.toml").write_text(text.replace('"center"', '"another"'))
+
+
+REFUSALS = {
+    other_rows: "public data are not the ones agreed on",
+    other_classes: "labels that no party's private data hold",
+    narrow_limits: "limits.federation",
+}
+
+
+@pytest.mark.parametrize("refuse", REFUSALS, ids=lambda refuse: refuse.__name__)
+def test_a_party_that_does_not_join_is_left_out_until_it_does(
+    run: Path, refuse: Callable[[Path], None]
+) -> None:
+    nodes, home = three(run), run.parent / "south"
+    toml = (home / "party.toml").read_text().replace("../public.csv", "public.csv")
+    (home / "party.toml").write_text(toml)
+    shutil.copy(run.parent / "public.csv", home / "public.csv")
+    right = {file: file.read_bytes() for file in home.iterdir() if file.is_file()}
+    refuse(home)
+    usual, seen = nodes.nodes[100], []
+
+    def mended(message: Message) -> list[Message]:
+        """South is mended in round 1, whose end it joins at; its status was seen before that."""
+        tasks = question(message)
+        if isinstance(tasks[0], Distill) and tasks[0].round == 1:
+            seen.extend(coordinator_status(run).parties)
+            for file, content in right.items():
+                file.write_bytes(content)
+        return usual(message)
+
+    nodes.nodes[100] = mended
+    assert conducted(run, nodes) is True
+    (south,) = (party for party in seen if party.party == "south")
+    assert f"it has not joined: {'' if refuse is narrow_limits else 'party '}" in south.why
+    assert REFUSALS[refuse] in south.why
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        measured = ledger.read("SELECT round FROM metrics WHERE party = 'south' GROUP BY round")
+        assert measured == [(2,)]
+        assert ledger.meta["outside"] == {}
+
+
+def test_where_too_few_join_the_status_says_who_and_why(run: Path) -> None:
+    nodes = three(run)
+    for name in ("north", "south"):
+        narrow_limits(run.parent / name)
+    with pytest.raises(RunFailed, match="1 of 3 parties answered Describe"):
+        conducted(run, nodes)
+    found = coordinator_status(run)
+    assert (found.state, found.round) == ("stopped", -1)
+    assert "the quorum is 0.5" in found.notes[0] and "north (refused: " in found.notes[0]
+    whys = {party.party: party.why for party in found.parties}
+    assert "limits.federation" in whys["north"] and "limits.federation" in whys["south"]
+    assert whys["east"] == ""
+
+
+def test_a_run_that_goes_on_knows_who_has_not_joined(run: Path) -> None:
+    nodes = three(run)
+    other_rows(run.parent / "south")
+    toml = run.parent / "south" / "party.toml"
+    toml.write_text(toml.read_text().replace("../public.csv", "public.csv"))
+    nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
+    with pytest.raises(KeyboardInterrupt):
+        begun(run, nodes)
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(run.parent / "east"), Info(98, "east")
+    assert conducted(run, nodes) is True
+    sent = [question(m)[0] for m in nodes.sent if m.metadata.dst_node_id == 99]
+    assert {type(task) for task in sent} == {Join}  # south is asked nothing else
+
+
+def test_who_missed_what_the_protocol_made_sure_of_stays_outside(run: Path) -> None:
+    path = run / "coordinator.toml"
+    text = path.read_text().replace('aggregate = "uwa"', 'protocol = "averaged_distillation"')
+    text = text.replace('name = "ensemble_distillation"\n', "")
+    path.write_text(text.replace('public = "../public.csv"', ""))
+    nodes = three(run)
+    for name in ("north", "east", "south"):
+        toml = run.parent / name / "party.toml"
+        toml.write_text(toml.read_text().replace('public = "../public.csv"', ""))
+        if name != "south":
+            limits = '[limits]\nallow = ["predictions", "models"]'
+            toml.write_text(toml.read_text().replace("[limits]", limits))
+    assert conducted(run, nodes) is True
+    found = {party.party: party for party in coordinator_status(run).parties}
+    assert "does not let 'CheckSharing' be asked" in found["south"].why
+    asked = [question(m)[0] for m in nodes.sent if m.metadata.dst_node_id == 99]
+    assert [type(task).__name__ for task in asked] == ["Describe", "Join", "CheckSharing"]
+
+
 def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
-    (run.parent / "south" / "patients.csv").write_text("age,pressure,ill\n50,100,yes\n")
-    with pytest.raises(InvalidInput, match="party 'south'"):
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace('"../public.csv"', '"nothing.csv"'))
+    with pytest.raises(InvalidInput, match=r"nothing\.csv"):
         conducted(run, grid(run))
     (run / "run" / OUTCOME).write_text(json.dumps({"status": "failed", "what": "no"}))
     with pytest.raises(RunFailed, match="no"):

@@ -9,12 +9,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from consilience.deployment.party import write_programs
-from consilience.deployment.processes import BIN, Processes, end, environment, held, running
-from consilience.errors import InvalidInput
+from consilience.deployment.processes import (
+    BIN,
+    Processes,
+    detached,
+    end,
+    environment,
+    held,
+    running,
+)
+from consilience.errors import InvalidInput, RunFailed
 from consilience.network.flower import task_commands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -71,8 +80,85 @@ def test_stop_ends_the_owner_or_what_it_left(tmp_path: Path, killed: bool) -> No
         else:
             assert running(tmp_path) == owner.pid
         assert end(tmp_path) is True
+        assert not alive(owner.pid)
     until(lambda: not alive(child))
     assert not held(tmp_path)
+
+
+STARTS = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_process_started_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
+    """As Flower's SuperLink does; it takes its time when it is told to end."""
+    with Processes(tmp_path, "the test") as processes:
+        processes.start("parent", [sys.executable, "-c", STARTS], {})
+        log = tmp_path / "parent.log"
+        until(lambda: log.read_text().strip())
+        child = int(log.read_text())
+        shortly = pytest.MonkeyPatch()
+        shortly.setattr("consilience.deployment.processes.PATIENCE", 0.5)
+        processes.stop("parent")
+        shortly.undo()
+        assert not alive(child)
+
+
+def test_what_is_left_of_an_owner_that_was_killed_is_ended_in_whatever_session(
+    tmp_path: Path,
+) -> None:
+    starting = OWNER.replace('"import time; time.sleep(60)"', repr(STARTS))
+    owner = subprocess.Popen(
+        [sys.executable, "-c", starting, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        owner.stdout.readline()
+        log = tmp_path / "child.log"
+        until(lambda: log.read_text().strip())
+        owner.kill()
+    assert end(tmp_path) is True
+    assert not alive(int(log.read_text()))
+
+
+def test_an_owner_whose_exit_status_nobody_took_does_not_run(tmp_path: Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        owner.stdout.readline()
+        assert running(tmp_path) == owner.pid
+        os.kill(owner.pid, signal.SIGKILL)
+        until(lambda: not alive(owner.pid))
+        assert held(tmp_path) and running(tmp_path) is None
+        assert end(tmp_path) is True
+
+
+def test_in_the_background_it_is_ready_or_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = (
+        "import sys, time; from pathlib import Path; "
+        "from consilience.deployment.processes import Processes\n"
+        "with Processes(Path(sys.argv[1]), 'the test') as processes:\n"
+        "    time.sleep(1); Path(sys.argv[1], 'listens').touch(); processes.ready(); time.sleep(60)"
+    )
+    real, made = subprocess.Popen, []
+
+    def program(command: list[str], **rest: Any) -> Any:
+        made.append(real([sys.executable, "-c", late, str(tmp_path / "run")], **rest))
+        return made[-1]
+
+    monkeypatch.setattr("consilience.deployment.processes.subprocess.Popen", program)
+    pid = detached([], tmp_path / "run", tmp_path / "log")
+    assert (tmp_path / "run" / "listens").exists() and running(tmp_path / "run") == pid
+    with pytest.raises(RunFailed, match=r"InvalidInput: .*the test runs already"):
+        detached([], tmp_path / "run", tmp_path / "log")
+    monkeypatch.undo()
+    assert end(tmp_path / "run") is True
+    assert [one.wait(5) for one in made] == [-signal.SIGTERM, 1]
 
 
 def test_who_comes_after_a_kill_takes_over(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def make_run(tmp_path: Path) -> Make:
                     parts = dict.fromkeys(PARTS, 0.25)
                     ledger.write("teachers", [(method, seed, 1, *part) for part in parts.items()])
                 for told in deliveries.get(method, ()):
-                    ledger.deliveries(method, seed, told.round, [told])
+                    ledger.exchanged(method, seed, told.round, [told], {})
         for method, seed in running:
             ledger.write("arms", [(method, seed, "running", 0.0)])
             ledger.write("rounds", [(method, seed, 0, 1.0, None, 0, None)])

@@ -94,17 +94,20 @@ def test_a_request_that_comes_again_is_answered_alike_and_done_once(tmp_path: Pa
     assert statuses == ["ok"] * 4 + ["ok", "repeated"] * (len(asked) - 2)
 
 
-def test_what_fails_changes_nothing_and_may_be_asked_again(site: PartySite, tmp_path: Path) -> None:
+def test_what_fails_counts_and_changes_nothing_else(site: PartySite, tmp_path: Path) -> None:
     ask(site, Join(agreement=agreement()))
+    ask(site, FitPrivate(round=1), Checkpoint(round=1))
     before = state(site._state.home)
     wrong = Distill(round=1, targets=teacher()[1:], alpha=0.5)
     for _ in range(2):
         failed = ask(site, FitPrivate(round=1), wrong)  # what came before it in the request, too
         assert isinstance(failed, Failure) and failed.kind == "invalid"
         assert state(site._state.home) == before
+    assert read_session(site._state.home).requests == 3
     # Nor what is in memory: the party had trained by then.
     with PartySite(one_party, tmp_path / "undisturbed") as other:
         ask(other, Join(agreement=agreement()))
+        ask(other, FitPrivate(round=1), Checkpoint(round=1))
         tasks = (FitPrivate(round=2), PredictPublic(round=2))
         expected, found = ask(other, *tasks)[1], ask(site, *tasks)[1]
     np.testing.assert_array_equal(found.values, expected.values)
@@ -313,6 +316,21 @@ def test_no_more_requests_in_a_round_than_agreed(tmp_path: Path) -> None:
         assert ask(site, another(1)) == Same(Receipt)
         ask(site, join)
         assert "limits.rounds" in refused(site, FitPrivate(round=0))
+
+
+def test_no_more_work_in_a_round_than_agreed_by_asking_for_what_fails(tmp_path: Path) -> None:
+    wrong = Distill(round=1, targets=teacher()[1:], alpha=0.5)
+    with PartySite(one_party, tmp_path, limits=Limits(rounds=2, requests=2)) as site:
+        ask(site, Join(agreement=agreement()))
+        for _ in range(2):
+            assert ask(site, FitPrivate(round=1), wrong).kind == "invalid"
+        assert "limits.requests: it has answered 2" in refused(site, FitPrivate(round=1), wrong)
+        for number in (2, 3):
+            later = replace(wrong, round=number)
+            failed = ask(site, FitPrivate(round=number), later)
+        assert "limits.rounds: it has taken part in 2 rounds" in failed.reason
+        assert ask(site, Restore(round=1)).kind == "failed"  # and is in round 2 as before
+        assert read_session(tmp_path).round == 2
 
 
 def test_one_federation_alone(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_a_party_is_made_of_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "message"),
     [
+        ("[data]", "[daat]", r"unknown section 'daat'\n  Did you mean 'data'\?"),
         ("target", "traget", r"unknown key 'data\.traget'\n  Did you mean 'target'\?"),
         ("decision-tree", "decision-treee", "model: unknown learner 'decision-treee'"),
         ("max_depth", "max_deph", "model.*'max_deph'"),
@@ -138,6 +139,17 @@ def test_a_trial_fails_where_the_party_would(folder: Path) -> None:
         tried(spec_of(folder, text))
     with pytest.raises(RunFailed, match="its state cannot be written there"):
         tried(spec_of(folder, 'state = "north.csv/state"\n' + FILLED))
+
+
+def test_a_folder_in_the_place_of_a_file(folder: Path) -> None:
+    (folder / "other.csv").mkdir()
+    for file in ("public.csv", "north.csv"):
+        with pytest.raises(InvalidInput, match="this is a folder, and a file is wanted"):
+            tried(spec_of(folder, FILLED.replace(file, "other.csv")))
+    with pytest.raises(InvalidInput, match="this is a file, and state is a folder"):
+        tried(spec_of(folder, 'state = "north.csv"\n' + FILLED))
+    with pytest.raises(InvalidInput, match=r"this is a folder.*\n.*party\.toml"):
+        read_party(folder)
 
 
 def test_the_template_works_when_it_is_filled_in(folder: Path) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.talk import answering, check_target, say, stopping, tables, write_json
+from consilience.cli.talk import (
+    answering,
+    check_target,
+    facts_table,
+    say,
+    stopping,
+    tables,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,6 +62,19 @@ def init(
         say(f"fill it in, then: consilience coordinator start {folder}")
 
 
+@coordinator.command(epilog="Example: consilience coordinator check heart")
+def check(folder: Folder, json_to: Json = None, quiet: Quiet = False, debug: Debug = False) -> None:
+    """Look at the configuration and all that it names, and print the digest of the public rows."""
+    with answering(debug):
+        from consilience.deployment.checking import coordinator_facts
+
+        check_target(json_to)
+        found = coordinator_facts(folder)
+        if not quiet:
+            tables(json_to).print(_facts(found))
+        write_json(found, json_to)
+
+
 @coordinator.command(epilog="Example: consilience coordinator start heart --detach")
 def start(
     folder: Folder, detach: Detach = False, quiet: Quiet = False, debug: Debug = False
@@ -80,6 +101,8 @@ def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
         found = coordinator_status(folder)
         console = tables(json_to)
         console.print(_table(found))
+        for note in found.notes:
+            console.print(note, highlight=False, markup=False)
         write_json(asdict(found), json_to)
 
 
@@ -88,20 +111,24 @@ def stop(folder: Folder, debug: Debug = False) -> None:
     """End it and all that it started; nothing is lost, and resume goes on."""
     with answering(debug):
         from consilience.deployment.processes import end
-        from consilience.deployment.specification import read_coordinator
+        from consilience.deployment.specification import check_folder
 
-        read_coordinator(folder)
-        ended = end(folder / "run" / "flower")
+        check_folder(folder)
+        ended = end(folder / "run" / "flower", say=say)
         say("stopped" if ended else "nothing was running")
 
 
 def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
     with answering(debug) as fate, stopping():
+        from consilience.deployment.checking import check_resume, check_start
         from consilience.deployment.coordinator import resume_coordinator, start_coordinator
         from consilience.deployment.processes import detached
         from consilience.deployment.status import coordinator_status
 
         if detach:
+            if (check_start if verb == "start" else check_resume)(folder) is None:
+                say("the run is done already")
+                return
             command = ["coordinator", verb, str(folder), *(["--debug"] if debug else [])]
             run = folder / "run"
             pid = detached(command, run / "flower", run / "log")
@@ -112,6 +139,23 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
         serve(folder, report=(lambda line: None) if quiet else say)
         if not quiet:
             tables(None).print(_table(coordinator_status(folder)))
+
+
+def _facts(found: dict[str, Any]) -> Table:
+    public = "none"
+    if found["public"]:
+        public = (
+            f"{found['public_rows']:,}, digest {found['public']} (every party's must be the same)"
+        )
+    return facts_table(
+        f"{found['federation']}: ready to start",
+        {
+            "parties": ", ".join(found["parties"]),
+            "address": found["address"],
+            "method": f"{found['method']}, {found['rounds']} rounds",
+            "public rows": public,
+        },
+    )
 
 
 def _table(found: Status) -> Table:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.talk import answering, check_target, say, stopping, tables, write_json
+from consilience.cli.talk import (
+    answering,
+    check_target,
+    facts_table,
+    say,
+    stopping,
+    tables,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,9 +67,15 @@ def check(
 
         check_target(json_to)
         _know_protocols()
-        found = tried(read_party(file))
+        spec = read_party(file)
+        if spec.coordinator is not None:
+            from consilience.deployment.party import check_connection
+
+            check_connection(spec.coordinator)
+        found = tried(spec)
         if not quiet:
-            tables(json_to).print(_trial_table(found))
+            address = None if spec.coordinator is None else spec.coordinator.address
+            tables(json_to).print(_trial_table(found, address))
         write_json(asdict(found), json_to)
 
 
@@ -77,11 +91,10 @@ def audit(
     """Show what left the party, and verify that its log is whole; fails where it is not."""
     with answering(debug):
         from consilience.errors import RunFailed
-        from consilience.site import AUDIT, read_log, read_party, read_session
+        from consilience.site import AUDIT, read_log, read_session, state_of
 
         check_target(json_to)
-        _know_protocols()
-        home = read_party(file).state
+        home = state_of(file)
         session = read_session(home)
         path = home / AUDIT
         log = read_log(path, written_after=None if session is None else session.audit)
@@ -100,13 +113,22 @@ def audit(
 
 
 @party.command(epilog="Example: consilience party key north/party.toml")
-def key(file: File, debug: Debug = False) -> None:
+def key(
+    file: File,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make a new one in the place of the one that is there."),
+    ] = False,
+    debug: Debug = False,
+) -> None:
     """Make the party's key pair, if there is none, and print the public half for the coordinator."""
     with answering(debug):
         from consilience.deployment.party import party_key
         from consilience.site import read_party
 
-        typer.echo(party_key(read_party(file)))
+        typer.echo(party_key(read_party(file), replace=replace))
+        if replace:
+            say("the coordinator takes the old key until this line is in its [parties]")
 
 
 @party.command(epilog="Example: consilience party start north/party.toml --detach")
@@ -119,18 +141,17 @@ def start(
 ) -> None:
     """Take part until it is stopped; Ctrl-C stops what it started."""
     with answering(debug) as fate, stopping():
-        from consilience.deployment.party import folder_of, serve_party
+        from consilience.deployment.party import check_party, folder_of, serve_party
         from consilience.deployment.processes import detached
-        from consilience.site import read_party
 
+        _know_protocols()
         if detach:
-            folder = folder_of(read_party(file))
+            folder = folder_of(check_party(file).state)
             command = ["party", "start", str(file), *(["--debug"] if debug else [])]
             pid = detached(command, folder, folder / "log")
             say(f"runs in the background (PID {pid}): consilience party status {file}")
             return
         fate.again = f"consilience party start {file}"
-        _know_protocols()
         serve_party(file, say=say)
 
 
@@ -139,17 +160,15 @@ def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
     """Whether it takes part, in which federation and round, and how many bytes have left."""
     with answering(debug):
         from consilience.deployment.party import party_status
-        from consilience.site import read_party
 
         check_target(json_to)
         _know_protocols()
-        found = party_status(read_party(file))
-        table = _two_columns(f"{found['party']}: {found['state']}")
-        for name, value in found.items():
-            table.add_row(
-                _plain(name.replace("_", " ")), _plain("" if value is None else str(value))
-            )
-        tables(json_to).print(table)
+        found = party_status(file)
+        said = {
+            name.replace("_", " "): "" if value is None else str(value)
+            for name, value in found.items()
+        }
+        tables(json_to).print(facts_table(f"{found['party']}: {found['state']}", said))
         write_json(found, json_to)
 
 
@@ -159,10 +178,9 @@ def stop(file: File, debug: Debug = False) -> None:
     with answering(debug):
         from consilience.deployment.party import folder_of
         from consilience.deployment.processes import end
-        from consilience.site import read_party
+        from consilience.site import state_of
 
-        _know_protocols()
-        ended = end(folder_of(read_party(file)))
+        ended = end(folder_of(state_of(file)), say=say)
         say("stopped" if ended else "nothing was running")
 
 
@@ -171,8 +189,7 @@ def _know_protocols() -> None:
     import consilience.protocols  # noqa: F401
 
 
-def _trial_table(found: Trial) -> Table:
-    table = _two_columns(f"{found.name}: ready to join")
+def _trial_table(found: Trial, address: str | None) -> Table:
     row = "×".join(map(str, found.inputs)) or "one text"
     facts = {
         "rows": f"{found.rows:,} and {found.test_rows:,} to measure on; inputs of a row: {row}"
@@ -195,13 +212,15 @@ def _trial_table(found: Trial) -> Table:
     facts["rounds"] = f"at most {found.rounds:,} in all" if found.rounds else "no limit"
     if found.public_rows:
         facts["predictions"] = f"{found.answer_bytes:,} bytes each time they leave"
+    if address is not None:
+        facts["coordinator"] = (
+            f"{address}, its certificate and the key are there; it was not dialled"
+        )
     parts = ", ".join(f"{what} {seconds:.1f}" for what, seconds in found.seconds.items())
     facts["a round"] = (
         f"about {sum(found.seconds.values()):.1f} s ({parts}), if time grows with rows"
     )
-    for name, text in facts.items():
-        table.add_row(_plain(name), _plain(text))
-    return table
+    return facts_table(f"{found.name}: ready to join", facts)
 
 
 def _log_table(log: Log) -> Table:
@@ -236,17 +255,6 @@ def _summary(log: Log) -> str:
     said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())) or "none"
     state = "BROKEN" if log.faults else "whole"
     return f"{len(log.entries):,} lines ({said}), {total:,} bytes; the chain is {state} up to {log.head}"
-
-
-def _two_columns(title: str) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0)
-    )
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    return table
 
 
 def _plain(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @dataclass
@@ -89,6 +90,21 @@ def tables(json_to: str | None) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, 200)  # nobody cuts a line in a file
     return console
+
+
+def facts_table(title: str, facts: Mapping[str, str]) -> Table:
+    """A title, and a line for each fact."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0)
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in facts.items():
+        table.add_row(Text(name), Text(text))
+    return table
 
 
 def write_json(data: Any, json_to: str | None) -> None:

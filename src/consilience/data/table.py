@@ -260,6 +260,8 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 def _must_exist(path: Path) -> None:
+    if path.is_dir():
+        raise InvalidInput("this is a folder, and a file is wanted", where=str(path))
     if not path.is_file():
         raise InvalidInput(f"there is no such file (in {path.parent.resolve()})", where=str(path))
 

@@ -20,17 +20,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from consilience.deployment.specification import CoordinatorSpec, read_coordinator
+from consilience.deployment.joining import JoiningNetwork
+from consilience.deployment.specification import CoordinatorSpec, kept
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import locked
 from consilience.federation import Federation
-from consilience.knowledge import Metrics, Replies
+from consilience.knowledge import Failure, Metrics, Replies
 from consilience.network import Network
-from consilience.network.flower import FlowerNetwork
 from consilience.protocols import Round, RoundState
 from consilience.site import NOT_JOINED
-from consilience.tasks import Checkpoint, Evaluate, Join, Restore
+from consilience.tasks import Checkpoint, Evaluate, Restore
 from consilience.wire import decode, encode
 
 OUTCOME = "outcome.json"
@@ -72,12 +72,13 @@ def conducted(grid: Any, folder: Path) -> None:
         InvalidInput: the parties, their data or the protocol's options do not go together.
         RunFailed: too few parties, or nothing can be written.
     """
-    spec, run = read_coordinator(folder), folder / "run"
+    spec, run = kept(folder), folder / "run"
+    assert spec is not None  # whoever starts this keeps it before
     with closing(Ledger(run / "ledger.sqlite")) as ledger:
         label, seed = spec.method.label, spec.seed
         found = ledger.last_checkpoint(label, seed)
         ledger.forget_after(label, seed, found[0] if found else -1)
-        network = FlowerNetwork(
+        network = JoiningNetwork(
             grid,
             nodes=tuple(spec.parties),
             wait=spec.wait,
@@ -85,23 +86,38 @@ def conducted(grid: Any, folder: Path) -> None:
             federation=spec.name,
             timeout=spec.timeout,
             quorum=spec.quorum,
+            public=spec.rows(),
+            strict=spec.strict,
+            changed=lambda: _note_outside(ledger, network),
         )
         federation = Federation.over(
-            network, spec.rows(), seed=seed, strict=spec.strict, threads=spec.threads
+            network, network.public, seed=seed, strict=spec.strict, threads=spec.threads
         )
         state: RoundState | None = None
         if found is not None:
             (network.agreement,) = decode(bytes.fromhex(ledger.meta["agreement"]))
+            for name, (why, barred) in ledger.meta["outside"].items():
+                network.outside[name] = Failure(party=name, reason=why)
+                network.barred |= {name} if barred else set()
             _taken_up(network, ledger)
+            network.admit()
             (state,) = decode(found[1])
         ledger.write("arms", [(label, seed, "running", 0.0)])
         before = ledger.read("SELECT coalesce(max(seconds), 0) FROM rounds")[0][0]
         begun = time.perf_counter() - before
         for round in federation.rounds(spec.rules(), state=state):
             metrics = _kept(network, round, _last_kept(ledger))
+            if round.number < spec.protocol.rounds:
+                network.admit()
             with ledger.transaction():
                 _record(ledger, spec, round, metrics, network, time.perf_counter() - begun)
         ledger.write("arms", [(label, seed, "done", time.perf_counter() - begun)])
+
+
+def _note_outside(ledger: Ledger, network: JoiningNetwork) -> None:
+    """Keep who has not joined and why, and whether they still may."""
+    outside = {name: (why.reason, name in network.barred) for name, why in network.outside.items()}
+    ledger.note(outside=outside)
 
 
 def _last_kept(ledger: Ledger) -> dict[str, int]:
@@ -113,7 +129,7 @@ def _last_kept(ledger: Ledger) -> dict[str, int]:
     return {party: int(number) for party, number in kept}
 
 
-def _taken_up(network: Network, ledger: Ledger) -> None:
+def _taken_up(network: JoiningNetwork, ledger: Ledger) -> None:
     """Have every party that is there take up the last state that it put aside.
 
     One that cannot stays as it is, and goes on from its last answer; one whose state is gone joins anew.
@@ -126,7 +142,7 @@ def _taken_up(network: Network, ledger: Ledger) -> None:
 
 
 def _kept(
-    network: Network, round: Round, previous: Mapping[str, int]
+    network: JoiningNetwork, round: Round, previous: Mapping[str, int]
 ) -> dict[str, Mapping[str, float]]:
     """Every party's metrics; each puts its state aside, and holds on to the one that the ledger knows.
 
@@ -142,17 +158,19 @@ def _kept(
         replies = network.gather(aside, Evaluate(round=t), to=names)
         found |= {metrics.party: metrics.values for metrics in replies.of(Metrics)}
         _join_anew(network, replies)
-        refusing = [name for name, why in replies.missing.items() if why.kind == "refused"]
+        refusing = [
+            name
+            for name, why in replies.missing.items()
+            if why.kind == "refused" and name not in network.outside
+        ]
         if refusing:
             network.gather(aside, to=refusing)
     return found
 
 
-def _join_anew(network: Network, replies: Replies) -> None:
+def _join_anew(network: JoiningNetwork, replies: Replies) -> None:
     """Have those join whose state is gone."""
-    lost = [name for name, why in replies.missing.items() if NOT_JOINED in why.reason]
-    if lost:
-        network.gather(Join(agreement=network.agreed), to=lost)
+    network.join(name for name, why in replies.missing.items() if NOT_JOINED in why.reason)
 
 
 def _record(
@@ -168,16 +186,8 @@ def _record(
     state = encode([round.state])
     ledger.write("rounds", [(label, seed, round.number, seconds, state, 1, None)])
     ledger.note(agreement=encode([network.agreed]).hex())
-    ledger.deliveries(label, seed, round.number, network.deliveries)
+    ledger.exchanged(label, seed, round.number, network.deliveries, metrics)
     network.deliveries.clear()
-    ledger.write(
-        "metrics",
-        (
-            (label, seed, round.number, party, name, value)
-            for party, values in metrics.items()
-            for name, value in values.items()
-        ),
-    )
 
 
 def outcome(folder: Path) -> bool:
@@ -196,6 +206,14 @@ def outcome(folder: Path) -> bool:
 def crash(folder: Path) -> str:
     """Why a run crashed, if it could say so."""
     return str(_outcome(folder).get("what", "no reason is known"))
+
+
+def ending(folder: Path) -> str:
+    """Why a run ended before it was done, with what would help; empty where it did not."""
+    found = _outcome(folder)
+    if found.get("status") in (None, "done"):
+        return ""
+    return str(RunFailed(found["what"], where=found.get("where"), mend=found.get("mend")))
 
 
 def _outcome(folder: Path) -> dict[str, Any]:

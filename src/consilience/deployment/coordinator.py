@@ -15,19 +15,17 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from consilience.deployment.checking import check_resume, check_start, last_round
 from consilience.deployment.conducting import OUTCOME, crash, outcome
 from consilience.deployment.gate import Gate
-from consilience.deployment.keys import certified_hosts
 from consilience.deployment.party import free_port
 from consilience.deployment.processes import Processes
-from consilience.deployment.specification import CoordinatorSpec, read_coordinator
+from consilience.deployment.specification import CoordinatorSpec, keep
 from consilience.deployment.superlink import SuperLink
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import versions
-from consilience.network.flower import check_installed
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
@@ -39,26 +37,15 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
     """Start a run and see it to its end.
 
     Raises:
-        InvalidInput: there is a run already, or the configuration, the public rows or the parties cannot
-            be used.
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_start`, and nothing was made.
         RunFailed: the run failed; the logs are in ``run/flower``.
-        MissingExtra: flwr is not installed.
     """
-    check_installed()
     folder = folder.resolve()
-    spec = read_coordinator(folder)
-    spec.rows()
-    _check_tls(folder, spec)
-    run = folder / "run"
+    spec, run = check_start(folder), folder / "run"
     with Processes(run / "flower", "the coordinator") as processes:
-        if (run / "ledger.sqlite").exists():
-            raise InvalidInput(
-                "there is a run already",
-                where=str(run),
-                mend=f"Continue it with: consilience coordinator resume {folder}\n"
-                f"  or move {run} away, and start anew.",
-            )
-        (run / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
+        for file in run.glob("ledger.sqlite*"):  # of a run that ended before it had kept a round
+            file.unlink()
+        keep(spec, folder)
         part = run / "ledger.part"
         part.unlink(missing_ok=True)
         with closing(Ledger(part, create=True)) as ledger:
@@ -72,34 +59,14 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
     """Go on with a run that was stopped or crashed, to its end; a finished one is left as it is.
 
     Raises:
-        InvalidInput: there is none, or its configuration was changed.
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_resume`.
         RunFailed: the run failed; the logs are in ``run/flower``.
-        MissingExtra: flwr is not installed.
     """
-    check_installed()
     folder = folder.resolve()
-    spec, run = read_coordinator(folder), folder / "run"
-    if not (run / "ledger.sqlite").exists():
-        raise InvalidInput(
-            "there is no run yet",
-            where=str(run),
-            mend=f"Start it with: consilience coordinator start {folder}",
-        )
-    stored = CoordinatorSpec.model_validate_json((run / "config.json").read_text())
-    before, now = (_fixed(one) for one in (stored, spec))
-    for key in before:
-        if before[key] != now[key]:
-            raise InvalidInput(
-                f"{key} is another than the run was started with",
-                where=str(folder / "coordinator.toml"),
-                mend="Set it back, or move the run folder away and start anew.",
-            )
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
-    if done and _rounds(run) >= spec.protocol.rounds:
+    if (spec := check_resume(folder)) is None:
         return
-    _check_tls(folder, spec)
-    with Processes(run / "flower", "the coordinator") as processes:
+    with Processes(folder / "run" / "flower", "the coordinator") as processes:
+        keep(spec, folder)
         _serve(spec, folder, processes, report)
 
 
@@ -111,8 +78,9 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     link.start(spec.parties)
     gate = Gate(spec.listen or spec.host, spec.port, link.address, folder / "tls")
     try:
+        processes.ready()
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-        done, tries = _rounds(run), 0
+        done, outside, tries = last_round(run), dict[str, str](), 0
         while not outcome(folder):
             if tries > FRUITLESS:
                 raise RunFailed(
@@ -125,7 +93,8 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                 link.submit()
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
-                    if (now := _rounds(run)) != done:
+                    outside = _reported(outside, _outside(run), report)
+                    if (now := last_round(run)) != done:
                         done, tries = now, 0
                         report(_line(run, spec))
             except RunFailed:  # it may have died while it was asked
@@ -134,16 +103,26 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
             if processes.ended("superlink") is not None:
                 report("the SuperLink ended; it is started again")
                 link.start(spec.parties)
-        if _rounds(run) != done:
+        if last_round(run) != done:
             report(_line(run, spec))
     finally:
         gate.close()
 
 
-def _rounds(run: Path) -> int:
-    """The last round that is kept."""
+def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> dict[str, str]:
+    """Who is outside now; what changed is reported."""
+    for name, why in now.items():
+        if before.get(name) != why:
+            report(f"{name}: {why}")
+    for name in sorted(before.keys() - now.keys()):
+        report(f"{name} has joined")
+    return now
+
+
+def _outside(run: Path) -> dict[str, str]:
+    """Party to why it has not joined."""
     with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+        return {name: why for name, (why, _) in ledger.meta.get("outside", {}).items()}
 
 
 def _line(run: Path, spec: CoordinatorSpec) -> str:
@@ -161,29 +140,3 @@ def _line(run: Path, spec: CoordinatorSpec) -> str:
         f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
         f"{said}, {seconds:.0f} s"
     )
-
-
-def _check_tls(folder: Path, spec: CoordinatorSpec) -> None:
-    """Raise ``InvalidInput`` unless the certificate is there and for the address."""
-    for name in ("ca.pem", "server.pem", "server.key"):
-        if not (folder / "tls" / name).is_file():
-            raise InvalidInput(
-                "the file is missing",
-                where=str(folder / "tls" / name),
-                mend="consilience coordinator init makes them; or put your own there.",
-            )
-    hosts = certified_hosts(folder / "tls" / "server.pem")
-    if spec.host not in hosts:
-        raise InvalidInput(
-            f"the certificate is for {', '.join(hosts)}, and the address is {spec.address}",
-            where=str(folder / "tls" / "server.pem"),
-            mend="Set the address back, or have init make tls/ anew in another folder.",
-        )
-
-
-def _fixed(spec: CoordinatorSpec) -> dict[str, Any]:
-    """What must stay as it is from the first round to the last; there may be more rounds."""
-    return {
-        **spec.model_dump(include={"name", "seed", "strict", "columns", "method"}),
-        "protocol": spec.protocol.model_dump(exclude={"rounds"}),
-    }

@@ -9,6 +9,7 @@ SuperLink checks.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -42,6 +43,22 @@ _HOP = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise ``RunFailed`` where nobody can listen, as something else does."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise _taken(host, port, error.strerror or str(error)) from error
+
+
+def _taken(host: str, port: int, why: str) -> RunFailed:
+    return RunFailed(
+        f"it is not possible to listen on {host}:{port} ({why})",
+        where="address",
+        mend="Stop what listens there, or set another address or listen in coordinator.toml.",
+    )
 
 
 class Gate:
@@ -86,11 +103,7 @@ class Gate:
         while self._thread.is_alive() and not self._server.started:
             self._thread.join(0.05)
         if not self._server.started:
-            raise RunFailed(
-                f"it is not possible to listen on {host}:{port}",
-                where="address",
-                mend="Stop what listens there, or set another address or listen in coordinator.toml.",
-            )
+            raise _taken(host, port, "its log says why")
 
     def close(self) -> None:
         """Stop listening."""

@@ -108,7 +108,7 @@ def certified_hosts(path: Path) -> tuple[str, ...]:
         InvalidInput: it is no certificate, or no longer valid.
         MissingExtra: cryptography is not installed.
     """
-    x509, _, _, _ = _x509()
+    x509 = cryptography_x509()
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -122,10 +122,10 @@ def certified_hosts(path: Path) -> tuple[str, ...]:
     return (*names.get_values_for_type(x509.DNSName), *addresses)
 
 
-def make_key(path: Path, comment: str) -> str:
+def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
     """Make a party's key pair: the private key at ``path``, the public one beside it; gives its line.
 
-    Where the private key is there already, its public line is given.
+    Where the private key is there already, its public line is given, unless it is to be replaced.
 
     Raises:
         InvalidInput: what is there is no such key, or cannot be read or written.
@@ -135,16 +135,23 @@ def make_key(path: Path, comment: str) -> str:
     from cryptography.hazmat.primitives import serialization
 
     try:
-        if path.exists():
+        if path.exists() and not replace:
             key = serialization.load_ssh_private_key(path.read_bytes(), None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
                 raise ValueError("it is on no elliptic curve")
         else:
             key = ec.generate_private_key(ec.SECP384R1())
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, _private(key, openssh=True), 0o600)
+            part = path.with_name(path.name + ".part")
+            part.unlink(missing_ok=True)
+            _write(part, _private(key, openssh=True), 0o600)
+            part.replace(path)
     except (ValueError, OSError) as error:
-        raise InvalidInput(f"this is no key of a party: {error}", where=str(path)) from error
+        raise InvalidInput(
+            f"this is no key of a party: {error}",
+            where=str(path),
+            mend="Set coordinator.key to another file, or have a new key in its place: --replace.",
+        ) from error
     line = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
@@ -198,6 +205,15 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+
+
+def cryptography_x509() -> Any:
+    """The module of certificates.
+
+    Raises:
+        MissingExtra: cryptography is not installed.
+    """
+    return _x509()[0]
 
 
 def _x509() -> tuple[Any, Any, Any, Any]:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from consilience.deployment.credentials import check_authority, check_private_key
 from consilience.deployment.keys import make_key
-from consilience.deployment.processes import BIN, Processes, environment, running
+from consilience.deployment.processes import BIN, Processes, environment, held, running
 from consilience.errors import InvalidInput, RunFailed
 from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
     AUDIT,
     ConnectionSpec,
     PartySpec,
+    alone,
     read_log,
     read_party,
     read_session,
+    state_of,
 )
 
-SOON = 60.0
-"""Seconds after which a SuperNode that lives is taken to work."""
+REFUSALS = ("refused", "invalid", "failed")
+"""How the audit log calls answers that say no."""
+
+DIALLED = 20.0
+"""Seconds that somebody who was dialled has to answer."""
+
+FORGOTTEN = 75.0
+"""Seconds after which Flower believes that a node that was killed is gone, and takes another with its key."""
 
 GIVEN_UP = 180.0
-"""Seconds without one that works until it is given up: Flower needs a minute to believe that one is gone."""
+"""Seconds without a SuperNode that works until it is given up."""
 
 PAUSE = 3.0
 """Seconds before a SuperNode is started again."""
@@ -45,60 +56,173 @@ exit 1
 """
 
 
-def folder_of(spec: PartySpec) -> Path:
+def folder_of(state: Path) -> Path:
     """Where a party's processes live: beside the state that they change."""
-    return spec.state / "flower"
+    return state / "flower"
 
 
-def party_key(spec: PartySpec) -> str:
-    """The line with the party's public key; the key pair is made where there is none.
+def party_key(spec: PartySpec, *, replace: bool = False) -> str:
+    """The line with the party's public key; the key pair is made where there is none, or a new one is wanted.
 
     Raises:
         InvalidInput: there is no ``[coordinator]``, or what is there is no key.
         MissingExtra: cryptography is not installed.
     """
-    return make_key(_connection(spec).key, spec.name)
+    return make_key(_connection(spec).key, spec.name, replace=replace)
+
+
+def check_connection(connection: ConnectionSpec) -> None:
+    """Look at the files that a party shows and believes; nobody is dialled.
+
+    Raises:
+        InvalidInput: one is not there, or is not what it should be.
+        MissingExtra: cryptography is not installed.
+    """
+    check_authority(connection.certificate, where="coordinator.certificate")
+    check_private_key(connection.key, where="coordinator.key")
+
+
+def check_party(path: Path) -> PartySpec:
+    """Look at all that a party needs before it takes part; gives its configuration.
+
+    Raises:
+        InvalidInput: the configuration, the data, the model, the certificate or the key cannot be used.
+        RunFailed: its state could not be written.
+        MissingExtra: flwr is not installed.
+    """
+    check_installed()
+    spec = read_party(path)
+    check_connection(_connection(spec))
+    alone(spec)
+    return spec
 
 
 def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -> None:
     """Take part until this process is stopped; a SuperNode that dies is started again.
 
     Raises:
-        InvalidInput: the configuration cannot be used, or the party runs already.
-        RunFailed: the SuperNode ends again and again; its log says why.
-        MissingExtra: flwr is not installed.
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before anything is started.
+        InvalidInput: the party runs already.
+        RunFailed: the coordinator is not who it should be or does not take the key, or the SuperNode ends
+            again and again.
     """
-    check_installed()
-    spec = read_party(path)
+    spec = check_party(path)
     connection = _connection(spec)
-    for what, file, mend in (
-        ("certificate", connection.certificate, "Ask the coordinator for tls/ca.pem."),
-        ("key", connection.key, f"Make one with: consilience party key {path}"),
-    ):
-        if not file.is_file():
-            raise InvalidInput(f"there is no file {file}", where=f"coordinator.{what}", mend=mend)
-    with Processes(folder_of(spec), f"party {spec.name!r}") as processes:
+    with Processes(folder_of(spec.state), f"party {spec.name!r}") as processes:
+        keep(connection, processes.folder)
         programs = write_programs(processes.folder / "bin")
         variables = environment(processes.folder / "home")
         variables["PATH"] = f"{programs}:{variables['PATH']}"
+        trouble = processes.folder / "trouble"
+        trouble.unlink(missing_ok=True)
+
+        def tell(line: str) -> None:
+            trouble.write_text(line)
+            say(line)
+
         say(f"party {spec.name!r} takes part at {connection.address}; its log: {processes.folder}")
-        worked = time.monotonic()
-        while True:
-            started = time.monotonic()
-            processes.start("supernode", _command(path, connection), variables)
-            while (status := processes.ended("supernode")) is None:
-                time.sleep(0.5)
-                if time.monotonic() - started > SOON:
-                    worked = time.monotonic()
-            words = processes.last_words("supernode")
-            if time.monotonic() - worked > GIVEN_UP:
-                raise RunFailed(
-                    f"its SuperNode ends with status {status}: {words}",
-                    where=str(processes.folder / "supernode.log"),
-                    mend="Does the coordinator have this party's public key?",
-                )
-            say(f"the SuperNode ended with status {status}; it is started again")
-            time.sleep(PAUSE)
+        processes.ready()
+        try:
+            _serve(path, connection, processes, variables, tell)
+        except RunFailed as error:
+            trouble.write_text(f"it ended: {error}")
+            raise
+
+
+def _serve(
+    path: Path,
+    connection: ConnectionSpec,
+    processes: Processes,
+    variables: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> None:
+    """One SuperNode after another; raises ``RunFailed`` where there is no use in it."""
+    given_up = time.monotonic() + GIVEN_UP
+    while True:
+        dial(connection, say=tell)
+        processes.start("supernode", _command(path, connection), variables)
+        if worked(processes):
+            given_up = time.monotonic() + GIVEN_UP
+        why, final = reason(processes)
+        if final or time.monotonic() > given_up:
+            raise RunFailed(why, where=str(processes.folder / "supernode.log"))
+        tell(f"{why}; its SuperNode is started again")
+        time.sleep(PAUSE)
+
+
+def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float = PAUSE) -> None:
+    """Dial until the coordinator answers and is who it should be.
+
+    Args:
+        connection: whom to dial.
+        say: is told, once, why it does not answer.
+        pause: seconds before it is dialled again.
+
+    Raises:
+        RunFailed: somebody else answers, or it shows another certificate.
+    """
+    host, _, port = connection.address.rpartition(":")
+    context = ssl.create_default_context(cafile=connection.certificate)
+    told = ""
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=DIALLED) as raw:
+                context.wrap_socket(raw, server_hostname=host).close()
+                return
+        except ssl.SSLCertVerificationError as error:
+            raise RunFailed(
+                f"who answers at {connection.address} is not the coordinator that {connection.certificate} "
+                f"vouches for ({error.verify_message})",
+                where="coordinator.certificate",
+                mend="Compare the address, and the file with the coordinator's tls/ca.pem.",
+            ) from error
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, TimeoutError) as error:
+            why = f"{connection.address} does not finish its answer ({type(error).__name__})"
+        except ssl.SSLError as error:
+            raise RunFailed(
+                f"who answers at {connection.address} speaks no TLS ({error.reason})",
+                where="coordinator.address",
+                mend="Is it the coordinator's port? A proxy on the way must let it through whole.",
+            ) from error
+        except OSError as error:
+            why = f"nobody answers at {connection.address} yet ({error.strerror or error})"
+        if why != told:
+            say(f"{why}; it is dialled until somebody does")
+            told = why
+        time.sleep(pause)
+
+
+def worked(processes: Processes) -> bool:
+    """Wait until the SuperNode ends; whether it ever was connected."""
+    connected = False
+    while processes.ended("supernode") is None:
+        time.sleep(0.5)
+        connected = connected or "SuperNode ID:" in processes.said("supernode")
+        if connected:
+            (processes.folder / "connected").touch()
+            (processes.folder / "trouble").unlink(missing_ok=True)
+    return connected
+
+
+def reason(processes: Processes) -> tuple[str, bool]:
+    """Why the SuperNode ended, and whether it would end so again."""
+    said, marker = processes.said("supernode"), processes.folder / "connected"
+    if "Failed to activate SuperNode" in said:
+        why = "the coordinator does not take this party's key: it has another line in [parties]"
+        ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
+        if ago < FORGOTTEN:
+            return f"{why}, or takes the node from {ago:.0f} s ago to be there still", False
+        return why, True
+    if "certificate" in said.lower():
+        return "the coordinator showed another certificate", False
+    if processes.ended("supernode") == 0:  # how Flower takes that it is not authorized
+        return (
+            "the coordinator cut this party off: its key was taken out, or the clocks differ",
+            False,
+        )
+    found = re.findall(r"Exit Code: \d+\n(.*?)\n\n", said, re.DOTALL)
+    words = " ".join(found[-1].split()) if found else processes.last_words("supernode")
+    return f"the SuperNode ended with status {processes.ended('supernode')}: {words}", False
 
 
 def write_programs(folder: Path) -> Path:
@@ -115,26 +239,59 @@ def write_programs(folder: Path) -> Path:
     return folder
 
 
-def party_status(spec: PartySpec) -> dict[str, Any]:
+def party_status(path: Path) -> dict[str, Any]:
     """Where a party is: whether it takes part, in what, and what has left it.
 
+    Args:
+        path: its configuration, which may be broken meanwhile, or the folder of its state.
+
     Raises:
+        InvalidInput: there is no such file.
         RunFailed: its state or its log cannot be read.
     """
-    session, log = read_session(spec.state), read_log(spec.state / AUDIT)
-    pid = running(folder_of(spec))
+    state = state_of(path)
+    folder = folder_of(state)
+    session, log = read_session(state), read_log(state / AUDIT)
+    pid, connected, notes = running(folder), kept(folder), ""
+    name, connection = str(path), connected
+    try:
+        if path != state:
+            spec = read_party(path)
+            name, connection = spec.name, spec.coordinator
+    except InvalidInput as error:
+        notes = f"the configuration cannot be used: {error}"
+    if pid is not None and not notes and connection != connected:
+        notes = "[coordinator] was edited since it was started; that takes effect when it is started again"
+    if pid is None and held(folder):
+        notes = "its own process was killed, what it started still runs: stop it, or start it again"
+    elif not notes and (folder / "trouble").exists():
+        notes = (folder / "trouble").read_text()
     last = log.entries[-1] if log.entries else {}
+    refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
     return {
-        "party": spec.name,
+        "party": name,
         "state": "stopped" if pid is None else f"takes part (PID {pid})",
-        "coordinator": spec.coordinator.address if spec.coordinator else None,
+        "coordinator": connection.address if connection else None,
         "federation": session.federation if session else None,
         "round": session.round if session else None,
         "rounds_taken_part_in": session.rounds if session else 0,
         "answers": len(log.entries),
         "bytes_that_left": sum(int(entry.get("bytes", 0)) for entry in log.entries),
         "last_answer": last.get("time"),
+        "last_refusal": "{time}: {tasks}: {detail}".format(**refused[-1]) if refused else None,
+        "note": notes or None,
     }
+
+
+def keep(connection: ConnectionSpec, folder: Path) -> None:
+    """Keep what the processes of a folder were started with."""
+    (folder / "connection.json").write_text(connection.model_dump_json())
+
+
+def kept(folder: Path) -> ConnectionSpec | None:
+    """What the processes of a folder were last started with; ``None`` where they never were."""
+    path = folder / "connection.json"
+    return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
 
 
 def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:

@@ -29,7 +29,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from consilience.data import read_rows
 from consilience.deployment.keys import make_authority, public_key
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
@@ -100,6 +100,15 @@ class CoordinatorSpec(Section):
         """
         return protocol_for(self.method, self.protocol)
 
+    def check_quorum(self) -> None:
+        """Raise ``InvalidInput`` on a quorum that no round, or any round, would meet."""
+        whole = isinstance(self.quorum, int)
+        if not 0 < self.quorum <= (len(self.parties) if whole else 1):
+            raise InvalidInput(
+                f"quorum is {self.quorum}, and there are {len(self.parties)} parties",
+                mend=f"Give a number of parties, 1 to {len(self.parties)}, or a share such as 0.5.",
+            )
+
     def rows(self) -> Public:
         """The public rows.
 
@@ -121,6 +130,7 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     Raises:
         InvalidInput: no such file, not TOML, unknown keys or values, with the nearest valid name.
     """
+    check_folder(folder)
     path = folder / CONFIGURATION
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -142,6 +152,7 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
         raise first_of(error, str(path), CoordinatorSpec) from error
     try:
         spec.rules()
+        spec.check_quorum()
         keys = {
             name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()
         }
@@ -152,6 +163,42 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
         if twice := [other for other in keys if keys[other] == key and other != name]:
             raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))
     return spec
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ``InvalidInput`` where a coordinator's folder is wanted and something else was given."""
+    if folder.is_file():
+        raise InvalidInput(
+            "this is a file", where=str(folder), mend=f"Give its folder: {folder.parent}"
+        )
+    if not folder.exists():
+        raise InvalidInput(
+            "there is no such folder",
+            where=str(folder),
+            mend=f"Make one with: consilience coordinator init {folder} --parties a,b",
+        )
+
+
+def keep(spec: CoordinatorSpec, folder: Path) -> None:
+    """Keep what a run is started or gone on with; the run reads this, and not what is edited meanwhile."""
+    part = folder / "run" / "config.part"
+    part.write_text(spec.model_dump_json(indent=2), encoding="utf-8")
+    part.replace(folder / "run" / "config.json")
+
+
+def kept(folder: Path) -> CoordinatorSpec | None:
+    """What the run was last started or gone on with; ``None`` where there is no run.
+
+    Raises:
+        RunFailed: it is damaged.
+    """
+    path = folder / "run" / "config.json"
+    try:
+        return CoordinatorSpec.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"it is damaged: {error}", where=str(path)) from error
 
 
 TEMPLATE = """\
@@ -187,9 +234,11 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
         InvalidInput: there is one already, no parties, or the folder cannot be written.
     """
     path = folder / CONFIGURATION
-    twice = sorted({name for name in parties if parties.count(name) > 1 or not name})
-    if twice or not parties:
-        what = f"two parties are called {twice[0]!r}" if twice else "there are no parties"
+    twice = sorted({name for name in parties if parties.count(name) > 1})
+    if twice or not all(parties) or not parties:
+        what = f"two parties are called {twice[0]!r}" if twice else "a name is empty"
+        if not any(parties):
+            what = "there are no parties"
         raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
     if wrong := [name for name in parties if not PARTY_NAME.fullmatch(name)]:
         raise InvalidInput(

@@ -7,9 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from consilience.deployment.processes import running
-from consilience.deployment.specification import read_coordinator
+from consilience.deployment.conducting import ending
+from consilience.deployment.processes import held, running
+from consilience.deployment.specification import (
+    CoordinatorSpec,
+    check_folder,
+    kept,
+    read_coordinator,
+)
 from consilience.deployment.superlink import connected
+from consilience.errors import InvalidInput
 from consilience.experiments.ledger import Ledger
 
 
@@ -23,7 +30,7 @@ class PartyStatus:
         exchanges: how many it has answered.
         left_out: of how many it was left out.
         bytes_up: bytes that left it.
-        why: why it was left out last; empty where it never was.
+        why: why it has not joined, or else was left out last; empty where it never was.
         metrics: its metrics after the last round.
     """
 
@@ -47,6 +54,7 @@ class Status:
         rounds: how many there are.
         seconds: what they took.
         parties: where each of them is.
+        notes: what else there is to know, such as why it ended before it was done.
     """
 
     federation: str
@@ -55,52 +63,74 @@ class Status:
     rounds: int
     seconds: float
     parties: tuple[PartyStatus, ...]
+    notes: tuple[str, ...] = ()
 
 
 def coordinator_status(folder: Path) -> Status:
-    """Where a coordinator is, by its ledger and its SuperLink.
+    """Where a coordinator is, by its ledger and its SuperLink; its configuration may be broken meanwhile.
 
     Raises:
-        InvalidInput: there is no configuration there.
+        InvalidInput: there is no such folder.
         RunFailed: the ledger is damaged.
     """
-    spec, run = read_coordinator(folder), folder / "run"
-    rounds = spec.protocol.rounds
-    nobody = tuple(PartyStatus(name, "?", 0, 0, 0, "", {}) for name in sorted(spec.parties))
-    if not (run / "ledger.sqlite").exists():
-        return Status(spec.name, "no run", -1, rounds, 0.0, nobody)
+    check_folder(folder)
+    run, spec = folder / "run", kept(folder)
+    written: CoordinatorSpec | None = None
+    broken = ""
+    try:
+        written = read_coordinator(folder)
+    except InvalidInput as error:
+        broken = f"coordinator.toml cannot be used: {error}"
+    if spec is None or not (run / "ledger.sqlite").exists():
+        return _without_run(folder, written, broken)
     going = running(run / "flower") is not None
     nodes = connected(run / "flower") if going else {}
     with closing(Ledger(run / "ledger.sqlite")) as ledger:
         done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
-        state = "done" if done else "running" if going else "stopped"
         ((last, seconds),) = ledger.read(
             "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds"
         )
-        parties = []
-        for name in sorted(spec.parties):
-            ((answered, out, up),) = ledger.read(
-                "SELECT coalesce(sum(status = 'ok'), 0), coalesce(sum(status != 'ok'), 0), "
-                "coalesce(sum(bytes_up), 0) FROM deliveries WHERE party = ?",
-                name,
-            )
-            why = ledger.read(
-                "SELECT detail FROM deliveries WHERE party = ? AND status != 'ok' "
-                "ORDER BY rowid DESC LIMIT 1",
-                name,
-            )
-            metrics = ledger.read(
-                "SELECT name, value FROM metrics WHERE party = ? AND round = ?", name, last
-            )
-            parties.append(
-                PartyStatus(
-                    name,
-                    nodes.get(name, "?" if going else "offline"),
-                    int(answered),
-                    int(out),
-                    int(up),
-                    str(why[0][0]) if why else "",
-                    dict(metrics),
-                )
-            )
-    return Status(spec.name, state, int(last), rounds, float(seconds), tuple(parties))
+        parties = tuple(
+            _party(ledger, name, nodes.get(name, "?" if going else "offline"), int(last))
+            for name in sorted(spec.parties)
+        )
+    state = "done" if done else "running" if going else "stopped"
+    notes = [broken] if broken else []
+    if state == "stopped" and (why := ending(folder)):
+        notes.append(f"it ended: {why}")
+    if not going and held(run / "flower"):
+        notes.append("its own process was killed, what it started still runs: stop it, or resume")
+    if not done and written not in (None, spec):
+        notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
+    rounds = spec.protocol.rounds
+    return Status(spec.name, state, int(last), rounds, float(seconds), parties, tuple(notes))
+
+
+def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:
+    """What there is to say before a run, by the configuration, if it can be used."""
+    if written is None:
+        return Status(folder.resolve().name, "no run", -1, 0, 0.0, (), (broken,))
+    nobody = tuple(PartyStatus(name, "?", 0, 0, 0, "", {}) for name in sorted(written.parties))
+    return Status(written.name, "no run", -1, written.protocol.rounds, 0.0, nobody)
+
+
+def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
+    """Where a party is after the last round that is kept."""
+    ((answered, out, up),) = ledger.read(
+        "SELECT coalesce(sum(status = 'ok'), 0), coalesce(sum(status != 'ok'), 0), "
+        "coalesce(sum(bytes_up), 0) FROM deliveries WHERE party = ?",
+        name,
+    )
+    why = ledger.read(
+        "SELECT detail FROM deliveries WHERE party = ? AND status != 'ok' "
+        "ORDER BY rowid DESC LIMIT 1",
+        name,
+    )
+    metrics = ledger.read(
+        "SELECT name, value FROM metrics WHERE party = ? AND round = ?", name, last
+    )
+    outside = ledger.meta.get("outside", {})  # nothing before it was first asked who joins
+    if name in outside:
+        why = [(outside[name][0],)]
+    said = str(why[0][0]) if why else ""
+    return PartyStatus(name, connected, int(answered), int(out), int(up), said, dict(metrics))

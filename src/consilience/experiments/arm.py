@@ -202,16 +202,9 @@ class Arm:
                 )
             ],
         )
-        ledger.deliveries(label, seed, round.number, network.deliveries)
+        measured = {party: one.values for party, one in metrics.items()}
+        ledger.exchanged(label, seed, round.number, network.deliveries, measured)
         network.deliveries.clear()
-        ledger.write(
-            "metrics",
-            (
-                (label, seed, round.number, party, name, value)
-                for party, measured in metrics.items()
-                for name, value in measured.values.items()
-            ),
-        )
         if round.teacher is not None and accuracy is not None and truth is not None:
             ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
             parts = teacher_parts(round, truth, network.agreed.classes)

@@ -122,15 +122,36 @@ class Ledger:
         with self._explained():
             return self._connection.execute(query, values).fetchall()
 
-    def deliveries(
-        self, method: str, seed: int, round: int, deliveries: Iterable[Delivery]
+    def exchanged(
+        self,
+        method: str,
+        seed: int,
+        round: int,
+        deliveries: Iterable[Delivery],
+        metrics: Mapping[str, Mapping[str, float]],
     ) -> None:
-        """Record who was asked what and what left whom before ``round`` was complete.
+        """Record who was asked what and what left whom before ``round`` was complete, and what was measured.
 
         A task may be named after a later round: what is trained before round 0 ends is round 1's.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            round: the round that is complete.
+            deliveries: each party's part of each exchange.
+            metrics: party to metric to value, after the round.
         """
-        rows = ((method, seed, *astuple(delivery), round) for delivery in deliveries)
-        self.write("deliveries", rows)
+        self.write(
+            "deliveries", ((method, seed, *astuple(delivery), round) for delivery in deliveries)
+        )
+        self.write(
+            "metrics",
+            (
+                (method, seed, round, party, name, value)
+                for party, measured in metrics.items()
+                for name, value in measured.items()
+            ),
+        )
 
     def forget_after(self, method: str, seed: int, round: int) -> None:
         """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""

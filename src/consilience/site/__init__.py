@@ -9,9 +9,15 @@ from consilience.site.answering import (
     read_session,
 )
 from consilience.site.audit import AuditLog, Log, read_log
-from consilience.site.configuration import ConnectionSpec, PartySpec, read_party, write_template
+from consilience.site.configuration import (
+    ConnectionSpec,
+    PartySpec,
+    read_party,
+    state_of,
+    write_template,
+)
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
-from consilience.site.trial import Trial, tried
+from consilience.site.trial import Trial, alone, tried
 
 __all__ = [
     "AUDIT",
@@ -26,10 +32,12 @@ __all__ = [
     "PartySpec",
     "Session",
     "Trial",
+    "alone",
     "failure_of",
     "read_log",
     "read_party",
     "read_session",
+    "state_of",
     "tried",
     "write_template",
 ]

@@ -10,7 +10,8 @@ A request is the bytes of some tasks (:mod:`consilience.wire`), whatever carries
     6  the answer leaves
 
 A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
-an answer to be given again. A request that fails or is refused changes nothing.
+an answer to be given again. A request that is refused changes nothing; one that fails changes nothing either,
+but that it counts: a coordinator cannot have a party work without end by asking for what must fail.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ NOT_JOINED = "it has not joined, or its state is gone"
 """What a party says that has nothing to go on from."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
+
+_SESSION = "session.json"
 
 _DRAWN = "drawn.safetensors"
 """Scores with noise, which stay what they are whatever is joined or restored."""
@@ -235,7 +238,26 @@ class PartySite:
         further = self._further(session, first)
         # What is restored begins from where a party has just joined, whatever it has learned since.
         party = self._joined() if isinstance(first, Restore) else self._taken_up()
-        return (*self._moved_on(party, tasks, request, further), "ok")
+        try:
+            return (*self._moved_on(party, tasks, request, further), "ok")
+        except _Failed:
+            if not isinstance(first, Restore):
+                self._count(further)
+            raise
+
+    def _count(self, session: Session) -> None:
+        """Put down that a request was worked at; all else of the state stays."""
+
+        def fill(after: Path, before: Path | None) -> None:
+            assert before is not None
+            for path in sorted(before.rglob("*")):
+                if path.is_dir():
+                    (after / path.relative_to(before)).mkdir()
+                elif path != before / _SESSION:
+                    keep(path, after / path.relative_to(before))
+            (after / _SESSION).write_text(json.dumps(asdict(session)))
+
+        self._state.write(fill)
 
     def _further(self, session: Session, first: Task) -> Session:
         """The session after a request, if the limits allow another one."""
@@ -268,7 +290,7 @@ class PartySite:
                 raise _Failed(outcome)
             self.limits.refuse_spending(spent(party.drawn))
             result.append((outcome, reply))
-            (after / "session.json").write_text(json.dumps(asdict(session)))
+            (after / _SESSION).write_text(json.dumps(asdict(session)))
             if isinstance(first, Join):
                 (after / _AGREEMENT).write_bytes(encode([first.agreement]))
             else:
@@ -382,7 +404,7 @@ def read_session(home: Path) -> Session | None:
     """
     while (folder := current_state(home)) is not None:
         try:
-            return Session(**json.loads((folder / "session.json").read_text()))
+            return Session(**json.loads((folder / _SESSION).read_text()))
         except (OSError, ValueError, TypeError) as error:
             if current_state(home) == folder:  # else it was replaced while it was read
                 raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error

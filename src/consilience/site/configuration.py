@@ -204,19 +204,7 @@ def read_party(path: Path) -> PartySpec:
     Raises:
         InvalidInput: no such file, not TOML, or unknown keys or values, with the nearest valid name.
     """
-    where = str(path)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(
-            "there is no such file",
-            where=where,
-            mend="Write one with: consilience party init FOLDER",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
+    where, document = str(path), _document(path)
     try:
         spec = PartySpec.model_validate(_beside(document, path.resolve().parent))
         spec.limits.check_names()
@@ -225,6 +213,45 @@ def read_party(path: Path) -> PartySpec:
     except InvalidInput as error:
         raise InvalidInput(f"{error.where}: {error.what}", where=where, mend=error.mend) from error
     return spec
+
+
+def state_of(path: Path) -> Path:
+    """The folder of a party's state, by a configuration that may be broken otherwise, or given itself.
+
+    Raises:
+        InvalidInput: there is no such file, or it is not TOML.
+    """
+    if path.is_dir() and (path / "current").exists():
+        return path
+    try:
+        document = _document(path)
+    except InvalidInput as error:
+        mend = f"{error.mend or ''} Or give the folder of its state itself.".strip()
+        raise InvalidInput(error.what, where=error.where, mend=mend) from error
+    return path.resolve().parent / str(document.get("state", "state"))
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What a file of TOML says."""
+    where = str(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "there is no such file",
+            where=where,
+            mend="Write one with: consilience party init FOLDER",
+        ) from error
+    except IsADirectoryError as error:
+        raise InvalidInput(
+            "this is a folder, and a file is wanted",
+            where=where,
+            mend=f"Give its configuration: {path / 'party.toml'}",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
 
 
 def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -30,8 +30,9 @@ class Limits(Section):
         allow: of :data:`GROUPS`, ``"others"``, or names of tasks.
         rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
             were started anew; ``None`` for no limit.
-        requests: how many requests it answers in a round; one that comes again after its answer was lost does
-            not count; ``None`` for no limit, and then a coordinator can ask for everything in one round.
+        requests: how many requests it answers in a round, those that fail among them; one that comes again
+            after its answer was lost does not count; ``None`` for no limit, and then a coordinator can ask
+            for everything in one round.
         protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for

@@ -67,9 +67,7 @@ def tried(spec: PartySpec) -> Trial:
         InvalidInput: something does not go together; nothing has been trained on all rows by then.
         RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
     """
-    _check_folder(spec.state)
-    party = spec.party()
-    party.join(_agreed(party))  # alone: what it will be held against when the others are there
+    party = alone(spec)
     assert party.public is not None and party.test is not None
     small = _smaller(party, spec)
     public_rows, outputs = len(party.public), _agreed(party).outputs
@@ -90,6 +88,19 @@ def tried(spec: PartySpec) -> Trial:
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
     )
+
+
+def alone(spec: PartySpec) -> Party:
+    """The party, joined with nobody else: what it will be held against when the others are there.
+
+    Raises:
+        InvalidInput: something does not go together.
+        RunFailed: its state could not be written.
+    """
+    _check_folder(spec.state)
+    party = spec.party()
+    party.join(_agreed(party))
+    return party
 
 
 def _asked(party: Party, threads: int) -> dict[str, float]:
@@ -173,7 +184,13 @@ def _kind_of(party: Party) -> OutputKind:
 
 
 def _check_folder(state: Path) -> None:
-    """Raise ``RunFailed`` if the state could not be written, without making its folder."""
+    """Raise an error if the state could not be written, without making its folder."""
+    if state.is_file():
+        raise InvalidInput(
+            "this is a file, and state is a folder",
+            where=str(state),
+            mend="Set state to another one; it is made if need be.",
+        )
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise RunFailed(

@@ -1,0 +1,138 @@
+"""What can be known of a coordinator before it makes or changes anything."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from consilience.deployment.credentials import check_server
+from consilience.deployment.gate import check_free
+from consilience.deployment.keys import certified_hosts
+from consilience.deployment.processes import running
+from consilience.deployment.specification import (
+    CoordinatorSpec,
+    check_folder,
+    kept,
+    read_coordinator,
+)
+from consilience.errors import InvalidInput
+from consilience.experiments.ledger import Ledger
+from consilience.network.flower import check_installed
+
+
+def coordinator_facts(folder: Path) -> dict[str, Any]:
+    """What a configuration says, if all that it names can be used; what both sides compare among it.
+
+    Raises:
+        InvalidInput: the configuration, the public rows or the certificates cannot be used.
+        MissingExtra: flwr is not installed.
+    """
+    spec = _usable(folder)
+    public = spec.rows()
+    return {
+        "federation": spec.name,
+        "parties": list(spec.parties),
+        "address": spec.address,
+        "method": spec.method.label,
+        "rounds": spec.protocol.rounds,
+        "public_rows": len(public),
+        "public": public.key if len(public) else None,
+    }
+
+
+def check_start(folder: Path) -> CoordinatorSpec:
+    """Look at all that a run needs before it is made; gives its configuration.
+
+    Raises:
+        InvalidInput: the configuration, the public rows or the certificates cannot be used, or there is a run
+            already that has kept a round.
+        RunFailed: something else listens at the address.
+        MissingExtra: flwr is not installed.
+    """
+    spec, run = _usable(folder), folder / "run"
+    _check_stopped(folder)
+    if last_round(run) >= 0:
+        raise InvalidInput(
+            "there is a run already",
+            where=str(run),
+            mend=f"Continue it with: consilience coordinator resume {folder}\n"
+            f"  or move {run} away, and start anew.",
+        )
+    check_free(spec.listen or spec.host, spec.port)
+    return spec
+
+
+def check_resume(folder: Path) -> CoordinatorSpec | None:
+    """Look at all that a run needs to go on; gives its configuration, ``None`` where it is done.
+
+    Raises:
+        InvalidInput: there is none, its configuration was changed, or something that it needs cannot be used.
+        RunFailed: something else listens at the address.
+        MissingExtra: flwr is not installed.
+    """
+    run = folder / "run"
+    check_folder(folder)
+    if (stored := kept(folder)) is None or not (run / "ledger.sqlite").exists():
+        raise InvalidInput(
+            "there is no run yet",
+            where=str(run),
+            mend=f"Start it with: consilience coordinator start {folder}",
+        )
+    spec = _usable(folder)
+    before, now = (_fixed(one) for one in (stored, spec))
+    for key in before:
+        if before[key] != now[key] and last_round(run) >= 0:
+            raise InvalidInput(
+                f"{key} is another than the run was started with",
+                where=str(folder / "coordinator.toml"),
+                mend="Set it back, or move the run folder away and start anew.",
+            )
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    if done and last_round(run) >= spec.protocol.rounds:
+        return None
+    _check_stopped(folder)
+    check_free(spec.listen or spec.host, spec.port)
+    return spec
+
+
+def last_round(run: Path) -> int:
+    """The last round that is kept; -1 where there is none."""
+    if not (run / "ledger.sqlite").exists():
+        return -1
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+
+
+def _usable(folder: Path) -> CoordinatorSpec:
+    """The configuration, if all that it names can be used."""
+    check_installed()
+    spec, tls = read_coordinator(folder), folder / "tls"
+    spec.rows()
+    check_server(tls)
+    hosts = certified_hosts(tls / "server.pem")
+    if spec.host not in hosts:
+        raise InvalidInput(
+            f"the certificate is for {', '.join(hosts)}, and the address is {spec.address}",
+            where=str(tls / "server.pem"),
+            mend="Set the address back, or have init make tls/ anew in another folder.",
+        )
+    return spec
+
+
+def _check_stopped(folder: Path) -> None:
+    if (pid := running(folder / "run" / "flower")) is not None:
+        raise InvalidInput(
+            f"the coordinator runs already (PID {pid})",
+            where=str(folder),
+            mend=f"Stop it first: consilience coordinator stop {folder}",
+        )
+
+
+def _fixed(spec: CoordinatorSpec) -> dict[str, Any]:
+    """What must stay as it is from the first round to the last; there may be more rounds."""
+    return {
+        **spec.model_dump(include={"name", "seed", "strict", "columns", "method"}),
+        "protocol": spec.protocol.model_dump(exclude={"rounds"}),
+    }

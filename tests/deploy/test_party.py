@@ -1,0 +1,239 @@
+"""What is looked at before a party starts, whom it dials, and why its SuperNode ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from consilience.deployment import party
+from consilience.deployment.keys import make_authority, make_key
+from consilience.deployment.party import (
+    FORGOTTEN,
+    check_connection,
+    check_party,
+    dial,
+    free_port,
+    party_status,
+    reason,
+    serve_party,
+    worked,
+)
+from consilience.deployment.processes import Processes, environment
+from consilience.errors import InvalidInput, RunFailed
+from consilience.site import ConnectionSpec, read_party, state_of
+
+UNREGISTERED = """\
+ERROR :     Exit Code: 305
+Failed to initialize the connection to the SuperLink.
+[code: 2004] Failed to activate SuperNode.
+The SuperNode could not establish a connection to the SuperLink.
+
+For more information, visit: <https://flower.ai>
+INFO:     Shutting down
+"""
+
+
+@pytest.fixture
+def site(center: Path) -> Path:
+    """North's folder, ready to take part."""
+    home = center.parent / "north"
+    (home / "ca.pem").write_bytes((center / "tls" / "ca.pem").read_bytes())
+    return home
+
+
+def connection(site: Path) -> ConnectionSpec:
+    found = read_party(site / "party.toml").coordinator
+    assert found is not None
+    return found
+
+
+def test_a_party_is_looked_at_before_it_starts(site: Path) -> None:
+    assert check_party(site / "party.toml").name == "north"
+    (site / "party.toml").write_text(
+        (site / "party.toml").read_text().replace('"random-forest"', '"random-forrest"')
+    )
+    with pytest.raises(InvalidInput, match="Did you mean 'random-forest'"):
+        serve_party(site / "party.toml")
+    assert not (site / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "other", "said"),
+    [
+        ("ca.pem", "", "holds nothing, not the certificate of an authority"),
+        ("ca.pem", "party.key", "holds a private key, not the certificate"),
+        ("ca.pem", "party.key.pub", "holds a public key, not the certificate"),
+        ("ca.pem", "patients.csv", "holds something that is no PEM"),
+        ("ca.pem", "../center/tls/server.pem", "is the certificate of a server"),
+        ("ca.pem", ".", "is a folder"),
+        ("ca.pem", None, r"there is no file .*ca\.pem\n.*tls/ca\.pem"),
+        ("party.key", "", "holds nothing, not a party's private key"),
+        ("party.key", "ca.pem", "holds a certificate, not a party's private key"),
+        ("party.key", "party.key.pub", "holds a public key, not a party's private key"),
+        ("party.key", "../center/tls/server.key", "holds a private key as PEM, not a party's"),
+        ("party.key", None, r"there is no file .*party\.key\n.*party key makes one"),
+    ],
+)
+def test_another_file(site: Path, file: str, other: str | None, said: str) -> None:
+    check_connection(connection(site))
+    content = (site / other).read_bytes() if other and other != "." else b""
+    (site / file).unlink()
+    if other == ".":
+        (site / file).mkdir()
+    elif other is not None:
+        (site / file).write_bytes(content)
+    with pytest.raises(InvalidInput, match=said):
+        check_connection(connection(site))
+
+
+@pytest.fixture
+def address(center: Path) -> Iterator[str]:
+    """Where somebody answers who has the coordinator's certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(center / "tls" / "server.pem", center / "tls" / "server.key")
+    yield from answering(context)
+
+
+def answering(context: ssl.SSLContext | None) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            try:
+                with listening.accept()[0] as raw:
+                    if context is None:
+                        raw.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    else:
+                        context.wrap_socket(raw, server_side=True).close()
+            except OSError:
+                pass
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        with socket.socket() as last:  # for a test that dialled nobody
+            last.connect_ex(listening.getsockname())
+        thread.join()
+
+
+def test_the_coordinator_is_known_by_its_certificate(site: Path, address: str) -> None:
+    dial(connection(site).model_copy(update={"address": address}), say=pytest.fail)
+
+
+def test_who_has_another_certificate_is_not_believed(site: Path, address: str) -> None:
+    make_authority(site / "other", "127.0.0.1")
+    (site / "ca.pem").write_bytes((site / "other" / "ca.pem").read_bytes())
+    with pytest.raises(RunFailed, match=r"is not the coordinator that .*ca\.pem vouches for") as it:
+        dial(connection(site).model_copy(update={"address": address}), say=pytest.fail)
+    assert "tls/ca.pem" in str(it.value.mend)
+
+
+def test_who_speaks_no_tls_is_not_the_coordinator(site: Path) -> None:
+    for address in answering(None):
+        with pytest.raises(RunFailed, match="speaks no TLS"):
+            dial(connection(site).model_copy(update={"address": address}), say=pytest.fail)
+
+
+def test_a_coordinator_that_is_not_there_yet_is_dialled_until_it_is(
+    center: Path, site: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(center / "tls" / "server.pem", center / "tls" / "server.key")
+    port, said = free_port(), list[str]()
+
+    def later(line: str) -> None:
+        said.append(line)
+        listening = socket.create_server(("127.0.0.1", port))
+
+        def serve() -> None:
+            with listening, listening.accept()[0] as raw:
+                context.wrap_socket(raw, server_side=True).close()
+
+        Thread(target=serve).start()
+
+    there = connection(site).model_copy(update={"address": f"127.0.0.1:{port}"})
+    dial(there, say=later, pause=0.01)
+    (line,) = said
+    assert line.startswith(f"nobody answers at 127.0.0.1:{port} yet (Connection refused)")
+
+
+def ended(folder: Path, words: str, *, status: int = 1) -> tuple[str, bool, bool]:
+    """Why a SuperNode that said this ended, whether for good, and whether it had been connected."""
+    with Processes(folder, "the test") as processes:
+        (folder / "words").write_text(words)
+        command = ["/bin/sh", "-c", f"cat {folder / 'words'}; sleep 0.7; exit {status}"]
+        processes.start("supernode", command, environment(folder / "home"))
+        connected = worked(processes)
+        return *reason(processes), connected
+
+
+def test_a_key_that_the_coordinator_does_not_know_ends_it_at_once(tmp_path: Path) -> None:
+    why, final, connected = ended(tmp_path, UNREGISTERED)
+    assert "does not take this party's key" in why and "[parties]" in why
+    assert final and not connected
+
+
+def test_a_node_that_was_killed_is_in_the_way_for_a_minute(tmp_path: Path) -> None:
+    assert ended(tmp_path, "INFO : SuperNode ID: 7\n", status=9)[2]
+    why, final, _ = ended(tmp_path, UNREGISTERED)
+    assert "to be there still" in why and not final
+    before = time.time() - FORGOTTEN - 1
+    os.utime(tmp_path / "connected", (before, before))
+    assert ended(tmp_path, UNREGISTERED)[1]
+
+
+def test_other_ends_are_told_in_flowers_words(tmp_path: Path) -> None:
+    why, final, _ = ended(tmp_path, UNREGISTERED.replace("2004] Failed to activate", "9] No"))
+    assert "status 1: Failed to initialize the connection" in why and not final
+    assert "cut this party off" in ended(tmp_path, "bye\n", status=0)[0]
+
+
+def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party, "dial", lambda *_, **__: None)
+    monkeypatch.setattr(party, "BIN", site)
+    (site / "flower-supernode").write_text(
+        f"#!/bin/sh\necho '{UNREGISTERED.replace(chr(39), '')}'\nexit 1\n"
+    )
+    (site / "flower-supernode").chmod(0o700)
+    with pytest.raises(RunFailed, match="does not take this party's key"):
+        serve_party(site / "party.toml")
+    found = party_status(site / "party.toml")
+    assert found["state"] == "stopped" and "does not take this party's key" in found["note"]
+
+
+def test_what_was_edited_since_it_was_started_is_said(site: Path) -> None:
+    with Processes(party.folder_of(site / "state"), "the test") as processes:
+        party.keep(connection(site), processes.folder)
+        assert party_status(site / "party.toml")["note"] is None
+        text = (site / "party.toml").read_text()
+        (site / "party.toml").write_text(text.replace(":9092", ":9093"))
+        found = party_status(site / "party.toml")
+        assert f"PID {os.getpid()}" in found["state"] and "was edited since" in found["note"]
+
+
+def test_the_state_of_a_broken_configuration(site: Path) -> None:
+    path = site / "party.toml"
+    path.write_text(path.read_text() + "[unknown]\n")
+    assert state_of(path) == site / "state"
+    path.write_text("nonsense")
+    with pytest.raises(InvalidInput, match="give the folder of its state itself"):
+        state_of(path)
+    (site / "state").mkdir()
+    (site / "state" / "current").touch()
+    assert state_of(site / "state") == site / "state"
+    with pytest.raises(InvalidInput, match=r"this is a folder.*\n.*party\.toml"):
+        state_of(site)
+
+
+def test_a_key_is_replaced_when_that_is_asked(site: Path) -> None:
+    before = make_key(site / "party.key", "north")
+    assert make_key(site / "party.key", "north") == before
+    after = make_key(site / "party.key", "north", replace=True)
+    assert after != before and make_key(site / "party.key", "north") == after
+    assert (site / "party.key").stat().st_mode & 0o777 == 0o600
