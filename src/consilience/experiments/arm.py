@@ -300,6 +300,10 @@ def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
         return ProcessNetwork(
             parties, public, processes=chosen.processes, threads=chosen.threads, **limits
         )
+    if chosen.kind == "ray":
+        from consilience.network.ray import RayNetwork
+
+        return RayNetwork(parties, public, threads=chosen.threads, **limits)
     if chosen.kind == "cohorts":
         return CohortNetwork(parties, public, **limits)
     return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)

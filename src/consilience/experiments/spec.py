@@ -108,14 +108,14 @@ class NetworkSpec(Section):
 
     Attributes:
         kind: ``"local"``; ``"wire"``, the same through bytes; ``"cohorts"``, where torch networks of one
-            architecture train as one; or ``"processes"``.
+            architecture train as one; ``"processes"``; or ``"ray"``, Flower's simulation engine on Ray.
         processes: workers, for ``"processes"``.
         timeout: seconds a party may take to answer.
         quorum: parties that must answer: a number, or a share.
         threads: numerical threads per process.
     """
 
-    kind: Literal["local", "wire", "cohorts", "processes"] = "local"
+    kind: Literal["local", "wire", "cohorts", "processes", "ray"] = "local"
     processes: int = Field(default=2, ge=1)
     timeout: float | None = Field(default=None, gt=0)
     quorum: int | float = 0.5
