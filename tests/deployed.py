@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from command_line import PROGRAM, shell
 from consilience import Federation, protocols  # noqa: F401 (as the command does)
+from consilience.deployment.processes import held
 from consilience.deployment.specification import read_coordinator
 from consilience.experiments.ledger import Ledger
 from consilience.knowledge import Failure
@@ -95,18 +96,29 @@ class Deployed:
     def wait(self, *, round: int | None = None, seconds: float = 1200) -> dict[str, Any]:
         """Until a round is kept, or all is done."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            found = self.status()
-            if found["state"] == "done" or (round is not None and found["round"] >= round):
-                return found
-            assert found["state"] == "running", (self.center / "run" / "log").read_text()
-            time.sleep(2)
-        raise AssertionError(f"after {seconds} s: {found}")
+        run = self.center / "run"
+        while True:
+            alive = held(run / "flower")
+            if (run / "ledger.sqlite").exists() and (
+                self._done() or (round is not None and self.kept() >= round)
+            ):
+                return self.status()
+            assert alive, (run / "log").read_text()
+            assert time.monotonic() < until, f"after {seconds} s: {self.status()}"
+            time.sleep(1)
+
+    def _done(self) -> bool:
+        with self.ledger() as ledger:
+            return bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+
+    def ledger(self) -> AbstractContextManager[Ledger]:
+        """The coordinator's, to be read."""
+        return closing(Ledger(self.center / "run" / "ledger.sqlite"))
 
     def kept(self) -> int:
         """The last round that the ledger holds."""
-        with closing(Ledger(self.center / "run" / "ledger.sqlite")) as ledger:
-            return int(ledger.read("SELECT max(round) FROM rounds")[0][0])
+        with self.ledger() as ledger:
+            return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
 
     def answers(self, name: str) -> int:
         """How often a party has answered something it could do."""
@@ -129,7 +141,7 @@ class Deployed:
 
     def left_out(self) -> dict[Absence, str]:
         """Who was left out of which exchange, and why, but for those that only keep and measure."""
-        with closing(Ledger(self.center / "run" / "ledger.sqlite")) as ledger:
+        with self.ledger() as ledger:
             found = ledger.read(
                 "SELECT party, round, tasks, detail FROM deliveries WHERE status != 'ok' "
                 "AND tasks NOT LIKE 'Checkpoint%' AND tasks NOT IN ('Restore', 'Join')"

@@ -59,12 +59,14 @@ class Hurt:
         parties: whom it hurts.
         ready: whether it is time to mend it.
         mend: what somebody does about it then.
+        work: whether a party that was not hurt itself may still answer what it was asked before.
     """
 
     fault: str
     parties: tuple[str, ...]
     ready: Callable[[], bool] = lambda: True
     mend: Callable[[], None] = lambda: None
+    work: bool = False
     begun: float = field(default_factory=time.monotonic)
     answered: dict[str, int] | None = None
     """How much each had answered when it was mended."""
@@ -76,7 +78,9 @@ class Hurt:
                 return False
             self.mend()
             self.answered = {name: deployed.answers(name) for name in self.parties}
-        return all(deployed.answers(name) > before for name, before in self.answered.items())
+        return all(
+            deployed.answers(name) > before + self.work for name, before in self.answered.items()
+        )
 
 
 def hurt(deployed: Deployed, fault: str, name: str) -> Hurt:
@@ -102,19 +106,21 @@ def hurt(deployed: Deployed, fault: str, name: str) -> Hurt:
         return Hurt(fault, parties, connected, begun=begun)
     if fault == "superlink":
         kill(*rest)
-        return Hurt(fault, parties)
+        return Hurt(fault, parties, work=True)
     if fault == "cut":
         os.kill(owner, signal.SIGSTOP)
         time.sleep(30)
         os.kill(owner, signal.SIGCONT)
-        return Hurt(fault, parties, begun=begun)
+        return Hurt(fault, parties, work=True, begun=begun)
     if fault == "coordinator":
         kill(owner)
     else:
         kill(owner, *rest, *(pid for one in parties for pid in deployed.of_party(one)))
         deployed.start()
     deployed.said("coordinator", "resume", deployed.center, "--detach")
-    return Hurt(fault, parties, connected if fault == "all" else lambda: True, begun=begun)
+    if fault == "coordinator":
+        return Hurt(fault, parties, work=True, begun=begun)
+    return Hurt(fault, parties, connected, begun=begun)
 
 
 def full(deployed: Deployed, name: str) -> Hurt:
@@ -165,6 +171,7 @@ def main() -> None:
     asked.add_argument("faults", nargs="*", metavar="fault", help=", ".join(FAULTS))
     asked.add_argument("--times", type=int, default=1)
     asked.add_argument("--parties", type=int, default=4)
+    asked.add_argument("--minutes", type=float, default=600.0, help="no fault begins after these")
     asked.add_argument("--seed", type=int, default=0)
     given = asked.parse_intermixed_args()
     if unknown := set(given.faults).difference(FAULTS):
@@ -189,6 +196,8 @@ def main() -> None:
         next_at = time.monotonic() + chance.uniform(0, WAIT)
         while to_come or ill:
             time.sleep(0.5)
+            if time.monotonic() - start > 60 * given.minutes:
+                to_come.clear()
             for one in [one for one in ill if one.over(deployed)]:
                 ill.remove(one)
                 seconds = time.monotonic() - one.begun
