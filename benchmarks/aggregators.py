@@ -105,9 +105,7 @@ def trial(
     cohort = made(data, setting, parties, repetition)
     known = rule == "oracle"
     aggregate = oracle(cohort.public_labels, cohort.holders) if known else RULES[rule]()
-    federation = Federation(
-        cohort.parties(), cohort.public, seed=repetition, strict=False, cohorts=True
-    )
+    federation = Federation(cohort.parties(), cohort.public, seed=repetition, strict=False)
     history = federation.run(
         ensemble_distillation(aggregate=aggregate, rounds=rounds), progress=False
     )

@@ -24,7 +24,7 @@ from consilience.experiments import parse_spec
 from consilience.experiments.cohort import gather
 from consilience.experiments.methods import protocol_for
 from consilience.federation import Federation
-from consilience.network import CohortNetwork
+from consilience.network import LocalNetwork
 from consilience.papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"
@@ -94,7 +94,7 @@ def trial(repetition: int, problem: str, codec: list[Any], rounds: int) -> Mappi
     """Accuracy after the last round, and bytes per party and round each way."""
     spec, protocol = _made(problem, codec, rounds)
     cohort = gather(spec, repetition)
-    network = CohortNetwork(cohort.parties(), cohort.public)
+    network = LocalNetwork(cohort.parties(), cohort.public)
     federation = Federation.over(network, cohort.public, seed=repetition, strict=False)
     steps = federation.rounds(protocol)
     next(steps)

@@ -75,9 +75,7 @@ def trial(
 ) -> Mapping[str, float]:
     """Mean accuracy of the parties, alone and after the last round."""
     cohort = made(data, public, foreign, repetition)
-    federation = Federation(
-        cohort.parties(), cohort.public, seed=repetition, strict=False, cohorts=data == "mnist"
-    )
+    federation = Federation(cohort.parties(), cohort.public, seed=repetition, strict=False)
     protocol = ensemble_distillation(aggregate=AGGREGATORS[rule](), rounds=rounds)
     accuracy = federation.run(protocol, progress=False).metric().mean(axis=1)
     return {"alone": accuracy[0], "accuracy": accuracy[-1]}

@@ -14,7 +14,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.knowledge import Agreement, Description, Metrics, Public
 from consilience.labels import class_order
 from consilience.learners import Model
-from consilience.network import CohortNetwork, Delivery, LocalNetwork, Network
+from consilience.network import Delivery, LocalNetwork, Network
 from consilience.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
@@ -35,8 +35,6 @@ class Federation:
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.
         threads: numerical threads while rounds are computed.
-        cohorts: train torch networks of one architecture as one: several times faster where they are small,
-            the same but for rounding (:class:`~consilience.network.CohortNetwork`).
 
     Raises:
         InvalidInput: no parties, two of one name, or public data that cannot be used.
@@ -67,14 +65,12 @@ class Federation:
         seed: int = 0,
         strict: bool = True,
         threads: int = 1,
-        cohorts: bool = False,
     ) -> None:
         if public is None:
             shared = Public.none()
         else:
             shared = public if isinstance(public, Public) else Public(np.asarray(public))
-        network = CohortNetwork if cohorts else LocalNetwork
-        self._set(network(parties, shared), shared, seed, strict, threads)
+        self._set(LocalNetwork(parties, shared), shared, seed, strict, threads)
 
     @classmethod
     def over(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import pytest
 
 from command_line import shell
+from consilience.deployment.party import free_port
+from consilience.deployment.processes import BIN, Processes, environment
+from consilience.deployment.specification import read_coordinator
 from deployed import Deployed
 
 pytestmark = [
@@ -46,7 +50,8 @@ def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path
 
 
 def strangers(deployed: Deployed) -> None:
-    """A key that is not registered, and a certificate of another authority, get nowhere."""
+    """No TLS, a key that is not registered, and a certificate of another authority get nowhere."""
+    plaintext(deployed)
     home = deployed.folder / "stranger"
     home.mkdir()
     for name in ("patients.csv", "public.csv", "test.csv", "ca.pem", "party.toml"):
@@ -58,6 +63,22 @@ def strangers(deployed: Deployed) -> None:
     (home / "party.key").unlink()
     (home / "party.key").write_bytes((deployed.folder / "va" / "party.key").read_bytes())
     refused(deployed, home)
+
+
+def plaintext(deployed: Deployed) -> None:
+    """A SuperNode without TLS, and a call that any program could make."""
+    address = read_coordinator(deployed.center).address
+    command = [BIN / "flower-supernode", "--insecure", "--superlink", address]
+    home = deployed.folder / "plaintext"
+    with Processes(home, "a SuperNode without TLS") as processes:
+        port = ("--port", str(free_port()))
+        processes.start("supernode", [*command, *port], environment(home / "home"))
+        with pytest.raises((OSError, HTTPException)), closing(HTTPConnection(address)) as call:
+            call.request("POST", "/v1/fleet/register-node", b"")
+            call.getresponse()
+        time.sleep(20)
+    log = (home / "supernode.log").read_text()
+    assert "Starting Flower SuperNode" in log and "SuperNode ID" not in log
 
 
 def refused(deployed: Deployed, home: Path) -> None:

@@ -37,6 +37,20 @@ with Processes(Path(sys.argv[1]), "the test") as processes:
     time.sleep(60)
 """
 
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+RUN = """
+import os, threading, time
+from consilience.deployment.apps import end_after
+threading.Thread(target=end_after, args=(os.getppid(),), daemon=True).start()
+print("watches", flush=True)
+time.sleep(60)
+"""
+
 
 def alive(pid: int) -> bool:
     try:
@@ -190,3 +204,18 @@ def test_whatever_flower_starts_at_a_party_is_ours(tmp_path: Path) -> None:
             said = subprocess.run([folder / command], capture_output=True, text=True, check=False)
             assert said.returncode == 1 and "runs nothing else" in said.stderr
     assert "answer_once" in (folder / "flwr-clientapp").read_text()
+
+
+def test_a_run_ends_with_whoever_started_it() -> None:
+    """Its Flower would call a SuperLink that is gone for ever, and hold the run."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert parent.stdout.readline() == b"watches\n" and alive(child)
+        parent.kill()
+    until = time.monotonic() + 30
+    while alive(child):
+        assert time.monotonic() < until
+        time.sleep(0.1)

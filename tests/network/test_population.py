@@ -23,7 +23,6 @@ from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import History
 from consilience.knowledge import Predictions, Public
-from consilience.network import CohortNetwork
 from consilience.protocols import Protocol, federated_averaging
 from consilience.tasks import Checkpoint, FitPrivate, PredictPublic, Restore
 from stubs import Share
@@ -105,11 +104,11 @@ def test_together_with_networks_that_train_as_one():
     protocol = ensemble_distillation(aggregate=avg(), rounds=2, participation=2)
     parties, public = networks()
     population = of(parties)
-    there = Federation(parties, public, cohorts=True).run(protocol)
-    network = CohortNetwork(population, public)
+    there = Federation(parties, public).run(protocol)
+    network = LocalNetwork(population, public)
     here = Federation.over(network, public).run(protocol)
     for mine, theirs in zip(here.rounds[1:], there.rounds[1:], strict=True):
-        np.testing.assert_allclose(mine.teacher.values, theirs.teacher.values, atol=1e-5)
+        np.testing.assert_array_equal(mine.teacher.values, theirs.teacher.values)
 
 
 def fifty(**changes: int) -> tuple[Population, Counter[str]]:

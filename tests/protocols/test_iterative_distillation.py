@@ -41,6 +41,17 @@ def slopes(federation: Federation) -> list[float]:
     return [float(model.predict([[1.0]])[0, 0]) for model in federation.network.models().values()]
 
 
+def test_one_shot_distillation_is_two_exchanges():
+    """What the parties predict, and the teacher; before it they trained alone, each at its own pace."""
+    made = Federation(*regressors(), strict=False)
+    rounds = made.rounds(iterative_distillation(rounds=1))
+    next(rounds)
+    made.network.deliveries.clear()
+    list(rounds)
+    asked = [delivery.tasks for delivery in made.network.deliveries if delivery.party == "ash"]
+    assert asked == ["PredictPublic", "Distill"]
+
+
 def test_two_rounds_by_hand():
     """Alone s = y x / (x² + 1): 1 and 8/5, whose mean 13/10 is sent as 13/5.
 

@@ -28,7 +28,7 @@ from consilience.experiments.methods import MethodSpec
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
 from consilience.knowledge import Predictions, Public
-from consilience.network import CohortNetwork, LocalNetwork, Network, ProcessNetwork
+from consilience.network import LocalNetwork, Network, ProcessNetwork
 from consilience.party import Party
 from consilience.protocols import Round, RoundState
 from consilience.tasks import Checkpoint, Restore
@@ -294,6 +294,8 @@ def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
         return ProcessNetwork(
             parties, public, processes=chosen.processes, threads=chosen.threads, **limits
         )
-    if chosen.kind == "cohorts":
-        return CohortNetwork(parties, public, **limits)
+    if chosen.kind == "ray":
+        from consilience.network.ray import RayNetwork
+
+        return RayNetwork(parties, public, threads=chosen.threads, **limits)
     return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)

@@ -107,15 +107,15 @@ class NetworkSpec(Section):
     """Where the parties live.
 
     Attributes:
-        kind: ``"local"``; ``"wire"``, the same through bytes; ``"cohorts"``, where torch networks of one
-            architecture train as one; or ``"processes"``.
+        kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; or ``"ray"``, Flower's
+            simulation engine on Ray.
         processes: workers, for ``"processes"``; by default as many as keep the cores busy.
         timeout: seconds a party may take to answer.
         quorum: parties that must answer: a number, or a share.
         threads: numerical threads per process.
     """
 
-    kind: Literal["local", "wire", "cohorts", "processes"] = "local"
+    kind: Literal["local", "wire", "processes", "ray"] = "local"
     processes: int | None = Field(default=None, ge=1)
     timeout: float | None = Field(default=None, gt=0)
     quorum: int | float = 0.5

@@ -1,9 +1,8 @@
 """Where parties live: in this process, in worker processes, or behind Flower."""
 
 from consilience.network.base import Delivery, Network
-from consilience.network.cohorts import CohortNetwork
 from consilience.network.local import LocalNetwork
 from consilience.network.population import Population
 from consilience.network.processes import ProcessNetwork
 
-__all__ = ["CohortNetwork", "Delivery", "LocalNetwork", "Network", "Population", "ProcessNetwork"]
+__all__ = ["Delivery", "LocalNetwork", "Network", "Population", "ProcessNetwork"]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.util import find_spec
 from threading import Timer
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
@@ -393,6 +394,40 @@ def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerAp
         main(grid, context.run_config)
 
     return server
+
+
+def simulate(main: Callable[[Grid], None], client: ClientApp, *, nodes: int) -> None:
+    """Call ``main`` with a grid of nodes that Flower's simulation engine runs on Ray.
+
+    One simulation at a time in a process: Flower keeps who it is in a global variable.
+
+    Args:
+        main: what the coordinator does; the engine is stopped when it returns.
+        client: what every node answers with; its ``node_config`` has the node's number as ``partition-id``.
+        nodes: how many there are.
+
+    Raises:
+        MissingExtra: flwr's extra ``simulation`` is not installed.
+        RunFailed: the engine ended with an error.
+    """
+    _flwr()
+    if find_spec("ray") is None:  # Flower would end the process
+        raise MissingExtra("ray", extra="ray", where="network")
+    from flwr.simulation import run_simulation
+
+    server = coordinator_app(lambda grid, config: main(grid))
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    before = os.environ.get("PYTHONPATH")
+    try:
+        run_simulation(server, client, nodes, backend_config=resources)  # type: ignore[arg-type]
+    except Exception as error:
+        raise RunFailed(
+            f"Flower's simulation engine ended: {type(error).__name__}: {error}", where="network"
+        ) from error
+    finally:  # the engine writes its own into it
+        os.environ.pop("PYTHONPATH", None)
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def task_commands() -> tuple[str, ...]:

@@ -1,23 +1,32 @@
-"""Parties in this process, one after another."""
+"""Parties in this process: one after another, those whose models train as one side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
+from consilience.meeting import Meeting
 from consilience.network.base import Arrival, Network, arrival_of, reply_of
 from consilience.network.population import Population, Residents, check_names
 from consilience.party import Party
 from consilience.tasks import Join, Task, answer
 from consilience.wire import decode, encode, size
 
+AT_A_TIME = 128
+"""Parties that are in the midst of something at once; what they hold meanwhile is in memory."""
+
 
 @dataclass
 class LocalNetwork(Network):
     """The default network: every party is an object here.
+
+    Alike torch networks train side by side, small ones many times faster so
+    (:mod:`consilience.learners.torch_cohort`); on a CPU what comes out is the same bit for bit. A party's
+    time in the books is its own and its share of what was done together.
 
     Args:
         members: the parties, or a :class:`~consilience.network.Population` of them.
@@ -47,12 +56,24 @@ class LocalNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Ask one party after another; a late answer is known to be late only when it is there."""
-        arrivals = {}
-        for name in to:
-            start = perf_counter()
-            part = self._part(name, tasks, request)
-            arrivals[name] = replace(part, seconds=perf_counter() - start)
+        """Ask every party; a late answer is known to be late only when it is there."""
+        return self._meet({name: (tasks, request) for name in to})
+
+    def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
+        """The same, with a task of its own for each."""
+        requests = {
+            id(task): encode([task]) for task in {id(t): t for t in tasks.values()}.values()
+        }
+        return self._meet({name: ((task,), requests[id(task)]) for name, task in tasks.items()})
+
+    def _meet(self, asked: Mapping[str, tuple[tuple[Task, ...], bytes]]) -> Mapping[str, Arrival]:
+        """Some at a time, each up to where it would train, then all trainings, then on."""
+        arrivals: dict[str, Arrival] = {}
+        for start in range(0, len(asked), AT_A_TIME):
+            names = list(asked)[start : start + AT_A_TIME]
+            meeting = Meeting([partial(self._part, name, *asked[name]) for name in names])
+            for name, found, seconds in zip(names, meeting.results(), meeting.seconds, strict=True):
+                arrivals[name] = replace(found, seconds=seconds)
         return arrivals
 
     def _part(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:

@@ -54,9 +54,7 @@ class _Setting:
     def federation(self, model: Learner) -> Federation:
         """The clients with this model, and the public images."""
         parties = problems.clients(self.given, self.share, self.size, model, self.repetition)
-        return Federation(
-            parties, public=self.given.public, seed=self.repetition, strict=False, cohorts=True
-        )
+        return Federation(parties, public=self.given.public, seed=self.repetition, strict=False)
 
     def accuracies(self, model: Learner, protocol: Protocol, rows: Rows) -> Iterator[float]:
         """Of the model that all clients share, after rounds 0, 1, …"""
