@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience import LocalNetwork, avg
+from consilience import LocalNetwork, Network, avg
 from consilience.aggregation import Aggregator, mean, oracle
 from consilience.checks import (
     AGGREGATOR_CHECKS,
@@ -299,12 +299,16 @@ def test_rules_and_cohort_must_go_together():
 
 
 class Blurred(LocalNetwork):
+    exchange_each = Network.exchange_each
+
     def exchange(self, tasks, to, request):
         arrivals = super().exchange(tasks, to, request)
         return {n: replace(a, bytes_up=a.bytes_up + 1) for n, a in arrivals.items()}
 
 
 class Strict(LocalNetwork):
+    exchange_each = Network.exchange_each
+
     def exchange(self, tasks, to, request):
         arrivals = super().exchange(tasks, to, request)
         gone = Failure(party="", reason="gone")

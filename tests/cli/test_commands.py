@@ -381,5 +381,5 @@ def test_a_terminal_sees_a_bar(folder: Path) -> None:
     assert process.returncode == 0
     for expected in (b"mean over parties", b"uwa", b"100%"):
         assert expected in said
-    assert re.search(rb"(\r|\n|\x1b\[2K)warning: Your parties know ", said)
+    assert re.search(rb"(\r|\n|\x1b\[2K|\x1b\[\?25l)warning: Your parties know ", said)
     assert b"report.html" in table

@@ -137,6 +137,8 @@ class Quiet(LocalNetwork):
     """Notes what is asked and answered; a party may be deaf in a round: it does its part, and its answer is
     lost."""
 
+    exchange_each = Network.exchange_each
+
     def __init__(self, *args, lost=(), **options):
         super().__init__(*args, **options)
         self.lost, self.asked, self.answered = set(lost), [], []
@@ -262,6 +264,8 @@ def test_a_resting_row_keeps_its_teacher_and_the_others_move():
 
 class Lying(LocalNetwork):
     """One party's encoded answers are changed on their way, from round 2 on."""
+
+    exchange_each = Network.exchange_each
 
     lie = staticmethod(lambda said: {})
 

@@ -177,6 +177,8 @@ def test_bytes() -> None:
 class Deaf(LocalNetwork):
     """Some parties do not answer when they are to distil."""
 
+    exchange_each = Network.exchange_each
+
     deaf: tuple[str, ...] = ()
 
     def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:

@@ -252,6 +252,7 @@ _FAULTS: dict[str, _Change | None] = {
 class _Faulty(LocalNetwork):
     """A network on which one party goes wrong from round 2 on."""
 
+    exchange_each = Network.exchange_each  # through exchange, whatever is asked
     fault: str = field(default="", kw_only=True)
     tampered: set[tuple[str, int, str]] = field(default_factory=set, init=False)
 
