@@ -15,17 +15,14 @@ import pytest
 from consilience.deployment import party
 from consilience.deployment.keys import make_authority, make_key
 from consilience.deployment.party import (
-    FORGOTTEN,
     check_connection,
     check_party,
-    dial,
     free_port,
     party_status,
-    reason,
     serve_party,
-    worked,
 )
 from consilience.deployment.processes import Processes, environment
+from consilience.deployment.supernode import FORGOTTEN, dial, reason, worked
 from consilience.errors import InvalidInput, RunFailed
 from consilience.site import ConnectionSpec, read_party, state_of
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from typing import Any
 from consilience.deployment.credentials import check_authority, check_private_key
 from consilience.deployment.keys import make_key
 from consilience.deployment.processes import BIN, Processes, environment, held, running
+from consilience.deployment.supernode import dial, reason, worked
 from consilience.errors import InvalidInput, RunFailed
 from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
@@ -29,12 +28,6 @@ from consilience.site import (
 
 REFUSALS = ("refused", "invalid", "failed")
 """How the audit log calls answers that say no."""
-
-DIALLED = 20.0
-"""Seconds that somebody who was dialled has to answer."""
-
-FORGOTTEN = 75.0
-"""Seconds after which Flower believes that a node that was killed is gone, and takes another with its key."""
 
 GIVEN_UP = 180.0
 """Seconds without a SuperNode that works until it is given up."""
@@ -127,6 +120,9 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         except RunFailed as error:
             trouble.write_text(f"it ended: {error}")
             raise
+        except KeyboardInterrupt:  # it is told to stop
+            trouble.unlink(missing_ok=True)
+            raise
 
 
 def _serve(
@@ -139,90 +135,24 @@ def _serve(
     """One SuperNode after another; raises ``RunFailed`` where there is no use in it."""
     given_up = time.monotonic() + GIVEN_UP
     while True:
+        begun = time.monotonic()
         dial(connection, say=tell)
+        given_up += time.monotonic() - begun  # a coordinator is waited for as long as need be
         processes.start("supernode", _command(path, connection), variables)
         if worked(processes):
             given_up = time.monotonic() + GIVEN_UP
         why, final = reason(processes)
         if final or time.monotonic() > given_up:
-            raise RunFailed(why, where=str(processes.folder / "supernode.log"))
+            raise RunFailed(
+                why,
+                where=str(processes.folder / "supernode.log"),
+                mend="Give the coordinator the line of: consilience party key party.toml\n"
+                "  It reads it when it is started or resumed."
+                if final
+                else None,
+            )
         tell(f"{why}; its SuperNode is started again")
         time.sleep(PAUSE)
-
-
-def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float = PAUSE) -> None:
-    """Dial until the coordinator answers and is who it should be.
-
-    Args:
-        connection: whom to dial.
-        say: is told, once, why it does not answer.
-        pause: seconds before it is dialled again.
-
-    Raises:
-        RunFailed: somebody else answers, or it shows another certificate.
-    """
-    host, _, port = connection.address.rpartition(":")
-    context = ssl.create_default_context(cafile=connection.certificate)
-    told = ""
-    while True:
-        try:
-            with socket.create_connection((host, int(port)), timeout=DIALLED) as raw:
-                context.wrap_socket(raw, server_hostname=host).close()
-                return
-        except ssl.SSLCertVerificationError as error:
-            raise RunFailed(
-                f"who answers at {connection.address} is not the coordinator that {connection.certificate} "
-                f"vouches for ({error.verify_message})",
-                where="coordinator.certificate",
-                mend="Compare the address, and the file with the coordinator's tls/ca.pem.",
-            ) from error
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, TimeoutError) as error:
-            why = f"{connection.address} does not finish its answer ({type(error).__name__})"
-        except ssl.SSLError as error:
-            raise RunFailed(
-                f"who answers at {connection.address} speaks no TLS ({error.reason})",
-                where="coordinator.address",
-                mend="Is it the coordinator's port? A proxy on the way must let it through whole.",
-            ) from error
-        except OSError as error:
-            why = f"nobody answers at {connection.address} yet ({error.strerror or error})"
-        if why != told:
-            say(f"{why}; it is dialled until somebody does")
-            told = why
-        time.sleep(pause)
-
-
-def worked(processes: Processes) -> bool:
-    """Wait until the SuperNode ends; whether it ever was connected."""
-    connected = False
-    while processes.ended("supernode") is None:
-        time.sleep(0.5)
-        connected = connected or "SuperNode ID:" in processes.said("supernode")
-        if connected:
-            (processes.folder / "connected").touch()
-            (processes.folder / "trouble").unlink(missing_ok=True)
-    return connected
-
-
-def reason(processes: Processes) -> tuple[str, bool]:
-    """Why the SuperNode ended, and whether it would end so again."""
-    said, marker = processes.said("supernode"), processes.folder / "connected"
-    if "Failed to activate SuperNode" in said:
-        why = "the coordinator does not take this party's key: it has another line in [parties]"
-        ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
-        if ago < FORGOTTEN:
-            return f"{why}, or takes the node from {ago:.0f} s ago to be there still", False
-        return why, True
-    if "certificate" in said.lower():
-        return "the coordinator showed another certificate", False
-    if processes.ended("supernode") == 0:  # how Flower takes that it is not authorized
-        return (
-            "the coordinator cut this party off: its key was taken out, or the clocks differ",
-            False,
-        )
-    found = re.findall(r"Exit Code: \d+\n(.*?)\n\n", said, re.DOTALL)
-    words = " ".join(found[-1].split()) if found else processes.last_words("supernode")
-    return f"the SuperNode ended with status {processes.ended('supernode')}: {words}", False
 
 
 def write_programs(folder: Path) -> Path:
