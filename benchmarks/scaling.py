@@ -213,8 +213,8 @@ def section(repeats: int = REPEATS) -> list[str]:
     lines = [
         f"From {at.parties} parties, {at.public_rows} public rows and {at.classes} classes one number at a "
         f"time is changed. {ROWS} private rows of {COLUMNS} numbers, logistic regression; messages as bytes, "
-        f"every round in a ledger. Seconds of the processor, medians of {repeats} interleaved sweeps; exponents "
-        "of each sweep: mean ± sd.",
+        f"every round in a ledger. Seconds of the processor, medians of {repeats} interleaved sweeps; "
+        "exponents of each sweep: mean ± sd.",
         "",
         f"![Cost of a round against its size]({PICTURE})",
         "",
