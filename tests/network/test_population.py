@@ -148,6 +148,21 @@ def test_states_go_with_the_network():
     network.close()
     network.close()  # twice is once
     assert not folder.exists()
+    Federation.over(network, network.public).form()  # and a new beginning
+    network.ask(FitPrivate(round=1))
+    assert len(network.ask(PredictPublic(round=1), to=["p00", "p01", "p02"])) == 3
+    network.close()
+
+
+def test_what_was_put_off_is_forgotten_where_all_begin_anew():
+    population, _ = fifty()
+    network = LocalNetwork(population, Public(POINTS))
+    for _ in range(2):
+        Federation.over(network, network.public).form()
+        network.ask(FitPrivate(round=1))
+    network.ask(PredictPublic(round=1), to=["p07"])
+    assert [phase for phase, *_ in network._residents.take("p07").learner.fits] == ["first"]
+    assert len(network._residents.owed("p08")) == 2  # join and train
 
 
 def test_states_go_with_the_population():

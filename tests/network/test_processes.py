@@ -131,10 +131,11 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once():
     assert set(multiprocessing.active_children()) <= set(before)
 
 
-def test_at_least_one_process():
+@pytest.mark.parametrize("what", ["processes", "threads"])
+def test_at_least_one(what):
     parties, public = classifiers()
-    with pytest.raises(InvalidInput, match="0 processes"):
-        ProcessNetwork(parties, public, processes=0)
+    with pytest.raises(InvalidInput, match=f"0 {what}"):
+        ProcessNetwork(parties, public, **{what: 0})
 
 
 def test_workers_for_the_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch):

@@ -81,6 +81,8 @@ class LocalNetwork(Network):
         if self._residents is None:
             return self._said(self._members[name], tasks, request)
         if all(getattr(task, "can_wait", False) for task in tasks):
+            if any(isinstance(task, Join) for task in tasks):  # which begins anew
+                self._residents.owed(name).clear()
             self._residents.put_off(name, request)
             receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
             return Arrival(receipts, size(receipts), 0.0)

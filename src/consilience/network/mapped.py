@@ -31,7 +31,8 @@ class MappedRows:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open until `close`
-        self._known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._known: dict[tuple[Any, ...], tuple[Array, tuple[Any, ...]]] = {}
+        """By where they are in memory: the arrays, so that nothing else can be there, and their places."""
 
     def packed(self, value: object) -> bytes:
         """The bytes of an object, as ``multiprocessing`` sends it; large read-only arrays stay in the file.
@@ -51,11 +52,13 @@ class MappedRows:
             start = -(-self._file.seek(0, os.SEEK_END) // _LINE) * _LINE
             self._file.seek(start)
             self._file.write(np.ascontiguousarray(array.T if fortran else array).data)
-            self._known[known] = (start, array.shape, array.dtype, "F" if fortran else "C")
-        return self._known[known]
+            place = (start, array.shape, array.dtype, "F" if fortran else "C")
+            self._known[known] = (array, place)
+        return self._known[known][1]
 
     def close(self) -> None:
         """Let go of the file; who has mapped it keeps it."""
+        self._known.clear()
         self._file.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,9 +71,11 @@ class _Pickler(ForkingPickler):
         self._rows = rows
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is not np.ndarray or value.flags.writeable or value.nbytes < LARGE:
+        if type(value) is not np.ndarray or value.dtype.kind not in "fiubcU":
             return NotImplemented
-        return NotImplemented if value.dtype.hasobject else (_view, self._rows.place_of(value))
+        if value.flags.writeable or value.nbytes < LARGE:
+            return NotImplemented
+        return _view, self._rows.place_of(value)
 
 
 _here: list[mmap.mmap] = []

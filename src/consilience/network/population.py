@@ -25,14 +25,14 @@ class Population:
     Results are those of the parties themselves, bit for bit. Every party is made once at the start, to say
     what it is. From then on, where a protocol lets some parties take part in a round, time and memory are
     theirs: what all are told and nobody has to answer, such as to train alone before round 0, each does when
-    it is asked something else, and why it could not is in the books then. Federations and in-process networks
-    take it in the place of parties; iterated, it makes them all.
+    it is asked something else, and why it could not comes into the books then. Federations and in-process
+    networks take it in the place of parties; iterated, it makes them all.
 
     Args:
         names: of the parties, no two alike.
         make: makes a party from its name, the same one every time; it may read the rows from a disk.
         live: parties that stay in memory, those that were asked last. What the others have learned is in a
-            temporary folder, which goes when the network is closed or the process ends.
+            temporary folder, which goes when the network is closed or the process ends, unless it is killed.
 
     Raises:
         InvalidInput: no names, two alike, or ``live`` below 1.
@@ -138,11 +138,12 @@ class Residents:
             del self._live[first]
 
     def close(self) -> None:
-        """Forget everybody."""
-        self._live.clear()
-        self._away.clear()
+        """Forget what everybody has learned."""
+        for known in (self._live, self._away, self._owed):
+            known.clear()
         if self._removed is not None:
             self._removed()
+        self._folder = None
 
     def _brought_back(self, name: str) -> Party:
         party = self._population.made(name)

@@ -101,6 +101,8 @@ class ProcessNetwork(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.threads < 1:
+            raise InvalidInput(f"{self.threads} threads", mend="Give at least 1.")
         processes = _cores() // self.threads or 1 if self.processes is None else self.processes
         if processes < 1:
             raise InvalidInput(f"{processes} processes", mend="Give at least 1.")
