@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience import LocalNetwork, Network, avg
+from consilience import LocalNetwork, avg
 from consilience.aggregation import Aggregator, mean, oracle
 from consilience.checks import (
     AGGREGATOR_CHECKS,
@@ -28,6 +28,7 @@ from consilience.checks import (
 from consilience.checks.cohort import NAMES, Linear
 from consilience.knowledge import Failure, SharedModel
 from consilience.learners import as_learner
+from consilience.network.base import Network
 from consilience.protocols import (
     Round,
     RoundState,

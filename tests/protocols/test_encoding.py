@@ -35,6 +35,7 @@ from consilience.codecs import (
 )
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.knowledge import Failure, Public
+from consilience.network.base import Network
 from consilience.protocols.encoding import DistillEncoded, Encoded, SendEncoded
 from consilience.wire import encode
 from stubs import Share

@@ -16,6 +16,7 @@ from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.knowledge import Failure, Public
 from consilience.learners import as_learner, make
+from consilience.network.base import Network
 from consilience.protocols import federated_averaging, federated_fusion
 from parametric import network, networks
 from quadratics import RATE, SIZES, cohort, mean, quadratics

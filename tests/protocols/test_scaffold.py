@@ -12,6 +12,7 @@ from consilience import Federation, LocalNetwork
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public
+from consilience.network.base import Network
 from consilience.protocols import federated_averaging, scaffold
 from consilience.protocols.scaffold import ControlledParameters, TrainControlled
 from parametric import networks
