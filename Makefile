@@ -22,7 +22,7 @@ help:
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
-	@echo "make bench        every figure that a page quotes"
+	@echo "make bench        every figure of speed, into docs/results/benchmarks.md (half an hour)"
 	@echo "make constraints  newest versions of all dependencies, into constraints.txt"
 	@echo "make clean        remove what these made, except $(VENV)"
 
@@ -79,7 +79,7 @@ docs: $(VENV)/.stamp-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.stamp-dev
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/benchmarks.py
 
 constraints:
 	rm -rf $(VENV)/fresh

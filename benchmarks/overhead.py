@@ -1,27 +1,27 @@
 """What the framework adds to a round: parties whose models cost nothing, against a bare numpy loop.
 
-    python benchmarks/overhead.py
+    python benchmarks/overhead.py      # two minutes; without Ray, nothing of Flower's engine
 
-10 parties, 20 rounds, 1000 public rows, 10 classes, float32. Both sides compute the same means; runs are
-interleaved; medians and the bytes per message go to docs/results/overhead.md.
+10 parties for 20 rounds and 50 for 10; 1,000 public rows, 10 classes, float32. All sides compute the same
+means; runs are interleaved; medians. Flower's simulation engine is benchmarks/flower_simulation.py: its
+rounds, and everything from its start to its end.
 """
 
 from __future__ import annotations
 
 import statistics
-from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+import page
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.experiments.run import machine, versions
 from consilience.learners import Learner
 from consilience.learners.base import Abilities
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "overhead.md"
-PARTIES, ROUNDS, ROWS, CLASSES, REPEATS = 10, 20, 1000, 10, 15
+SIZES, ROWS, CLASSES, REPEATS, ENGINES = ((10, 20), (50, 10)), 1000, 10, 15, 5
 
 
 class Free(Learner):
@@ -50,9 +50,9 @@ class Free(Learner):
         raise NotImplementedError
 
 
-def bare(predictions: list[np.ndarray]) -> np.ndarray:
+def bare(predictions: list[np.ndarray], rounds: int) -> np.ndarray:
     """What the mathematics needs: every round, stack what the parties say and take the mean."""
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         replies = [rows.astype(np.float32) for rows in predictions]
         teacher = np.stack(replies, dtype=np.float64).mean(axis=0).astype(np.float32)
         for _ in predictions:
@@ -60,49 +60,75 @@ def bare(predictions: list[np.ndarray]) -> np.ndarray:
     return teacher
 
 
-def main() -> None:
+def measured(parties: int, rounds: int) -> list[str]:
+    """A line of the table."""
     rng = np.random.default_rng(0)
-    predictions = [rng.dirichlet(np.ones(CLASSES), ROWS) for _ in range(PARTIES)]
+    predictions = [rng.dirichlet(np.ones(CLASSES), ROWS) for _ in range(parties)]
     X, y = rng.normal(size=(40, 2)), np.arange(40) % CLASSES
-    parties = [Party(f"p{i}", Free(rows), X, y) for i, rows in enumerate(predictions)]
-    federation = Federation(parties, rng.normal(size=(ROWS, 2)))
-    protocol = ensemble_distillation(aggregate=avg(), rounds=ROUNDS)
+    members = [Party(f"p{i:02d}", Free(rows), X, y) for i, rows in enumerate(predictions)]
+    federation = Federation(members, rng.normal(size=(ROWS, 2)))
+    protocol = ensemble_distillation(aggregate=avg(), rounds=rounds)
 
     ours, theirs = [], []
     for _ in range(REPEATS):
-        rounds = federation.rounds(protocol)
-        next(rounds)  # joining and the first fit are not part of a round
+        going = federation.rounds(protocol)
+        next(going)  # joining and the first fit are not part of a round
         federation.network.deliveries.clear()
         start = perf_counter()
-        last = list(rounds)[-1]
-        ours.append((perf_counter() - start) / ROUNDS * 1e3)
+        last = list(going)[-1]
+        ours.append((perf_counter() - start) / rounds * 1e3)
         start = perf_counter()
-        expected = bare(predictions)
-        theirs.append((perf_counter() - start) / ROUNDS * 1e3)
+        expected = bare(predictions, rounds)
+        theirs.append((perf_counter() - start) / rounds * 1e3)
     assert np.array_equal(last.teacher.values, expected)
     message = max(d.bytes_up for d in federation.network.deliveries)
     added = statistics.median(o - t for o, t in zip(ours, theirs, strict=True))
-    PAGE.write_text(
-        f"""# overhead
+    engine, whole = flower(predictions, rounds)
+    return [
+        f"{parties} × {rounds}",
+        f"{statistics.median(ours):.2f}",
+        f"{statistics.median(theirs):.2f}",
+        f"{added:.2f}",
+        f"{message / (ROWS * CLASSES * 4):.4f}",
+        engine,
+        whole,
+    ]
 
-`python benchmarks/overhead.py` · {REPEATS} interleaved runs · {date.today().isoformat()}
 
-{machine()}, one numerical thread. {", ".join(f"{name} {v}" for name, v in versions().items())}.
+def flower(predictions: list[np.ndarray], rounds: int) -> tuple[str, str]:
+    """Milliseconds of a round of Flower's engine, and seconds of all of it; nothing without Ray."""
+    if not find_spec("ray"):
+        return "", ""
+    from flower_simulation import simulate
 
-{PARTIES} parties whose models cost nothing, {ROUNDS} rounds, {ROWS} public rows, {CLASSES} classes,
-float32, in one process; medians.
+    rows = [said.astype(np.float32) for said in predictions]
+    found = [
+        simulate(lambda client, mean, context: rows[client], clients=len(rows), rounds=rounds)
+        for _ in range(ENGINES)
+    ]
+    each = [
+        statistics.median(seconds[1:]) for _, seconds in found
+    ]  # the first one starts the workers
+    return f"{statistics.median(each) * 1e3:.0f}", f"{statistics.median(f[0] for f in found):.1f}"
 
-| what | measured |
-| --- | --- |
-| a round | {statistics.median(ours):.2f} ms |
-| the bare numpy loop | {statistics.median(theirs):.2f} ms |
-| added by the framework | {added:.2f} ms |
-| bytes of a reply over those of its array | {message / (ROWS * CLASSES * 4):.4f} |
-""",
-        encoding="utf-8",
-    )
-    print(PAGE.read_text(encoding="utf-8"))
+
+def section() -> list[str]:
+    """Lines of the page, from runs made now."""
+    heads = [
+        *("parties × rounds", "a round, ms", "bare numpy loop, ms", "added by the framework, ms"),
+        *(
+            "bytes of a reply over those of its array",
+            "a round of Flower's engine, ms",
+            "all of it, s",
+        ),
+    ]
+    return [
+        f"Parties whose models cost nothing, {ROWS:,} public rows, {CLASSES} classes, float32; medians of "
+        f"{REPEATS} interleaved runs, of Flower's engine {ENGINES}.",
+        "",
+        *page.table(heads, [measured(*size) for size in SIZES]),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(section()))

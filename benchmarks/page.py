@@ -34,3 +34,9 @@ def write(script: str, lines: Iterable[str], *, about: str = "") -> None:
     text = "\n".join([*head, *lines]) + "\n"
     (RESULTS / f"{name.replace('_', '-')}.md").write_text(text, encoding="utf-8")
     print(text)
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Cells as lines of Markdown."""
+    heads = list(heads)
+    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]

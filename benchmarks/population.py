@@ -23,7 +23,6 @@ from statistics import median
 from time import perf_counter, process_time
 
 import numpy as np
-import page
 
 from consilience import Federation, Party, Population, avg, ensemble_distillation
 from consilience.learners import make
@@ -111,4 +110,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
         print(json.dumps(measure(sys.argv[2])))
     else:
-        page.write(__file__, section(*map(int, sys.argv[1:2])))
+        print("\n".join(section(*map(int, sys.argv[1:2]))))

@@ -250,4 +250,4 @@ def section(repeats: int = REPEATS) -> list[str]:
 
 
 if __name__ == "__main__":
-    page.write(__file__, section())
+    print("\n".join(section()))

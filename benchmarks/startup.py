@@ -173,9 +173,15 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    print("\n".join(table(measure())))
+def section() -> list[str]:
+    """Lines of the page, from runs made now."""
+    return [
+        "From the start of Python; the command as a user calls it. Medians of "
+        f"{REPEATS} interleaved runs, each in a process of its own.",
+        "",
+        *table(measure()),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(section()))

@@ -1,0 +1,43 @@
+"""Every figure of speed, from runs made now, into docs/results/benchmarks.md.
+
+    python benchmarks/benchmarks.py           # three quarters of an hour, on a machine that does nothing else
+
+Each section is a script of its own, which prints the same lines.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy is imported
+
+import cohorts
+import overhead
+import page
+import population
+import scaling
+import startup
+import torch
+
+SECTIONS = {
+    "Networks that train as one": cohorts,
+    "What the framework adds to a round": overhead,
+    "Until the first round": startup,
+    "Ten thousand parties": population,
+    "What a round costs": scaling,
+}
+
+
+def main() -> None:
+    """Run them all."""
+    torch.set_num_threads(1)
+    lines = []
+    for title, script in SECTIONS.items():
+        print(f"== {title}", flush=True)
+        name = script.__name__
+        lines += [f"## {title}", "", f"`python benchmarks/{name}.py`", "", *script.section(), ""]
+    page.write(__file__, lines[:-1])
+
+
+if __name__ == "__main__":
+    main()
