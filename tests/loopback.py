@@ -55,15 +55,18 @@ class Loopback:
         assert said["success"], said
         return str(said["run-id"])
 
-    def wait(self, done: Callable[[], bool], run: str, *, seconds: float = 900) -> None:
-        """Until something is done; the run has to go on until then."""
+    def wait(self, done: Callable[[], bool], run: str, *, seconds: float = 1800) -> bool:
+        """Until something is done, or time is up; whether it is. The run has to go on until then."""
         now = time.monotonic()
         until, ask_at = now + seconds, now + flower.ASK_EVERY
         while not done():
             time.sleep(0.2)
-            if (now := time.monotonic()) > ask_at:
+            if (now := time.monotonic()) > until:
+                return False
+            if now > ask_at:
                 runs = flower.flwr(self.user, "ls")["runs"]
                 (status,) = (one["status"] for one in runs if str(one["run-id"]) == run)
-                if (status.startswith("finished") and not done()) or now > until:
+                if status.startswith("finished") and not done():
                     raise SystemExit(f"the run is {status!r}; see the logs in {self.folder}")
                 ask_at = time.monotonic() + flower.ASK_EVERY
+        return True

@@ -1,6 +1,6 @@
 """Every protocol over Flower's own processes, and the same in one process: the same bits.
 
-    python tests/deploy/protocols.py FOLDER [protocol …]
+    python tests/deploy/protocols.py FOLDER [--minutes M] [protocol …]
 
 One SuperLink and three SuperNodes on this machine, two rounds of each protocol one after another; then the
 states and teachers of all rounds and the models that the parties hold are compared with those of one process.
@@ -21,15 +21,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import grids  # noqa: F401 (imports flwr without its warnings)
-from consilience import Federation, KernelRidge, Party, mean, suwa, uwa
+from consilience import Federation, Party, mean, suwa, uwa
 from consilience.checks import agents, classifiers, regressors
 from consilience.checks.cohort import Cohort, same_bits
 from consilience.checks.protocol import _Case as Case
 from consilience.codecs import cached_rows, chain, changed_rows, quantized, top_k, zstd
 from consilience.deployment.superlink import write_app
 from consilience.knowledge import Public
-from consilience.learners.boosted import Boosted
 from consilience.network import LocalNetwork
 from consilience.network.flower import FlowerNetwork, coordinator_app, site_app
 from consilience.protocols import (
@@ -57,6 +55,8 @@ from consilience.site import EVERYTHING, PartySite
 from loopback import Loopback
 from parametric import networks
 
+# Every message starts a process that imports this file: what few need is imported where it is needed.
+
 CODEC = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
 
 
@@ -74,6 +74,8 @@ def boosters(public: bool) -> Cohort:
     """Agents that boost small trees."""
 
     def cohort() -> tuple[list[Party], Public]:
+        from consilience.learners.boosted import Boosted
+
         given, none = agents()
         weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2}
         parties = [Party(p.name, Boosted(weak), p.X, p.y, test=p.test) for p in given]
@@ -84,6 +86,8 @@ def boosters(public: bool) -> Cohort:
 
 def kernels() -> tuple[list[Party], Public]:
     """Kernel ridge regressions, whose rows may be sent."""
+    from consilience import KernelRidge
+
     given, _ = few(regressors)()
     model = KernelRidge(regularization=1.0)
     return [Party(p.name, model, p.X, p.y, sends_rows=True) for p in given], Public.none()
@@ -219,8 +223,11 @@ def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path])
     return differ
 
 
-def deploy(folder: Path, names: list[str], report: Callable[[str], None]) -> None:
-    """Run protocols by name over a SuperLink and three SuperNodes, and stop them."""
+def deploy(
+    folder: Path, names: list[str], minutes: float, report: Callable[[str], None]
+) -> list[str]:
+    """Run protocols by name over a SuperLink and three SuperNodes, and stop them; gives those that ended."""
+    until = time.monotonic() + 60 * minutes
     ours = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     os.environ["PYTHONPATH"] = os.pathsep.join([*ours, os.environ.get("PYTHONPATH", "")])
     (folder / "results").mkdir(parents=True)
@@ -233,29 +240,38 @@ def deploy(folder: Path, names: list[str], report: Callable[[str], None]) -> Non
             for number in range(started, len(CASES[name][1]()[0])):
                 loopback.supernode(number)
                 started = number + 1
-            loopback.wait((folder / "results" / f"{name}.json").exists, run)
+            done = (folder / "results" / f"{name}.json").exists
+            if not loopback.wait(done, run, seconds=until - time.monotonic()):
+                return names[: names.index(name)]
             report(name)
+    return names
 
 
 def main() -> None:
     """The command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("folder", type=Path)
+    asked.add_argument(
+        "--minutes", type=float, default=120.0, help="what has not ended is left out"
+    )
     asked.add_argument("names", nargs="*", metavar="protocol", help=", ".join(CASES))
-    given = asked.parse_args()
+    given = asked.parse_intermixed_args()
     if unknown := set(given.names).difference(CASES):
         asked.error(f"there is no {min(unknown)}")
     if absent := set(PROTOCOLS).difference(name.partition(",")[0] for name in CASES):
         sys.exit(f"not among those that are run: {', '.join(sorted(absent))}")
     folder, start = given.folder.resolve(), time.monotonic()
     names = [name for name in CASES if not given.names or name in given.names]
-    deploy(
-        folder, names, lambda name: print(f"{time.monotonic() - start:6.0f} s  {name}", flush=True)
+    ended = deploy(
+        folder,
+        names,
+        given.minutes,
+        lambda name: print(f"{time.monotonic() - start:6.0f} s  {name}", flush=True),
     )
     print("\n| protocol | rounds | exchanges | seconds an exchange | left out | differs |")
     print("|---|---|---|---|---|---|")
-    wrong = False
-    for name in names:
+    wrong = ended != names
+    for name in ended:
         found = json.loads((folder / "results" / f"{name}.json").read_text())
         differ = different(name, found, lambda number: folder / "parties" / str(number))
         wrong |= bool(differ or found["left out"])
