@@ -1,6 +1,6 @@
 """What a round between machines costs over Flower's own round trip with as many messages and bytes.
 
-    python benchmarks/deployed_round.py FOLDER     # a new one; ten minutes
+    python benchmarks/deployed_round.py [FOLDER]     # a new one, for its logs; five to ten minutes
 
 One SuperLink and two SuperNodes on this machine and two runs among them, which take turns. In one, rounds of
 ensemble distillation: two exchanges each. In the other a ClientApp that imports flwr alone and
@@ -14,6 +14,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -192,9 +193,7 @@ def main() -> None:
 
     from loopback import Loopback
 
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    folder = Path(sys.argv[1]).resolve()
+    folder = Path(sys.argv[1] if sys.argv[1:] else tempfile.mkdtemp()).resolve()
     places = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")])
     took: dict[str, list[float]] = {how: [] for how in (*OURS, *BARE)}
