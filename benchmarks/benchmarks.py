@@ -1,6 +1,6 @@
 """Every figure of speed, from runs made now, into docs/results/benchmarks.md.
 
-    python benchmarks/benchmarks.py           # three quarters of an hour, on a machine that does nothing else
+    python benchmarks/benchmarks.py           # half an hour, on a machine that does nothing else
 
 Each section is a script of its own, which prints the same lines.
 """
@@ -36,7 +36,7 @@ def main() -> None:
         print(f"== {title}", flush=True)
         name = script.__name__
         lines += [f"## {title}", "", f"`python benchmarks/{name}.py`", "", *script.section(), ""]
-    page.write(__file__, lines[:-1])
+        page.write(__file__, lines[:-1])  # what is measured is not lost
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ os.environ.update(
 
 import logging
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -50,7 +50,7 @@ def simulate(answer: Answer, *, clients: int, rounds: int) -> tuple[float, list[
     @server.main()
     def main(grid: Grid, context: Context) -> None:
         while len(list(grid.get_node_ids())) < clients:
-            pass
+            sleep(0.1)
         content = RecordDict()
         for _ in range(rounds):
             start = perf_counter()

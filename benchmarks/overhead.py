@@ -55,8 +55,6 @@ def bare(predictions: list[np.ndarray], rounds: int) -> np.ndarray:
     for _ in range(rounds):
         replies = [rows.astype(np.float32) for rows in predictions]
         teacher = np.stack(replies, dtype=np.float64).mean(axis=0).astype(np.float32)
-        for _ in predictions:
-            teacher.astype(np.float64)
     return teacher
 
 

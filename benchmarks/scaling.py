@@ -98,15 +98,8 @@ def cost(size: Size, *, model: str = "logistic-regression") -> tuple[Cost, Cost]
             metrics = federation.evaluate(round.number)
             with ledger.transaction():
                 ledger.write("rounds", [("m", 0, round.number, 0.0, None, 0, None)])
-                ledger.deliveries("m", 0, round.number, network.deliveries)
-                ledger.write(
-                    "metrics",
-                    (
-                        ("m", 0, round.number, party, name, value)
-                        for party, measured in metrics.items()
-                        for name, value in measured.values.items()
-                    ),
-                )
+                values = {party: dict(found.values) for party, found in metrics.items()}
+                ledger.exchanged("m", 0, round.number, network.deliveries, values)
             sent = sum(one.bytes_up + one.bytes_down for one in network.deliveries)
             network.deliveries.clear()
             costs.append(Cost(process_time() - begun, sent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from time import sleep
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ class Double:
     most = 128
 
     def __init__(self, number: int, key: Any = "double") -> None:
-        self.number, self.key = number, key
+        self.number, self.key, self.weight = number, key, number
 
     def alone(self) -> int:
         said.append(f"alone {self.number}")
@@ -132,6 +133,14 @@ def test_time_is_told_apart() -> None:
     meeting = Meeting([doubling(1), lambda: sum(range(300_000))])
     meeting.results()
     assert 0 < meeting.seconds[0] < meeting.seconds[1]
+
+
+def test_time_together_is_shared_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Double, "together", lambda first, others: sleep(0.2) or [0, 0])
+    meeting = Meeting([doubling(1), doubling(9)])
+    meeting.results()
+    assert meeting.seconds[0] == pytest.approx(0.02, abs=0.015)
+    assert meeting.seconds[1] == pytest.approx(0.18, abs=0.05)
 
 
 def test_nobody() -> None:

@@ -92,6 +92,13 @@ class Federation:
             raise InvalidInput(
                 f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
             )
+        quorum, parties = network.quorum, len(network.parties)
+        if not isinstance(quorum, float) and quorum > parties:
+            raise InvalidInput(
+                f"quorum is {quorum}, and there are {parties} parties",
+                where="network",
+                mend="Give a number of parties, or a share in (0, 1].",
+            )
         self.network, self.public = network, public
         self._seed, self._strict, self._threads = int(seed), strict, threads
         self._testers: tuple[str, ...] = ()
@@ -184,6 +191,10 @@ class Federation:
                 those alone whose replies made the round.
             progress: show a progress bar when the output is a terminal.
         """
+        if evaluate not in (True, False, "participants"):
+            raise InvalidInput(
+                f"evaluate is {evaluate!r}", mend='Give true, false or "participants".'
+            )
         history = History()
         self.network.deliveries.clear()
         total = int(protocol.options.get("rounds", 1))

@@ -5,7 +5,8 @@ architecture train faster as one batched computation than one by one. A :class:`
 part in a greenlet of its own: up to where it :func:`brings <bring>` work, then the next party's; when all
 have brought theirs or are done, works with the same key are done together, and everyone goes on. All of it
 happens in one thread and in the parties' order, so that nothing depends on timing, and what the parties run
-does not know of it.
+does not know of it. Context variables are each one's own; what is the whole thread's or process's, such as
+filters of warnings, must not be changed around something that brings work.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class Work(Protocol):
     @property
     def most(self) -> int:
         """How many are done as one at most."""
+
+    @property
+    def weight(self) -> float:
+        """How much there is to do, beside others with the same key."""
 
     def alone(self) -> Any:
         """Do it."""
@@ -54,11 +59,11 @@ class Meeting(Generic[T]):
         functions: what each of those who meet does; what one raises ends the meeting.
 
     Attributes:
-        seconds: for each, how long it took: its own time and its share of what was done together.
+        seconds: for each, how long it took: its own time and its share, by weight, of what was done together.
 
     Example:
         >>> class Sum:
-        ...     key, most = "sum", 10
+        ...     key, most, weight = "sum", 10, 1
         ...     def __init__(self, *numbers): self.numbers = numbers
         ...     def alone(self): return sum(self.numbers)
         ...     def together(self, others): return [work.alone() for work in (self, *others)]
@@ -115,9 +120,9 @@ class Meeting(Generic[T]):
         for i, work in brought.items():
             key = work.key
             groups.setdefault(("alone", i) if key is None else ("together", key), []).append(i)
-        for whole in groups.values():
-            parts = -(-len(whole) // max(1, brought[whole[0]].most))
-            for group in (whole[part::parts] for part in range(parts)):
+        for alike in groups.values():
+            parts = -(-len(alike) // max(1, brought[alike[0]].most))
+            for group in (alike[part::parts] for part in range(parts)):
                 begun = perf_counter()
                 first, *others = (brought[i] for i in group)
                 results: list[Any]
@@ -125,10 +130,12 @@ class Meeting(Generic[T]):
                     results = first.together(others) if others else [first.alone()]
                 except Exception as error:
                     results = [_Raised(error)] * len(group)
-                share = (perf_counter() - begun) / len(group)
+                seconds = perf_counter() - begun
+                whole = sum(brought[i].weight for i in group)
                 for i, result in zip(group, results, strict=True):
                     given[i] = result
-                    self.seconds[i] += share
+                    share = brought[i].weight / whole if whole else 1 / len(group)
+                    self.seconds[i] += seconds * share
 
 
 class _Raised:

@@ -1,4 +1,4 @@
-"""Networks that train together: what they would have got alone, but for rounding."""
+"""Networks that train together: the bits that they would have reached alone, on a GPU but for rounding."""
 
 from __future__ import annotations
 
@@ -130,6 +130,98 @@ def test_the_bits_of_alone_and_the_numbers_of_torch(
     assert 0 < furthest(trained(made, together=False), alone) < 2e-6
     # It says something: all have moved, each to a place of its own.
     assert furthest(alone[:1] * 4, alone[1:]) > 0.01
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_matrices_large_enough_for_other_kernels(threads: int, batch_size: int) -> None:
+    """A last batch of one row, one row in all; predictions whose last piece is one row; a single output."""
+
+    def made() -> Learner:
+        return make("mlp", hidden=(64,), recipe={**RECIPE, "batch_size": batch_size})
+
+    def use(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.fit(X, y, rng=own)
+        for rows in (1, 257):
+            said.append(learner.logits(np.tile(X[:1], (rows, 1)) + np.arange(rows)[:, None] / rows))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        said: list[Any] = []
+        options = {"shape": (64,), "sizes": (33, 33, 65, 1), "use": use}
+        alone, apart = trained(made, together=False, **options), said
+        said = []
+        together = trained(made, together=True, **options)
+        # Each says two things; together, all say the first before anyone says the second.
+        assert all(map(np.array_equal, apart[0::2], said[:4]))
+        assert all(map(np.array_equal, apart[1::2], said[4:]))
+        assert furthest(alone, together) == 0
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_input_of_one_number_and_one_output() -> None:
+    """One number in: by itself, since a matrix of one column is multiplied in another way when alone."""
+
+    def fitted(width: int, *, together: bool) -> list[Any]:
+        def one(i: int) -> Callable[[], Any]:
+            def function() -> Any:
+                learner = as_learner(
+                    nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 1)),
+                    kind="regression",
+                    recipe=RECIPE,
+                )
+                learner.bind(1)
+                X = np.random.default_rng(i).normal(size=(40, width))
+                learner.fit(X, X[:, :1], rng=np.random.default_rng(i))
+                return learner.parameters()  # type: ignore[attr-defined]
+
+            return function
+
+        functions = [one(i) for i in range(3)]
+        return Meeting(functions).results() if together else [f() for f in functions]
+
+    for width in (1, 8):
+        assert furthest(fitted(width, together=False), fitted(width, together=True)) == 0
+
+
+def test_many_steps_are_laid_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they end."""
+
+    def made() -> Learner:
+        return make("mlp", hidden=(6,), recipe=RECIPE)
+
+    whole = trained(made, together=True)
+    monkeypatch.setattr(torch_stack, "_BLOCK", 2)
+    assert furthest(whole, trained(made, together=True)) == 0
+
+
+def test_hooks_and_modes_are_heeded(sizes_together: list[int]) -> None:
+    """A hook on a parameter; and a prediction while gradients are switched off, which are everyone's."""
+
+    def hooked(shape: tuple[int, ...], outputs: int) -> Any:
+        net = nn.Sequential(nn.Linear(*shape, outputs))
+        net[0].weight.register_hook(lambda gradient: 0 * gradient)
+        return net
+
+    def still(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.start(X, rng=own)  # type: ignore[attr-defined]
+        before = learner.parameters()["0.weight"]  # type: ignore[attr-defined]
+        learner.fit(X, y, rng=own)
+        assert np.array_equal(before, learner.parameters()["0.weight"])  # type: ignore[attr-defined]
+
+    trained(lambda: as_learner(hooked, recipe=RECIPE), together=True, use=still)
+    assert sizes_together == []
+
+    def off(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.fit(X, y, rng=own)
+        with torch.no_grad():
+            learner.predict(X)
+        learner.fit(X, y, rng=own)
+
+    trained(lambda: make("cnn", recipe=RECIPE), together=True, use=off, shape=(8, 8), sizes=(9, 9))
 
 
 @pytest.mark.parametrize("slope", [nn.ReLU, nn.Tanh, nn.Sigmoid])

@@ -252,14 +252,14 @@ def test_who_cannot_be_made_is_left_out():
             raise FileNotFoundError("b.npz")
         return Party(name, Share(), POINTS, ["x", "x", "y"])
 
-    network = LocalNetwork(Population("ab", make, live=1), Public(POINTS))
+    network = LocalNetwork(Population(["a", "b"], make, live=1), Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     gone = True
     network.ask(PredictPublic(round=1), to=["a"])  # b goes
     replies = network.ask(PredictPublic(round=1))
     assert replies.missing["b"].reason == "it cannot be had (FileNotFoundError: b.npz)"
-    wrong = Population("ab", lambda name: Party("c", Share(), POINTS, ["x", "x", "y"]))
+    wrong = Population(["a", "b"], lambda name: Party("c", Share(), POINTS, ["x", "x", "y"]))
     with pytest.raises(RunFailed, match="asked for 'a', it makes 'c'"):
         Federation(wrong, POINTS).form()
 
@@ -282,11 +282,40 @@ def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch):
     ("names", "live", "why"),
     [
         ((), 1, "there are no parties"),
-        ("aba", 1, "two parties are called 'a'"),
-        ("ab", 0, "live is 0"),
+        (("a", "b", "a"), 1, "two parties are called 'a'"),
+        (("a", "b"), 0, "live is 0"),
     ],
     ids=["nobody", "twice", "live"],
 )
 def test_what_cannot_be_a_population(names, live, why):
     with pytest.raises(InvalidInput, match=why):
         Population(names, lambda name: Party(name, Share(), POINTS, ["x", "x", "y"]), live=live)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"names": "abc"}, "the names are one text, 'abc'"),
+        ({"make": 5}, "make is 5"),
+        ({"live": 1.5}, "live is 1.5"),
+        ({"live": "all"}, "live is 'all'"),
+    ],
+    ids=str,
+)
+def test_what_is_no_population_is_said_at_once(changes, said):
+    given = {"names": ["a", "b"], "make": print, **changes}
+    with pytest.raises(InvalidInput, match=said):
+        Population(given.pop("names"), given.pop("make"), **given)
+
+
+def test_what_makes_no_party_is_named():
+    with pytest.raises(InvalidInput, match="asked for 'a', it makes NoneType"):
+        Population(["a", "b"], lambda name: None).made("a")
+
+
+def test_whom_to_evaluate_and_how_many_must_answer():
+    population, _ = fifty()
+    with pytest.raises(InvalidInput, match="evaluate is 'participant'"):
+        Federation(population, POINTS).run(None, evaluate="participant")
+    with pytest.raises(InvalidInput, match="quorum is 51, and there are 50 parties"):
+        Federation.over(LocalNetwork(population, Public(POINTS), quorum=51), Public(POINTS))

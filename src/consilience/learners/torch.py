@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -223,7 +224,7 @@ class TorchLearner(Learner):
             loss=self._minimised,
             pull=pull,
         )
-        count = bring(Training(job, alone, usual=held_out is None and augment is None))
+        count = _brought(Training(job, alone, usual=held_out is None and augment is None))
         self._fitted = True
         if not all(map(_finite, module.parameters())):
             raise RunFailed(
@@ -403,7 +404,9 @@ class TorchLearner(Learner):
             with torch.inference_mode(), self._blamed():
                 return _forward(module, self._tensor(X, module))
 
-        outputs: Tensor = bring(Prediction(module, lambda: self._tensor(X, module), X.shape, alone))
+        outputs: Tensor = _brought(
+            Prediction(module, lambda: self._tensor(X, module), X.shape, alone)
+        )
         return outputs.double()
 
     @property
@@ -555,6 +558,11 @@ def _redraw(module: nn.Module) -> None:
         reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
         if callable(reset):
             reset()
+
+
+def _brought(work: Prediction | Training) -> Any:
+    """Its result; within ``no_grad`` and the like, which are the whole thread's, nobody else goes on."""
+    return bring(work) if torch.is_grad_enabled() else work.alone()
 
 
 def _finite(part: Tensor) -> bool:

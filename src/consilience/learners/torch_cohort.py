@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 from torch import Tensor, nn
 
 from consilience.learners.torch_stack import (
@@ -69,6 +68,11 @@ class Training:
         rows, size = len(self.job.targets), self.job.recipe.batch_size
         layers = layers_of(self.job.module, self.job.shape, rows_of_a_batch(rows, size))
         return layers if layers and worth_it(layers, rows, size) else None
+
+    @property
+    def weight(self) -> float:
+        """Rows that it goes through."""
+        return len(self.job.targets) * self.job.epochs
 
     @property
     def most(self) -> int:
@@ -128,6 +132,11 @@ class Prediction:
         return layers_of(self.module, self.shape[1:], self.shape[0])
 
     @property
+    def weight(self) -> float:
+        """Rows that it is asked about."""
+        return self.shape[0]
+
+    @property
     def most(self) -> int:
         """How many are asked as one at most."""
         return _at_once(self.module, self._layers)
@@ -145,9 +154,8 @@ class Prediction:
         """Its outputs and the others', which have the same key."""
         assert self._layers is not None
         both = [self, *others]
-        with torch.inference_mode():
-            inputs = [one.inputs() for one in both]
-            return outputs_of([one.module for one in both], self._layers, inputs)
+        inputs = [one.inputs() for one in both]
+        return outputs_of([one.module for one in both], self._layers, inputs)
 
 
 def _on_a_gpu(module: nn.Module) -> bool:
@@ -171,11 +179,14 @@ def architecture(module: nn.Module) -> Hashable:
     for name, part in module.named_modules(remove_duplicate=False):
         known = type(part) in LAYERS or getattr(type(part), "says_all", False)
         hooked = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+        hooked = hooked or part._backward_pre_hooks
         if not known or hooked or part._buffers or "forward" in vars(part):
             return None
         layers.append((name, type(part), part.extra_repr()))
     named = list(module.named_parameters(remove_duplicate=False))
     if not named or len({id(part) for _, part in named}) < len(named):
+        return None
+    if any(part._backward_hooks or part._post_accumulate_grad_hooks for _, part in named):
         return None
     shapes = [(name, tuple(p.shape), p.dtype, p.requires_grad) for name, p in named]
     return tuple(layers), tuple(shapes)

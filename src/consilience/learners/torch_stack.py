@@ -6,15 +6,17 @@ out, not recorded, for the same reason.
 
 What is computed for a network has the same shapes whoever trains beside it: a batch always has as many rows
 as the network's own number of rows and batch size say, filled up with rows that count for nothing. Products
-of stacks go slice by slice, everything else by elements or rows, so on a CPU the others change no bit.
+of stacks go slice by slice and everything else by elements or rows, in one thread, so on a CPU the others
+change no bit. A single matrix is multiplied in another way than several where one of its sides is 1, so
+batches have two rows at least, and networks with a layer of one input are not among these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -36,6 +38,9 @@ _VECTOR = 32
 
 _FILLING = 2**20
 """Products of parameters and rows that take as long as a step's gradients take to be recorded."""
+
+_BLOCK = 128
+"""Steps whose rows are laid out at a time."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def layers_of(module: nn.Module, shape: tuple[int, ...], rows: int) -> tuple[Lay
             continue
         if type(part) is nn.Linear:
             bias: nn.Parameter | None = part.bias
-            if width != part.in_features or not part.weight.requires_grad:
+            if width != part.in_features or width < 2 or not part.weight.requires_grad:
                 return None
             if bias is not None and not bias.requires_grad:
                 return None
@@ -108,8 +113,8 @@ def numbers_of(layers: Sequence[Layer]) -> int:
 def rows_of_a_batch(rows: int, size: int) -> int:
     """How many rows every batch is filled up to, for so many rows and a batch size."""
     if rows < size:
-        return min(size, 1 << (rows - 1).bit_length())
-    return size + (1 < size < rows)  # a last batch of one row joins the one before
+        return max(2, min(size, 1 << (rows - 1).bit_length()))
+    return max(2, size + (1 < size < rows))  # a last batch of one row joins the one before
 
 
 def outputs_of(
@@ -117,16 +122,33 @@ def outputs_of(
 ) -> list[Tensor]:
     """What each of these networks says of its inputs ``(n, …)``, the same n for all: ``(n, n_outputs)``."""
     named = [dict(module.named_parameters()) for module in modules]
-    stacked = {name: torch.stack([parts[name] for parts in named]) for name in named[0]}
     found = []
-    for pieces in zip(*(torch.split(X.flatten(1), PREDICT_ROWS) for X in inputs), strict=True):
-        h = torch.stack(pieces).transpose(1, 2)
-        for layer in layers:
-            h = _product(stacked[layer.weight], h, stacked[layer.bias] if layer.bias else None)
-            if layer.activation is not None:
-                h = _ACTIVATIONS[layer.activation][0](h)
-        found.append(h.transpose(1, 2))
-    return list(torch.cat(found, dim=1))
+    with torch.inference_mode(), one_thread():
+        stacked = {name: torch.stack([parts[name] for parts in named]) for name in named[0]}
+        for pieces in zip(*(torch.split(X.flatten(1), PREDICT_ROWS) for X in inputs), strict=True):
+            rows = torch.stack(pieces)
+            h = (rows if rows.shape[1] > 1 else rows.repeat(1, 2, 1)).transpose(1, 2)
+            for layer in layers:
+                bias = stacked[layer.bias] if layer.bias else None
+                h = _product(stacked[layer.weight], h, bias)
+                if layer.activation is not None:
+                    h = _ACTIVATIONS[layer.activation][0](h)
+            found.append(h[:, :, : rows.shape[1]].transpose(1, 2))
+        return list(torch.cat(found, dim=1))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch's operations in one thread: with more, sums go by how many networks there are."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _product(W: Tensor, h: Tensor, bias: Tensor | None) -> Tensor:
@@ -150,7 +172,14 @@ class Stack:
         # Whoever makes most steps comes first: those who are still at it are always the first few.
         order = sorted(range(len(jobs)), key=lambda i: -self.steps[i])
         self.jobs = [jobs[i] for i in order]
-        self._schedule([plans[i] for i in order], [self.steps[i] for i in order])
+        self.left = [self.steps[i] for i in order]
+        self.orders = [
+            _Orders(job, plans[i], self.width) for i, job in zip(order, self.jobs, strict=True)
+        ]
+        X, starts = pooled(self.jobs)
+        self.X, self.targets = X.flatten(1), torch.cat([job.targets for job in self.jobs])
+        own = np.cumsum([0, *(len(job.targets) for job in self.jobs[:-1])])
+        self.starts, self.target_starts = starts[:, None], own[:, None]
         named = [dict(job.module.named_parameters()) for job in self.jobs]
         self.own = [[parts[name] for parts in named] for name in named[0]]
         # A row for each network, its end filled up: optimizers round what is left of a vector differently.
@@ -169,36 +198,16 @@ class Stack:
             for name, values in (job.pull.correction or {}).items():
                 places[at[name]][i] = torch.from_numpy(np.array(values))
 
-    def _schedule(self, plans: Sequence[Array], steps: Sequence[int]) -> None:
-        """Which rows every step takes, ``(steps, networks, width)``, and what each counts."""
-        shape = (steps[0], len(self.jobs), self.width)
-        rows, share = np.zeros(shape, dtype=np.int64), np.zeros(shape)
-        for i, (job, plan) in enumerate(zip(self.jobs, plans, strict=True)):
-            n = len(job.targets)
-            order = np.zeros((job.epochs, n + 1), dtype=np.int64)  # the last one fills up
-            for epoch in range(job.epochs):
-                order[epoch, :n] = job.rng.permutation(n)
-            rows[: steps[i], i] = order[:, plan].reshape(-1, self.width)
-            counts = plan < n
-            share[: steps[i], i] = np.tile(
-                counts / counts.sum(axis=1, keepdims=True), (job.epochs, 1)
-            )
-            if job.weights is not None:
-                share[: steps[i], i] *= job.weights.cpu().numpy()[rows[: steps[i], i]]
-        self.at_it = [sum(step < own for own in steps) for step in range(steps[0])]
-        X, starts = pooled(self.jobs)
-        self.X, self.targets = X.flatten(1), torch.cat([job.targets for job in self.jobs])
-        own = np.cumsum([0, *(len(job.targets) for job in self.jobs[:-1])])
-        self.rows = torch.from_numpy(rows + starts[:, None]).to(X.device)
-        self.target_rows = torch.from_numpy(rows + own[:, None]).to(X.device)
-        self.share = torch.from_numpy(share).to(self.targets).unsqueeze(2)
-
-    @torch.inference_mode()
     def trained(self) -> list[int]:
         """Train all of them: their numbers of steps, in the order they were given."""
+        with torch.inference_mode(), one_thread():
+            self._train()
+        return self.steps
+
+    def _train(self) -> None:
         anchor = self.numbers.clone()
         state: dict[str, Tensor] = {}
-        for count, steps in groupby(range(len(self.at_it)), key=self.at_it.__getitem__):
+        while count := sum(left > 0 for left in self.left):
             numbers, gradient = self.numbers[:count], self.gradient[:count]
             numbers.grad = gradient
             optimizer = TorchOptimizer(self.jobs[0].recipe, [numbers])
@@ -207,15 +216,26 @@ class Stack:
                 name: value[:count] if value.ndim else value for name, value in state.items()
             }
             parts = self._parts(numbers)
-            for step in steps:
-                self._gradients(step, parts, gradient)
+            for batch in self._batches(count, min(_BLOCK, self.left[count - 1])):
+                self._gradients(batch, parts, gradient)
                 self._change(numbers, gradient, anchor[:count])
                 optimizer.step()
             state = optimizer.state[numbers]
         for own, trained in zip(self.own, self._parts(self.numbers), strict=True):
             for part, values in zip(own, trained, strict=True):
                 part.copy_(values)
-        return self.steps
+
+    def _batches(self, count: int, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The next steps of the first few: their rows in inputs and targets, and what each counts."""
+        drawn = [orders.next(steps) for orders in self.orders[:count]]
+        self.left = [left - steps for left in self.left[:count]] + self.left[count:]
+        rows = np.stack([rows for rows, _ in drawn], axis=1)
+        both = [
+            torch.from_numpy((rows + starts[:count]).reshape(steps, -1)).to(self.X.device)
+            for starts in (self.starts, self.target_starts)
+        ]
+        share = torch.from_numpy(np.stack([share for _, share in drawn], axis=1))
+        yield from zip(*both, share.to(self.targets).unsqueeze(2), strict=True)
 
     def _parts(self, rows: Tensor) -> list[Tensor]:
         """The parameters in rows like those of ``numbers``, each ``(networks, …)``."""
@@ -226,10 +246,11 @@ class Stack:
             piece.view(len(rows), *shape) for piece, shape in zip(pieces[:-1], shapes, strict=True)
         ]
 
-    def _gradients(self, step: int, parts: Sequence[Tensor], gradient: Tensor) -> None:
+    def _gradients(
+        self, batch: tuple[Tensor, Tensor, Tensor], parts: Sequence[Tensor], gradient: Tensor
+    ) -> None:
         """That of a step's mean losses. The last axis in passing is that of rows."""
-        count = len(gradient)
-        rows, targets = self.rows[step, :count].flatten(), self.target_rows[step, :count].flatten()
+        count, (rows, targets, share) = len(gradient), batch
         h = self.X.index_select(0, rows).view(count, self.width, -1).transpose(1, 2)
         inputs = []
         for weight, bias, activation in self.layers:
@@ -238,7 +259,7 @@ class Stack:
             if activation is not None:
                 h = _ACTIVATIONS[activation][0](h)
         aims = self.targets.index_select(0, targets).view(count, self.width, -1).transpose(1, 2)
-        slope = self.jobs[0].loss.slopes(h, aims).mul_(self.share[step, :count])
+        slope = self.jobs[0].loss.slopes(h, aims).mul_(share)
         found: list[Tensor] = [slope] * len(parts)
         for weight, bias, activation in reversed(self.layers):
             if activation is not None:
@@ -260,6 +281,36 @@ class Stack:
             gradient.add_(self.correction[: len(gradient)])
         if pull.strength:
             gradient.add_(numbers - anchor, alpha=pull.strength)
+
+
+class _Orders:
+    """The order in which a training goes through its rows, an epoch drawn when it is needed.
+
+    Args:
+        job: whose.
+        plan: places in an epoch's order for its steps, ``(steps, width)``.
+        width: rows of a batch.
+    """
+
+    def __init__(self, job: Job, plan: Array, width: int) -> None:
+        self.job, self.plan, self.made = job, plan, 0
+        self.waiting = np.zeros((0, width), dtype=np.int64)
+        counts = plan < len(job.targets)
+        self.counts = counts / counts.sum(axis=1, keepdims=True)
+        self.weights = None if job.weights is None else job.weights.cpu().numpy()
+
+    def next(self, steps: int) -> tuple[Array, Array]:
+        """Rows of the next so many steps, and what each counts in its mean, ``(steps, width)`` both."""
+        n, drawn, there = len(self.job.targets), [self.waiting], len(self.waiting)
+        while there < steps:
+            order = np.append(self.job.rng.permutation(n), 0)  # the last one fills up
+            drawn.append(order[self.plan])
+            there += len(self.plan)
+        rows = np.concatenate(drawn)
+        rows, self.waiting = rows[:steps], rows[steps:]
+        share = self.counts[np.arange(self.made, self.made + steps) % len(self.plan)]
+        self.made += steps
+        return rows, share if self.weights is None else share * self.weights[rows]
 
 
 def _plan(rows: int, size: int, width: int) -> Array:

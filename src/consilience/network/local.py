@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
@@ -15,6 +16,8 @@ from consilience.network.population import Population, Residents, check_names
 from consilience.party import Party
 from consilience.tasks import Join, Task, answer
 from consilience.wire import decode, encode, size
+
+T = TypeVar("T")
 
 AT_A_TIME = 128
 """Parties that are in the midst of something at once; what they hold meanwhile is in memory."""
@@ -71,45 +74,65 @@ class LocalNetwork(Network):
         arrivals: dict[str, Arrival] = {}
         for start in range(0, len(asked), AT_A_TIME):
             names = list(asked)[start : start + AT_A_TIME]
+            unfit = self._caught_up([name for name in names if not _can_wait(asked[name][0])])
+            arrivals.update(unfit)
+            names = [name for name in names if name not in unfit]
             meeting = Meeting([partial(self._part, name, *asked[name]) for name in names])
             for name, found, seconds in zip(names, meeting.results(), meeting.seconds, strict=True):
                 arrivals[name] = replace(found, seconds=seconds)
         return arrivals
 
+    def _caught_up(self, names: Sequence[str]) -> dict[str, Arrival]:
+        """Have those of a population do what they put off, on nobody's clock: why some cannot be asked."""
+        if self._residents is None:
+            return {}
+        behind = [name for name in names if self._residents.owed(name)]
+        found = Meeting([partial(self._with, name, self._catch_up) for name in behind]).results()
+        return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}
+
     def _part(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         """What the party answers, in no time."""
         if self._residents is None:
             return self._said(self._members[name], tasks, request)
-        if all(getattr(task, "can_wait", False) for task in tasks):
+        if _can_wait(tasks):
             if any(isinstance(task, Join) for task in tasks):  # which begins anew
                 self._residents.owed(name).clear()
             self._residents.put_off(name, request)
             receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
             return Arrival(receipts, size(receipts), 0.0)
+        return self._with(name, partial(self._said, tasks=tasks, request=request))
+
+    def _with(self, name: str, do: Callable[[Party], T]) -> T | Arrival:
+        """What comes of doing something with a party of a population, or why it cannot be had."""
+        assert self._residents is not None
         try:
             party = self._residents.take(name)
         except Exception as error:  # what makes it is the user's own, and may raise anything
-            failure = Failure(
-                party=name, reason=f"it cannot be had ({type(error).__name__}: {error})"
-            )
+            reason = f"it cannot be had ({type(error).__name__}: {error})"
+            failure = Failure(party=name, reason=reason)
             return Arrival(failure, size([failure]), 0.0)
         try:
-            unfit = self._catch_up(party, self._residents.owed(name))
-            return self._said(party, tasks, request) if unfit is None else unfit
-        finally:
+            done = do(party)
+        except BaseException:
             self._residents.leave(name)
+            raise
+        if done is not None:  # who has caught up is asked next
+            self._residents.leave(name)
+        return done
 
     def _said(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if self.wire:
             return arrival_of(party.name, reply_of(party, decode(request), encode)[1], 0.0)
         return Arrival(*reply_of(party, tasks, size), 0.0)
 
-    def _catch_up(self, party: Party, owed: list[bytes]) -> Arrival | None:
+    def _catch_up(self, party: Party) -> Arrival | None:
         """Have a party do what it has put off; why it cannot be asked anything, if it cannot.
 
         What it fails at comes into the books, and it goes on with the next, as if it had been asked at the
         time; only who cannot join has nothing to go on with.
         """
+        assert self._residents is not None
+        owed = self._residents.owed(party.name)
         while owed:
             tasks, start = decode(owed[0]), perf_counter()
             outcome = answer(party, tasks)
@@ -150,7 +173,7 @@ class _Models(Mapping[str, Model]):
             raise KeyError(name)
         party = self._residents.take(name)
         try:
-            self._network._catch_up(party, self._residents.owed(name))
+            self._network._catch_up(party)
             if party.agreement is None or not party.learner.fitted:
                 raise KeyError(name)
             return party.model()
@@ -162,6 +185,11 @@ class _Models(Mapping[str, Model]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _can_wait(tasks: Sequence[Task]) -> bool:
+    """Whether a party of a population may do all of them when it is next asked something."""
+    return all(getattr(task, "can_wait", False) for task in tasks)
 
 
 def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:

@@ -58,11 +58,26 @@ class Population:
     live: int = field(default=1000, kw_only=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            raise InvalidInput(
+                f"the names are one text, {self.names!r}", where="population", mend="Give a list."
+            )
+        if not callable(self.make):
+            raise InvalidInput(
+                f"make is {self.make!r}",
+                where="population",
+                mend="Give a function from a name to its party.",
+            )
         names = tuple(sorted(map(str, self.names)))
         object.__setattr__(self, "names", names)
         check_names(names)
-        if self.live < 1:
-            raise InvalidInput(f"live is {self.live}", where="population", mend="Give at least 1.")
+        if not isinstance(self.live, int) or isinstance(self.live, bool) or self.live < 1:
+            raise InvalidInput(
+                f"live is {self.live!r}", where="population", mend="Give a whole number, 1 or more."
+            )
+
+    def __repr__(self) -> str:
+        return f"Population({len(tuple(self.names)):,} parties, live={self.live})"
 
     def __iter__(self) -> Iterator[Party]:
         return map(self.made, self.names)
@@ -74,9 +89,10 @@ class Population:
             InvalidInput: what was made has another name.
         """
         party = self.make(name)
-        if party.name != name:
+        if not isinstance(party, Party) or party.name != name:
+            made = repr(party.name) if isinstance(party, Party) else type(party).__name__
             raise InvalidInput(
-                f"asked for {name!r}, it makes {party.name!r}",
+                f"asked for {name!r}, it makes {made}",
                 where="population",
                 mend="Mend `make`.",
             )

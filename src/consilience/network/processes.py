@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
-from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
 from consilience.messages import REGISTRY, message
@@ -121,6 +121,12 @@ class ProcessNetwork(Network):
                 mine = {name: members[name] for name in self._parties[index::processes]}
                 try:
                     packed = rows.packed(mine)
+                except OSError as error:
+                    raise RunFailed(
+                        f"rows for the workers cannot be put down: {error}",
+                        where="network",
+                        mend=f"Free some space in {tempfile.gettempdir()}, or set TMPDIR.",
+                    ) from error
                 except Exception as error:  # what cannot be sent says so in many ways
                     raise InvalidInput(
                         f"a model of {', '.join(mine)} cannot be sent to another process: {error}",
