@@ -198,6 +198,7 @@ class Network(ABC):
         """What arrived, if it is right, and the books, given the tasks and the bytes of each request."""
         answers: dict[str, tuple[Any, ...]] = {}
         missing: dict[str, Failure] = {}
+        names = {id(tasks): task_names(tasks) for tasks, _ in asked.values()}
         for party, (tasks, down) in asked.items():
             arrival = arrivals[party]
             outcome = self._checked(party, tasks, arrival)
@@ -212,7 +213,7 @@ class Network(ABC):
                 Delivery(
                     party=party,
                     round=tasks[0].round,
-                    tasks=task_names(tasks),
+                    tasks=names[id(tasks)],
                     status=outcome.kind if isinstance(outcome, Failure) else "ok",
                     left=_left(arrival.outcome, len(tasks)) if arrival.bytes_up else "",
                     bytes_down=down,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -79,7 +79,7 @@ class LocalNetwork(Network):
             names = [name for name in names if name not in unfit]
             meeting = Meeting([partial(self._part, name, *asked[name]) for name in names])
             for name, found, seconds in zip(names, meeting.results(), meeting.seconds, strict=True):
-                arrivals[name] = replace(found, seconds=seconds)
+                arrivals[name] = Arrival(found.outcome, found.bytes_up, seconds)
         return arrivals
 
     def _caught_up(self, names: Sequence[str]) -> dict[str, Arrival]:
