@@ -49,9 +49,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 def check_free(host: str, port: int) -> None:
     """Raise ``RunFailed`` where nobody can listen: something else does, or no such host is here."""
     try:
-        socket.getaddrinfo(
-            host, port, socket.AF_INET
-        )  # the other's error tells no unknown name apart
+        socket.getaddrinfo(host, port, socket.AF_INET)  # its error tells that there is no such host
         socket.create_server((host, port)).close()
     except (OSError, UnicodeError) as error:
         if isinstance(error, UnicodeError | socket.gaierror) or error.errno == EADDRNOTAVAIL:
