@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from consilience.errors import InvalidInput, nearest
 
@@ -30,6 +30,16 @@ def check_address(text: str) -> str:
 
 Address = Annotated[str, AfterValidator(check_address)]
 """Host and port, such as ``"coordinator.example.org:9092"``."""
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):  # Python takes True for 1
+        raise ValueError(f"it should be a number of parties or a share, not {value}")
+    return value
+
+
+Quorum = Annotated[int | float, BeforeValidator(_no_truth)]
+"""A number of parties (int), or a share of them (float)."""
 
 
 def write_new(path: Path, text: str) -> None:
@@ -83,13 +93,13 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
             where=where,
             mend=nearest(place[-1], section.model_fields),
         )
-    said = (
-        "it should be a table"
-        if first["type"] in ("model_type", "dict_type")
-        else first["msg"][:1].lower() + first["msg"][1:]
-    )
+    said = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("model_type", "dict_type"):
+        said = "it should be a table"
+    elif first["type"] != "value_error":
+        said = said[:1].lower() + said[1:]
     what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
-    if first["type"] not in ("missing", "too_short"):
+    if first["type"] not in ("missing", "too_short", "value_error"):  # ours say it themselves
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)
 

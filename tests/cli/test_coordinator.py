@@ -13,6 +13,8 @@ from command_line import Call
 from consilience.data import read_rows
 from consilience.deployment import coordinator
 from consilience.deployment.conducting import OUTCOME
+from consilience.deployment.party import free_port
+from consilience.deployment.processes import Processes
 from consilience.deployment.specification import keep, kept, read_coordinator
 from consilience.experiments.ledger import Ledger
 from consilience.knowledge import Public
@@ -142,11 +144,54 @@ def test_certificates_are_looked_at_before_anything_starts(call: Call, ready: Pa
 
 
 def test_both_sides_print_the_same_digest(call: Call, ready: Path) -> None:
+    path = ready / "coordinator.toml"
+    path.write_text(path.read_text().replace("9092", str(free_port())))
     done = call("coordinator", "check", ready, "--json", "found.json")
     assert done.exit_code == 0 and "ready to start" in done.output
     digest = json.loads(Path("found.json").read_text())["public"]
     assert digest in done.output
     assert digest == Public(read_rows(ready / "public.csv")[0]).key
+
+
+@pytest.mark.parametrize("verb", ["check", "start"])
+def test_where_it_cannot_listen_it_is_not_ready(call: Call, ready: Path, verb: str) -> None:
+    path = ready / "coordinator.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = path.read_text().replace("9092", str(taken.getsockname()[1]))
+        path.write_text(text)
+        done = call("coordinator", verb, ready)
+        assert done.exit_code == 1 and "Stop what listens there" in done.output
+    for host in ("not a host", "a..b", "192.0.2.1"):
+        path.write_text(text.replace('# listen = "0.0.0.0"', f'listen = "{host}"'))
+        done = call("coordinator", verb, ready)
+        assert done.exit_code == 1 and "has no address" in done.output
+        assert "Set listen" in done.output and "Stop what" not in done.output
+
+
+def test_what_runs_is_not_in_its_own_way(call: Call, ready: Path) -> None:
+    path = ready / "coordinator.toml"
+    with (
+        Processes(ready / "run" / "flower", "the test"),
+        socket.create_server(("127.0.0.1", 0)) as own,
+    ):
+        path.write_text(path.read_text().replace("9092", str(own.getsockname()[1])))
+        done = call("coordinator", "check", ready)
+    assert done.exit_code == 0 and "center: running (PID " in done.output
+
+
+def test_a_run_that_goes_on_forgets_why_somebody_was_outside(
+    call: Call, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ready / "coordinator.toml"
+    path.write_text(path.read_text().replace("9092", str(free_port())))
+    started(ready, "failed", rounds=1)
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
+        ledger.note(outside={"north": ("other rows", False), "south": ("too late", True)})
+    monkeypatch.setattr(coordinator, "_serve", lambda *_: None)
+    assert call("coordinator", "resume", ready).exit_code == 0
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
+        north, south = (ledger.meta["outside"][name] for name in ("north", "south"))
+    assert north == ["it is asked again to join", False] and south == ["too late", True]
 
 
 def test_a_run_without_a_round_is_started_anew(
@@ -157,9 +202,11 @@ def test_a_run_without_a_round_is_started_anew(
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
     served = []
     monkeypatch.setattr(coordinator, "_serve", lambda spec, *_: served.append(spec.seed))
-    for verb in ("start", "resume"):
-        assert call("coordinator", verb, ready).exit_code == 0
-    assert served == [1, 1] and kept(ready).seed == 1
+    assert "it starts anew, with coordinator.toml" in call("coordinator", "resume", ready).output
+    again = call("coordinator", "resume", ready)
+    assert again.exit_code == 0 and "anew" not in again.output
+    assert call("coordinator", "start", ready).exit_code == 0
+    assert served == [1, 1, 1] and kept(ready).seed == 1
 
 
 def test_status_and_stop_need_the_folder_alone(call: Call, ready: Path) -> None:
@@ -219,6 +266,10 @@ def test_a_party_without_what_it_needs(call: Call, folder: Path) -> None:
     (folder / "north" / "ca.pem").write_bytes(certificate)
     refused = call("party", "start", path)
     assert refused.exit_code == 2 and "consilience party key" in refused.output
+    call("party", "key", path)
+    assert "chmod" not in call("party", "check", path).output
+    (folder / "north" / "party.key").chmod(0o640)
+    assert "warning: others can read or change" in call("party", "check", path).output
 
 
 def test_a_party_that_has_not_started(call: Call, folder: Path) -> None:

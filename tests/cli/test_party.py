@@ -93,6 +93,14 @@ def test_a_broken_chain_fails(call: Call, party: Path) -> None:
     done = call("party", "audit", party)
     assert done.exit_code == 1
     assert "tampered with or damaged" in done.output and "line 3" in done.output
+    assert "Before the break line 1 still holds; the next may be" in done.output
+
+
+def test_of_a_log_that_breaks_at_once_nothing_holds(call: Call, party: Path) -> None:
+    answered(party)
+    log = party.parent / "state" / "audit.jsonl"
+    log.write_text(log.read_text().replace('"Join"', '"Jion"'))
+    assert "Nothing that it says before the break holds." in call("party", "audit", party).output
 
 
 def test_a_party_that_never_answered(call: Call, party: Path) -> None:

@@ -13,6 +13,7 @@ from threading import Thread
 import pytest
 
 from consilience.deployment import party
+from consilience.deployment.credentials import exposed
 from consilience.deployment.keys import make_authority, make_key
 from consilience.deployment.party import (
     check_connection,
@@ -22,9 +23,10 @@ from consilience.deployment.party import (
     serve_party,
 )
 from consilience.deployment.processes import Processes, environment
-from consilience.deployment.supernode import FORGOTTEN, dial, reason, worked
+from consilience.deployment.supernode import FORGOTTEN, STALE, dial, reason, worked
 from consilience.errors import InvalidInput, RunFailed
-from consilience.site import ConnectionSpec, read_party, state_of
+from consilience.site import AUDIT, AuditLog, ConnectionSpec, read_party, state_of
+from consilience.site.answering import Session
 
 UNREGISTERED = """\
 ERROR :     Exit Code: 305
@@ -88,6 +90,47 @@ def test_another_file(site: Path, file: str, other: str | None, said: str) -> No
         (site / file).write_bytes(content)
     with pytest.raises(InvalidInput, match=said):
         check_connection(connection(site))
+
+
+def test_a_key_that_others_can_read(site: Path) -> None:
+    key = site / "party.key"
+    assert exposed(key) == ""
+    key.chmod(0o644)
+    assert exposed(key).endswith(f"chmod 600 {key}")
+
+
+def test_a_party_that_runs_is_named_with_what_stops_it(site: Path) -> None:
+    path = site / "party.toml"
+    with (
+        Processes(party.folder_of(site / "state"), "the test"),
+        pytest.raises(
+            InvalidInput, match=rf"party 'north' runs already \(PID {os.getpid()}\)"
+        ) as it,
+    ):
+        check_party(path)
+    assert it.value.mend == f"Stop it first: consilience party stop {path}"
+
+
+def test_the_state_says_how_far_a_party_is(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, path = party.folder_of(site / "state"), site / "party.toml"
+
+    def state() -> str:
+        return str(party_status(path)["state"])
+
+    assert state() == "stopped"
+    with Processes(folder, "the test"):
+        assert state().startswith("is not connected, and tries to be (PID ")
+        (folder / "connected").touch()
+        assert state().startswith("is connected, and has not been let in yet")
+        log = AuditLog(site / "state" / AUDIT)
+        log.append(status="refused", tasks="Join", detail="limits.federation: no", bytes=10)
+        assert state().startswith("is connected, and said no to what it was asked last")
+        log.append(status="ok", tasks="Join", bytes=10)
+        monkeypatch.setattr(party, "read_session", lambda _: Session(federation="center"))
+        assert state().startswith("takes part (PID ")
+        before = time.time() - STALE - 1
+        os.utime(folder / "connected", (before, before))
+        assert state().startswith("is not connected")
 
 
 @pytest.fixture

@@ -175,6 +175,23 @@ def test_in_the_background_it_is_ready_or_says_why_not(
     assert [one.wait(5) for one in made] == [-signal.SIGTERM, 1]
 
 
+@pytest.mark.parametrize(("status", "kind"), [(2, InvalidInput), (1, RunFailed)])
+def test_what_ends_in_the_background_tells_its_error_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, kind: type[Exception]
+) -> None:
+    says = (
+        f"print('it dials'); print('error: here: wrong\\n  Mend it.'); raise SystemExit({status})"
+    )
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        "consilience.deployment.processes.subprocess.Popen",
+        lambda command, **rest: real([sys.executable, "-c", says], **rest),
+    )
+    with pytest.raises(kind) as caught:
+        detached([], tmp_path / "run", tmp_path / "log")
+    assert str(caught.value) == "here: wrong\n  Mend it."
+
+
 def test_who_comes_after_a_kill_takes_over(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -234,6 +234,12 @@ def test_an_error_of_flower_names_the_party_that_was_asked(tmp_path: Path) -> No
     assert (lost.kind, lost.reason) == ("failed", "Flower error 3: node gone")
 
 
+def test_a_node_that_flower_takes_for_gone_is_not_connected(tmp_path: Path) -> None:
+    gone = Error(import_module("flwr.common.constant").ErrorCode.NODE_UNAVAILABLE, "no heartbeat")
+    lost = failure(tmp_path, lambda message: [Message(gone, reply_to=message)])
+    assert (lost.kind, lost.reason) == ("failed", "its node is not connected")
+
+
 def test_a_failure_is_passed_on_and_cannot_blame_another(tmp_path: Path) -> None:
     said = Failure(party="a", reason="no memory", mend="buy some")
     passed = failure(tmp_path, lambda message: [reply(message, said)])

@@ -97,10 +97,20 @@ def garbled(log: Path) -> None:
     log.write_text(lines[0] + "nothing\n" + lines[1] + lines[2])
 
 
-@pytest.mark.parametrize("how", [changed, removed, moved, inserted, garbled])
-def test_whoever_touches_it_breaks_it(log: Path, how) -> None:
+def the_last(log: Path) -> None:
+    log.write_text(log.read_text().replace('"round":2', '"round":7'))
+
+
+@pytest.mark.parametrize(
+    ("how", "sealed"),
+    [(changed, 1), (removed, 0), (moved, 0), (inserted, 0), (garbled, 1), (the_last, 2)],
+)
+def test_whoever_touches_it_breaks_it(log: Path, how, sealed: int) -> None:
+    """A line that is not followed may be the one that was changed: it is not among those that hold."""
+    assert read_log(log).sealed == 3
     how(log)
-    assert read_log(log).faults
+    found = read_log(log)
+    assert found.faults and found.sealed == sealed
 
 
 def test_a_shortened_log_is_known_by_the_state(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def stop(folder: Folder, debug: Debug = False) -> None:
 
 def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
     with answering(debug) as fate, stopping():
-        from consilience.deployment.checking import check_resume, check_start
+        from consilience.deployment.checking import begins_anew, check_resume, check_start
         from consilience.deployment.coordinator import resume_coordinator, start_coordinator
         from consilience.deployment.processes import detached
         from consilience.deployment.status import coordinator_status
@@ -129,6 +129,8 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
             if (check_start if verb == "start" else check_resume)(folder) is None:
                 say("the run is done already")
                 return
+            if verb == "resume" and (said := begins_anew(folder)):
+                say(said)
             command = ["coordinator", verb, str(folder), *(["--debug"] if debug else [])]
             run = folder / "run"
             pid = detached(command, run / "flower", run / "log")
@@ -148,7 +150,7 @@ def _facts(found: dict[str, Any]) -> Table:
             f"{found['public_rows']:,}, digest {found['public']} (every party's must be the same)"
         )
     return facts_table(
-        f"{found['federation']}: ready to start",
+        f"{found['federation']}: {found['state']}",
         {
             "parties": ", ".join(found["parties"]),
             "address": found["address"],

@@ -69,9 +69,12 @@ def check(
         _know_protocols()
         spec = read_party(file)
         if spec.coordinator is not None:
+            from consilience.deployment.credentials import exposed
             from consilience.deployment.party import check_connection
 
             check_connection(spec.coordinator)
+            if not quiet and (warning := exposed(spec.coordinator.key)):
+                say(f"warning: {warning}")
         found = tried(spec)
         if not quiet:
             address = None if spec.coordinator is None else spec.coordinator.address
@@ -108,7 +111,7 @@ def audit(
             raise RunFailed(
                 "the log was tampered with or damaged: " + "; ".join(log.faults),
                 where=str(path),
-                mend="What it says before the first of these lines still holds.",
+                mend=_held(log.sealed),
             )
 
 
@@ -255,6 +258,14 @@ def _summary(log: Log) -> str:
     said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())) or "none"
     state = "BROKEN" if log.faults else "whole"
     return f"{len(log.entries):,} lines ({said}), {total:,} bytes; the chain is {state} up to {log.head}"
+
+
+def _held(sealed: int) -> str:
+    """What still holds of a log whose chain is broken."""
+    if sealed == 0:
+        return "Nothing that it says before the break holds."
+    lines = "line 1 still holds" if sealed == 1 else f"lines 1 to {sealed} still hold"
+    return f"Before the break {lines}; the next may be the one that was changed."
 
 
 def _plain(text: str) -> Any:

@@ -26,11 +26,16 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
 
     Raises:
         InvalidInput: the configuration, the public rows or the certificates cannot be used.
+        RunFailed: something else listens at the address.
         MissingExtra: flwr is not installed.
     """
     spec = _usable(folder)
+    pid = running(folder / "run" / "flower")
+    if pid is None:  # else it listens there itself
+        check_free(spec.listen or spec.host, spec.port)
     public = spec.rows()
     return {
+        "state": "ready to start" if pid is None else f"running (PID {pid})",
         "federation": spec.name,
         "parties": list(spec.parties),
         "address": spec.address,
@@ -95,6 +100,14 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
     _check_stopped(folder)
     check_free(spec.listen or spec.host, spec.port)
     return spec
+
+
+def begins_anew(folder: Path) -> str:
+    """A sentence where a run was started with another configuration, but kept no round; else empty."""
+    stored = kept(folder)
+    if stored in (None, read_coordinator(folder)) or last_round(folder / "run") >= 0:
+        return ""
+    return "no round was kept: it starts anew, with coordinator.toml as it is now"
 
 
 def last_round(run: Path) -> int:

@@ -16,7 +16,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from consilience.deployment.checking import check_resume, check_start, last_round
+from consilience.deployment.checking import begins_anew, check_resume, check_start, last_round
 from consilience.deployment.conducting import OUTCOME, crash, outcome
 from consilience.deployment.gate import Gate
 from consilience.deployment.party import free_port
@@ -66,7 +66,10 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
     if (spec := check_resume(folder)) is None:
         return
     with Processes(folder / "run" / "flower", "the coordinator") as processes:
+        if said := begins_anew(folder):
+            report(said)
         keep(spec, folder)
+        _ask_again(folder / "run")
         _serve(spec, folder, processes, report)
 
 
@@ -107,6 +110,16 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
             report(_line(run, spec))
     finally:
         gate.close()
+
+
+def _ask_again(run: Path) -> None:
+    """Forget why those have not joined that still may: it may have been mended meanwhile."""
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        outside = {
+            name: (why if barred else "it is asked again to join", barred)
+            for name, (why, barred) in ledger.meta.get("outside", {}).items()
+        }
+        ledger.note(outside=outside)
 
 
 def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> dict[str, str]:

@@ -74,6 +74,13 @@ def check_private_key(path: Path, *, where: str) -> None:
         raise InvalidInput(what, where=where, mend=_MINE)
 
 
+def exposed(path: Path) -> str:
+    """A warning where others than its owner can read or change a private key; else empty."""
+    if not path.stat().st_mode & 0o077:
+        return ""
+    return f"others can read or change {path}, and take part in your name: chmod 600 {path}"
+
+
 def check_server(tls: Path) -> None:
     """Raise ``InvalidInput`` unless who believes ``ca.pem`` believes a server with the other two.
 

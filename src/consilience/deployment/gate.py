@@ -14,6 +14,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from errno import EADDRNOTAVAIL
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise ``RunFailed`` where nobody can listen, as something else does."""
+    """Raise ``RunFailed`` where nobody can listen: something else does, or no such host is here."""
     try:
+        socket.getaddrinfo(host, port, socket.AF_INET)  # its error tells that there is no such host
         socket.create_server((host, port)).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, UnicodeError | socket.gaierror) or error.errno == EADDRNOTAVAIL:
+            raise RunFailed(
+                f"this machine has no address {host!r} to listen on",
+                where="listen",
+                mend='Set listen in coordinator.toml to one that it has, or to "0.0.0.0" for all of them.',
+            ) from error
         raise _taken(host, port, error.strerror or str(error)) from error
 
 

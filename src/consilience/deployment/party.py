@@ -12,7 +12,7 @@ from typing import Any
 from consilience.deployment.credentials import check_authority, check_private_key
 from consilience.deployment.keys import make_key
 from consilience.deployment.processes import BIN, Processes, environment, held, running
-from consilience.deployment.supernode import dial, reason, worked
+from consilience.deployment.supernode import connected_now, dial, reason, worked
 from consilience.errors import InvalidInput, RunFailed
 from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
@@ -79,12 +79,19 @@ def check_party(path: Path) -> PartySpec:
     """Look at all that a party needs before it takes part; gives its configuration.
 
     Raises:
-        InvalidInput: the configuration, the data, the model, the certificate or the key cannot be used.
+        InvalidInput: it runs already, or the configuration, the data, the model, the certificate or the key
+            cannot be used.
         RunFailed: its state could not be written.
         MissingExtra: flwr is not installed.
     """
     check_installed()
     spec = read_party(path)
+    if (pid := running(folder_of(spec.state))) is not None:
+        raise InvalidInput(
+            f"party {spec.name!r} runs already (PID {pid})",
+            where=str(path),
+            mend=f"Stop it first: consilience party stop {path}",
+        )
     check_connection(_connection(spec))
     alone(spec)
     return spec
@@ -95,7 +102,6 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
 
     Raises:
         InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before anything is started.
-        InvalidInput: the party runs already.
         RunFailed: the coordinator is not who it should be or does not take the key, or the SuperNode ends
             again and again.
     """
@@ -113,7 +119,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
             trouble.write_text(line)
             say(line)
 
-        say(f"party {spec.name!r} takes part at {connection.address}; its log: {processes.folder}")
+        say(f"party {spec.name!r} dials {connection.address}; its log: {processes.folder}")
         processes.ready()
         try:
             _serve(path, connection, processes, variables, tell)
@@ -198,9 +204,16 @@ def party_status(path: Path) -> dict[str, Any]:
         notes = (folder / "trouble").read_text()
     last = log.entries[-1] if log.entries else {}
     refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
+    standing = "takes part"
+    if not connected_now(folder):
+        standing = "is not connected, and tries to be"
+    elif last.get("status") in REFUSALS:
+        standing = "is connected, and said no to what it was asked last"
+    elif session is None:
+        standing = "is connected, and has not been let in yet"
     return {
         "party": name,
-        "state": "stopped" if pid is None else f"takes part (PID {pid})",
+        "state": "stopped" if pid is None else f"{standing} (PID {pid})",
         "coordinator": connection.address if connection else None,
         "federation": session.federation if session else None,
         "round": session.round if session else None,

@@ -205,7 +205,7 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     """Start consilience's own command in the background; gives its process once that is ready.
 
     Raises:
-        RunFailed: it ended before that; its words are in the log.
+        InvalidInput, RunFailed: it ended before that, with this error; its other words are in the log.
     """
     main = "import sys; from consilience.cli import main; sys.argv[0] = 'consilience'; main()"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -223,7 +223,10 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     if status == 0:  # it is done already
         return process.pid
     if status is not None or _ready(folder) != process.pid:
-        words = log.read_bytes()[begun:].decode(errors="replace").strip().removeprefix("error: ")
+        words = log.read_bytes()[begun:].decode(errors="replace").strip()
+        _, told, error = f"\n{words}".rpartition("\nerror: ")
+        if status is not None and told:  # it says itself where, and what to do
+            raise (InvalidInput if status == InvalidInput.exit_code else RunFailed)(error)
         still = f"it is not ready after {START:g} s (PID {process.pid})"
         raise RunFailed(still if status is None else words or "it ended", where=str(log))
     return process.pid

@@ -33,7 +33,7 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
-from consilience.sections import Address, Section, check_address, first_of, write_new
+from consilience.sections import Address, Quorum, Section, check_address, first_of, write_new
 
 CONFIGURATION = "coordinator.toml"
 
@@ -68,7 +68,7 @@ class CoordinatorSpec(Section):
     seed: int = Field(default=0, ge=0)
     strict: bool = True
     timeout: float = Field(default=600.0, ge=10)
-    quorum: int | float = 0.5
+    quorum: Quorum = 0.5
     wait: float = Field(default=600.0, gt=0)
     threads: int = Field(default=1, ge=1)
     method: MethodSpec

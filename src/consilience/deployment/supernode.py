@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
@@ -17,6 +18,9 @@ DIALLED = 20.0
 
 PAUSE = 3.0
 """Seconds before the coordinator is dialled again."""
+
+STALE = 15.0
+"""Seconds without a word of the process that watches the SuperNode until it is not taken to be connected."""
 
 FORGOTTEN = 75.0
 """Seconds after which Flower believes that a node that was killed is gone, and takes another with its key."""
@@ -74,6 +78,12 @@ def worked(processes: Processes) -> bool:
             (processes.folder / "connected").touch()
             (processes.folder / "trouble").unlink(missing_ok=True)
     return connected
+
+
+def connected_now(folder: Path) -> bool:
+    """Whether the SuperNode of a folder whose processes run is connected."""
+    marker = folder / "connected"
+    return marker.exists() and time.time() - marker.stat().st_mtime < STALE
 
 
 def reason(processes: Processes) -> tuple[str, bool]:

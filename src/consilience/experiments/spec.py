@@ -52,7 +52,7 @@ from consilience.learners import make
 from consilience.learners.transfer import TRUSTED
 from consilience.options import check_options
 from consilience.protocols import Protocol
-from consilience.sections import Open, Section, known
+from consilience.sections import Open, Quorum, Section, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""
@@ -118,7 +118,7 @@ class NetworkSpec(Section):
     kind: Literal["local", "wire", "processes", "ray"] = "local"
     processes: int | None = Field(default=None, ge=1)
     timeout: float | None = Field(default=None, gt=0)
-    quorum: int | float = 0.5
+    quorum: Quorum = 0.5
     threads: int = Field(default=1, ge=1)
 
 

@@ -53,6 +53,10 @@ START = 300.0
 POLL = 0.5
 """Seconds between looks at what has arrived."""
 
+_GONE = "its node is not connected"
+_NODE_UNAVAILABLE = 5
+"""Flower's code for a node whose heartbeat stopped while it was asked."""
+
 _KEY = "consilience"
 _ENVELOPE = "consilience.envelope"
 _GREETING = encode([Describe()])
@@ -229,7 +233,7 @@ class FlowerNetwork(Network):
             for name in missing:
                 node = address(name)
                 if node is None and now + start - self._seen.get(name, -ABSENCE) > ABSENCE:
-                    gone = Failure(party=name, reason="its node is not connected")
+                    gone = Failure(party=name, reason=_GONE)
                     arrived[name] = (failed[name] or [Arrival(gone, 0, now)])[-1]
                 elif node and node != sent.get(name) and now >= again_at.get(name, 0.0):
                     round, to_whom = (tasks[0].round, name) if tasks else (0, "")
@@ -518,7 +522,10 @@ def _unasked(reply: Message) -> Delivery:
 
 def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
     if reply.has_error():
-        reason = f"Flower error {reply.error.code}: {reply.error.reason}"
+        code = reply.error.code
+        reason = (
+            _GONE if code == _NODE_UNAVAILABLE else f"Flower error {code}: {reply.error.reason}"
+        )
         return Arrival(Failure(party=name, reason=reason), 0, seconds)
     try:
         data = _bytes(reply)

@@ -158,6 +158,8 @@ class Log:
         faults: where the chain is broken; empty where it is whole.
         notes: lines that were torn or are still to be added, which a power cut explains.
         head: the SHA-256 of the last line.
+        sealed: the last line that another one seals before the chain is broken, and with it those before; 0
+            where there is none. Where the chain is whole, the last.
         announced: the last line, where it is still to be added.
     """
 
@@ -165,6 +167,7 @@ class Log:
     faults: tuple[str, ...]
     notes: tuple[str, ...]
     head: str
+    sealed: int
     announced: Mapping[str, Any] | None = None
 
 
@@ -182,6 +185,7 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
     content = _content(path)
     entries, faults, notes = [], [], []
     head, torn, known = BEGINNING, b"", {BEGINNING}
+    earlier, latest, sealed = 0, 0, None  # numbers of lines
     # What a line that was announced may follow: the last one, or one that lines which mend come after.
     ends = {BEGINNING}
     for number, line in enumerate(content.splitlines(keepends=True), 1):
@@ -196,6 +200,9 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
             notes.append(f"line {number}: {entry.get('detail')}")
         if entry["before"] != head:
             faults.append(f"line {number}: it does not follow the line before")
+        if faults and sealed is None:  # one that it does not follow may be the one that was changed
+            sealed = latest if entry["before"] == head else earlier
+        earlier, latest = latest, number
         torn, head = b"", _digest(line[:-1])
         known.add(head)
         ends = {*ends, head} if mended else {head}
@@ -211,7 +218,9 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
             faults.append(f"{_MISSING} that were there when the last one was written")
     if written_after is not None and written_after not in known:
         faults.append(f"{_MISSING} that were there when the party's state was written")
-    return Log(tuple(entries), tuple(faults), tuple(notes), head, announced)
+    if sealed is None:  # where lines are missing after it, nothing seals the last one
+        sealed = earlier if faults else latest
+    return Log(tuple(entries), tuple(faults), tuple(notes), head, sealed, announced)
 
 
 def contents(messages: Sequence[object]) -> list[dict[str, Any]]:
