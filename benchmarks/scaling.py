@@ -233,7 +233,7 @@ def section(repeats: int = REPEATS) -> list[str]:
         )
     lines += [
         "",
-        "What takes the time of five rounds of the base, joining and evaluation included, one party at a time:",
+        "What takes the time of five rounds of the base, with joining and evaluation, one party at a time:",
         "",
         f"| model | {' | '.join(f'{kind}, %' for kind in SHARES)} | all else, % |",
         f"| --- | {' | '.join(['---'] * (len(SHARES) + 1))} |",
