@@ -69,16 +69,16 @@ def test_version_is_one_everywhere() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    """`all` brings what the extras bring but `secure` (GPL) and `text` (size), nothing for developers."""
+    """`all` brings what the extras bring but `secure` (GPL), `text` and `ray` (size), nothing for developers."""
     named = {
         extra: {line.partition(";")[0].strip() for line in LINES if f"extra == '{extra}'" in line}
         for extra in metadata("consilience").get_all("Provides-Extra") or []
     }
-    assert set(named) == {*EXTRAS, "text", "all", "dev", "docs"}
+    assert set(named) == {*EXTRAS, "text", "ray", "all", "dev", "docs"}
     assert named["all"] == set().union(*(named[extra] for extra in EXTRAS if extra != "secure"))
 
 
 @pytest.mark.parametrize("module", EXTRAS.values())
 def test_the_tests_run_with_every_extra(module: str) -> None:
-    """Tests of optional parts are not skipped: `make test` installs what they need, but for `text`."""
+    """Tests of optional parts are not skipped: `make test` installs what they need, but for `text` and `ray`."""
     assert importlib.util.find_spec(module) is not None
