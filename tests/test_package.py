@@ -69,7 +69,7 @@ def test_version_is_one_everywhere() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    """`all` brings what the extras bring but `secure` (GPL), `text` and `ray` (size), nothing for developers."""
+    """`all` brings what the extras bring but `secure` (GPL), `text` and `ray` (size); none for developers."""
     named = {
         extra: {line.partition(";")[0].strip() for line in LINES if f"extra == '{extra}'" in line}
         for extra in metadata("consilience").get_all("Provides-Extra") or []
@@ -80,5 +80,5 @@ def test_extras_are_the_documented_ones() -> None:
 
 @pytest.mark.parametrize("module", EXTRAS.values())
 def test_the_tests_run_with_every_extra(module: str) -> None:
-    """Tests of optional parts are not skipped: `make test` installs what they need, but for `text` and `ray`."""
+    """No test of an extra is skipped: `make test` installs them all, but for `text` and `ray`."""
     assert importlib.util.find_spec(module) is not None
