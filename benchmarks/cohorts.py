@@ -72,7 +72,7 @@ class Job:
 
 
 JOBS = (
-    Job("10 MLPs 64-64-10", "digits", "mlp", {"hidden": (64,)}, 10, 129, 500, 10, 5),
+    Job("10 MLPs 64-64-10", "digits", "mlp", {"hidden": (64,)}, 10, 128, 500, 10, 5),
     Job("10 MLPs 784-200-10", "mnist", "mlp", {"hidden": (200,)}, 10, 300, 500, 2, 2),
     Job("10 MLPs 784-200-200-10", "mnist", "mlp", {"hidden": (200, 200)}, 10, 300, 500, 2, 2),
     Job("5 CNNs, 8 and 16 filters", "mnist", "cnn", {"channels": (8, 16)}, 5, 200, 300, 2, 2),

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from consilience.learners import torch_cohort, torch_stack  # noqa: E402
-from consilience.learners.torch_cohort import architecture  # noqa: E402
+from consilience.learners.torch_architecture import architecture  # noqa: E402
 from consilience.learners.torch_stack import Stack  # noqa: E402
 from consilience.learners.torch_vmap import Vmapped  # noqa: E402
 
@@ -292,11 +292,11 @@ def test_predictions_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_fill_up_must_be_worth_it() -> None:
     """A small network always; a wide one where its batches are nearly full."""
     wide = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
-    layers = torch_stack.layers_of(wide, (784,), 32)
+    layers = torch_stack.layers_of(architecture(wide), (784,), 32)
     assert torch_stack.numbers_of(layers) == 159_010
     assert torch_stack.worth_it(layers, 600, 32)
     assert not torch_stack.worth_it(layers, 300, 256)
-    small = torch_stack.layers_of(nn.Sequential(nn.Linear(64, 10)), (64,), 32)
+    small = torch_stack.layers_of(architecture(nn.Sequential(nn.Linear(64, 10))), (64,), 32)
     assert torch_stack.worth_it(small, 300, 256)
 
 

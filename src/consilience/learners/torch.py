@@ -194,11 +194,11 @@ class TorchLearner(Learner):
             "private": recipe.epochs,
             "distill": recipe.distill_epochs,
         }[phase]
-        outputs = self._values(targets)
-        rows = None if weights is None else self._values(weights)
+        outputs = self._numbers(targets, module)
+        rows = None if weights is None else self._numbers(weights, module)
         held_out = None
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
-            held_out = self._tensor(validation[0], module), self._values(validation[1])
+            held_out = self._tensor(validation[0], module), self._numbers(validation[1], module)
         augment = recipe.augment
         if phase == "distill" and augment is not None and not augment.distillation:
             augment = None
@@ -513,15 +513,13 @@ class TorchLearner(Learner):
             isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules()
         ):
             return torch.from_numpy(np.array(X, dtype=np.int64)).to(self._device)
+        return self._numbers(X, module)
+
+    def _numbers(self, values: Array, module: nn.Module) -> Tensor:
         dtype = next((part.dtype for part in module.parameters()), torch.float32)
         # A copy, since torch warns of read-only arrays such as those that arrive by wire.
         wide = np.float64 if dtype == torch.float64 else np.float32
-        return torch.from_numpy(np.array(X, dtype=wide)).to(self._device, dtype)
-
-    def _values(self, values: Array) -> Tensor:
-        assert self.module is not None
-        dtype = next((part.dtype for part in self.module.parameters()), torch.float32)
-        return torch.from_numpy(np.array(values, dtype=np.float64)).to(self._device, dtype)
+        return torch.from_numpy(np.array(values, dtype=wide)).to(self._device, dtype)
 
     @contextmanager
     def _stream(self, seed: int) -> Iterator[None]:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
+from consilience.learners.torch_architecture import Architecture, architecture
 from consilience.learners.torch_stack import (
     Layer,
     Stack,
@@ -26,15 +27,6 @@ from consilience.learners.torch_stack import (
 )
 from consilience.learners.torch_steps import Job
 from consilience.learners.torch_vmap import Vmapped
-
-LAYERS = (
-    nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.Linear, nn.Conv2d, nn.ZeroPad2d,
-    nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.LayerNorm,
-)  # fmt: skip
-"""What a network that trains with others is made of: layers which do what their kind, ``extra_repr()`` and
-parameters say; a layer of one's own says so by an attribute ``says_all = True`` of its class. No dropout,
-whose draws are each party's own; no batch norm, which keeps what it has seen."""
-
 
 CACHE = 2**22
 """Bytes of parameters, gradients and an optimizer's two moments that a step goes through at a time."""
@@ -57,7 +49,7 @@ class Training:
     usual: bool
 
     @cached_property
-    def _alike(self) -> Hashable:
+    def _alike(self) -> Architecture | None:
         return architecture(self.job.module) if self.usual and self.job.epochs else None
 
     @cached_property
@@ -66,7 +58,7 @@ class Training:
         if self._alike is None:
             return None
         rows, size = len(self.job.targets), self.job.recipe.batch_size
-        layers = layers_of(self.job.module, self.job.shape, rows_of_a_batch(rows, size))
+        layers = layers_of(self._alike, self.job.shape, rows_of_a_batch(rows, size))
         return layers if layers and worth_it(layers, rows, size) else None
 
     @property
@@ -122,14 +114,14 @@ class Prediction:
     by_itself: Callable[[], Tensor]
 
     @cached_property
-    def _alike(self) -> Hashable:
+    def _alike(self) -> Architecture | None:
         return architecture(self.module) if self.shape[0] else None
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...] | None:
         if self._alike is None:
             return None
-        return layers_of(self.module, self.shape[1:], self.shape[0])
+        return layers_of(self._alike, self.shape[1:], self.shape[0])
 
     @property
     def weight(self) -> float:
@@ -167,26 +159,3 @@ def _at_once(module: nn.Module, layers: Sequence[Layer] | None) -> int:
         return _ON_A_GPU
     size = next(module.parameters()).element_size()
     return max(1, CACHE // (4 * size * numbers_of(layers)))
-
-
-def architecture(module: nn.Module) -> Hashable:
-    """What modules have in common that differ in the numbers of their parameters alone.
-
-    ``None`` for modules with other layers than :data:`LAYERS`, with hooks, buffers, or parameters that
-    several layers share.
-    """
-    layers = []
-    for name, part in module.named_modules(remove_duplicate=False):
-        known = type(part) in LAYERS or getattr(type(part), "says_all", False)
-        hooked = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
-        hooked = hooked or part._backward_pre_hooks
-        if not known or hooked or part._buffers or "forward" in vars(part):
-            return None
-        layers.append((name, type(part), part.extra_repr()))
-    named = list(module.named_parameters(remove_duplicate=False))
-    if not named or len({id(part) for _, part in named}) < len(named):
-        return None
-    if any(part._backward_hooks or part._post_accumulate_grad_hooks for _, part in named):
-        return None
-    shapes = [(name, tuple(p.shape), p.dtype, p.requires_grad) for name, p in named]
-    return tuple(layers), tuple(shapes)

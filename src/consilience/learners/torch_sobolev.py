@@ -67,7 +67,7 @@ def train(
         learner.start(X, rng=rng)
     module, recipe = learner.module, learner.recipe
     assert module is not None
-    inputs, values = learner._tensor(X, module), learner._values(targets)
+    inputs, values = learner._tensor(X, module), learner._numbers(targets, module)
     if gradient is not None and not inputs.is_floating_point():
         raise InvalidInput(
             "the module takes whole numbers, by which nothing can be derived", where=learner.name

@@ -17,21 +17,25 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from consilience.learners.base import Array
+from consilience.learners.torch_architecture import Architecture
 from consilience.learners.torch_optimizer import TorchOptimizer
 from consilience.learners.torch_steps import PREDICT_ROWS, Job, clip, pooled
 
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
-    nn.ReLU: (torch.relu, lambda g, h: torch.ops.aten.threshold_backward(g, h, 0)),
-    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward),
-    nn.Sigmoid: (torch.sigmoid, torch.ops.aten.sigmoid_backward),
+    nn.ReLU: (torch.relu_, lambda g, h: torch.ops.aten.threshold_backward(g, h, 0)),
+    nn.Tanh: (torch.tanh_, torch.ops.aten.tanh_backward),
+    nn.Sigmoid: (torch.sigmoid_, torch.ops.aten.sigmoid_backward),
 }
-"""Activations: what they do, and the gradient at their inputs from that at their outputs and these."""
+"""Activations: what they do in place; the gradient at their inputs from that at their outputs and these."""
+
+_FLAT = nn.Flatten().extra_repr()
 
 _VECTOR = 32
 """Numbers that elementwise functions take at a time at most; what is left over is rounded in another way."""
@@ -60,40 +64,38 @@ class Layer:
     activation: type[nn.Module] | None
 
 
-def layers_of(module: nn.Module, shape: tuple[int, ...], rows: int) -> tuple[Layer, ...] | None:
+@lru_cache
+def layers_of(network: Architecture, shape: tuple[int, ...], rows: int) -> tuple[Layer, ...] | None:
     """The layers of a network that is nothing but fully connected ones, all of them trained.
 
     ``None`` for others, and where a batch does not fill the vectors that an activation takes at a time.
 
     Args:
-        module: of layers which do what their kind says.
+        network: its architecture.
         shape: of an input.
         rows: of a batch.
     """
     layers: list[Layer] = []
     width, flat = math.prod(shape), len(shape) == 1
-    for name, part in module.named_modules(remove_duplicate=False):
-        if type(part) in (nn.Sequential, nn.Identity):
+    for part in network:
+        if part.kind in (nn.Sequential, nn.Identity):
             continue
-        if type(part) is nn.Flatten and not layers and (part.start_dim, part.end_dim) == (1, -1):
+        if part.kind is nn.Flatten and not layers and part.settings == _FLAT:
             flat = True
-            continue
-        if type(part) is nn.Linear:
-            bias: nn.Parameter | None = part.bias
-            if width != part.in_features or width < 2 or not part.weight.requires_grad:
+        elif part.kind is nn.Linear:
+            own = dict(part.parameters)
+            weight, bias = own["weight"], own["bias"]
+            if weight is None or not weight.trained or width != weight.shape[1] or width < 2:
                 return None
-            if bias is not None and not bias.requires_grad:
+            if bias is not None and not bias.trained:
                 return None
-            at, numbers = (
-                (None, 0) if bias is None else (f"{name}.bias".lstrip("."), part.out_features)
-            )
-            numbers += width * part.out_features
-            layers.append(Layer(f"{name}.weight".lstrip("."), at, numbers, None))
-            width = part.out_features
-        elif type(part) in _ACTIVATIONS and layers and layers[-1].activation is None:
-            if type(part) is not nn.ReLU and rows * width % _VECTOR:
+            width = weight.shape[0]
+            numbers = math.prod(weight.shape) + (0 if bias is None else width)
+            layers.append(Layer(weight.name, None if bias is None else bias.name, numbers, None))
+        elif part.kind in _ACTIVATIONS and layers and layers[-1].activation is None:
+            if part.kind is not nn.ReLU and rows * width % _VECTOR:
                 return None
-            layers[-1] = replace(layers[-1], activation=type(part))
+            layers[-1] = replace(layers[-1], activation=part.kind)
         else:
             return None
     return tuple(layers) if layers and flat else None
@@ -181,22 +183,8 @@ class Stack:
         own = np.cumsum([0, *(len(job.targets) for job in self.jobs[:-1])])
         self.starts, self.target_starts = starts[:, None], own[:, None]
         named = [dict(job.module.named_parameters()) for job in self.jobs]
-        self.own = [[parts[name] for parts in named] for name in named[0]]
-        # A row for each network, its end filled up: optimizers round what is left of a vector differently.
-        rows = torch.stack([nn.utils.parameters_to_vector(parts.values()) for parts in named])
-        self.filling = rows.new_zeros(len(rows), -rows.shape[1] % _VECTOR)
-        self.numbers = torch.cat([rows, self.filling], dim=1)
-        self.gradient = torch.empty_like(self.numbers)
-        at = {name: place for place, name in enumerate(named[0])}
-        self.layers = [
-            (at[layer.weight], None if layer.bias is None else at[layer.bias], layer.activation)
-            for layer in layers
-        ]
-        self.correction = torch.zeros_like(self.numbers)
-        places = self._parts(self.correction)
-        for i, job in enumerate(self.jobs):
-            for name, values in (job.pull.correction or {}).items():
-                places[at[name]][i] = torch.from_numpy(np.array(values))
+        self.own = {name: [parts[name].detach() for parts in named] for name in named[0]}
+        self.layers = layers
 
     def trained(self) -> list[int]:
         """Train all of them: their numbers of steps, in the order they were given."""
@@ -205,82 +193,122 @@ class Stack:
         return self.steps
 
     def _train(self) -> None:
-        anchor = self.numbers.clone()
-        state: dict[str, Tensor] = {}
-        while count := sum(left > 0 for left in self.left):
-            numbers, gradient = self.numbers[:count], self.gradient[:count]
-            numbers.grad = gradient
-            optimizer = TorchOptimizer(self.jobs[0].recipe, [numbers])
-            # Its state goes on where it was: what it keeps of each number stays at its place.
-            optimizer.state[numbers] = {
-                name: value[:count] if value.ndim else value for name, value in state.items()
-            }
-            parts = self._parts(numbers)
-            for batch in self._batches(count, min(_BLOCK, self.left[count - 1])):
-                self._gradients(batch, parts, gradient)
-                self._change(numbers, gradient, anchor[:count])
+        count, recipe, pull = len(self.jobs), self.jobs[0].recipe, self.jobs[0].pull
+        numbers = self._numbers(count, lambda name: torch.stack(self.own[name]))
+        pulls, state = dict[str, Tensor](), dict[str, Tensor]()
+        if pull.strength:
+            pulls["anchor"] = numbers.clone()
+        if pull.correction:
+            pulls["correction"] = self._numbers(count, self._corrections)
+        while any(self.left):
+            gradient = numbers.grad = torch.zeros_like(numbers)
+            optimizer = TorchOptimizer(recipe, [numbers])
+            optimizer.state[numbers] = state
+            parts, slopes = self._parts(numbers, count), self._parts(gradient, count)
+            for batch in self._batches(count, self.left[count - 1]):
+                self._gradients(batch, parts, slopes)
+                self._change(slopes, gradient, numbers, pulls)
                 optimizer.step()
-            state = optimizer.state[numbers]
-        for own, trained in zip(self.own, self._parts(self.numbers), strict=True):
-            for part, values in zip(own, trained, strict=True):
-                part.copy_(values)
+            left = sum(steps > 0 for steps in self.left)
+            for name, values in parts.items():
+                torch._foreach_copy_(self.own[name][left:count], values[left:].unbind())
+            pulls, state = (
+                {name: self._first(left, values, count) for name, values in kept.items()}
+                for kept in (pulls, optimizer.state[numbers])
+            )
+            numbers, count = self._first(left, numbers, count), left
 
     def _batches(self, count: int, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The next steps of the first few: their rows in inputs and targets, and what each counts."""
-        drawn = [orders.next(steps) for orders in self.orders[:count]]
         self.left = [left - steps for left in self.left[:count]] + self.left[count:]
-        rows = np.stack([rows for rows, _ in drawn], axis=1)
-        both = [
-            torch.from_numpy((rows + starts[:count]).reshape(steps, -1)).to(self.X.device)
-            for starts in (self.starts, self.target_starts)
-        ]
-        share = torch.from_numpy(np.stack([share for _, share in drawn], axis=1))
-        yield from zip(*both, share.to(self.targets).unsqueeze(2), strict=True)
+        for start in range(0, steps, _BLOCK):
+            drawn = [orders.next(min(_BLOCK, steps - start)) for orders in self.orders[:count]]
+            rows = np.stack([rows for rows, _ in drawn], axis=1)
+            both = [
+                torch.from_numpy((rows + starts[:count]).reshape(len(rows), -1)).to(self.X.device)
+                for starts in (self.starts, self.target_starts)
+            ]
+            share = torch.from_numpy(np.stack([share for _, share in drawn], axis=1))
+            yield from zip(*both, share.to(self.targets).unsqueeze(2), strict=True)
 
-    def _parts(self, rows: Tensor) -> list[Tensor]:
-        """The parameters in rows like those of ``numbers``, each ``(networks, …)``."""
-        shapes = [parts[0].shape for parts in self.own]
-        sizes = [shape.numel() for shape in shapes]
-        pieces = torch.split(rows, [*sizes, rows.shape[1] - sum(sizes)], dim=1)
-        return [
-            piece.view(len(rows), *shape) for piece, shape in zip(pieces[:-1], shapes, strict=True)
-        ]
+    # A parameter of all networks is a contiguous piece of one vector, its end filled up: optimizers round
+    # what is left of a vector register differently.
+
+    def _numbers(self, count: int, values: Callable[[str], Tensor | None]) -> Tensor:
+        """A vector of the first few networks' parameters, from what is stacked of each; zeros without."""
+        size = count * sum(parts[0].numel() for parts in self.own.values())
+        numbers = self.own[self.layers[0].weight][0].new_zeros(size + -size % _VECTOR)
+        for name, part in self._parts(numbers, count).items():
+            if (given := values(name)) is not None:
+                part.copy_(given)
+        return numbers
+
+    def _parts(self, numbers: Tensor, count: int) -> dict[str, Tensor]:
+        """The parameters in such a vector of so many networks, each ``(networks, …)``."""
+        shapes = [parts[0].shape for parts in self.own.values()]
+        sizes = [count * shape.numel() for shape in shapes]
+        pieces = torch.split(numbers, [*sizes, len(numbers) - sum(sizes)])
+        return {
+            name: piece.view(count, *shape)
+            for name, piece, shape in zip(self.own, pieces, shapes, strict=False)
+        }
+
+    def _first(self, count: int, numbers: Tensor, held: int) -> Tensor:
+        """The vector of the first few of those in one; a single number, which is everybody's, as it is."""
+        if not numbers.ndim:
+            return numbers
+        parts = self._parts(numbers, held)
+        return self._numbers(count, lambda name: parts[name][:count])
+
+    def _corrections(self, name: str) -> Tensor | None:
+        given = [(job.pull.correction or {}).get(name) for job in self.jobs]
+        if given[0] is None:
+            return None
+        return torch.stack([torch.from_numpy(np.array(values)) for values in given])
 
     def _gradients(
-        self, batch: tuple[Tensor, Tensor, Tensor], parts: Sequence[Tensor], gradient: Tensor
+        self,
+        batch: tuple[Tensor, Tensor, Tensor],
+        parts: Mapping[str, Tensor],
+        slopes: Mapping[str, Tensor],
     ) -> None:
-        """That of a step's mean losses. The last axis in passing is that of rows."""
-        count, (rows, targets, share) = len(gradient), batch
+        """That of a step's mean losses, into ``slopes``. The last axis in passing is that of rows."""
+        rows, targets, share = batch
+        count = len(share)
         h = self.X.index_select(0, rows).view(count, self.width, -1).transpose(1, 2)
         inputs = []
-        for weight, bias, activation in self.layers:
+        for layer in self.layers:
             inputs.append(h)
-            h = _product(parts[weight], h, None if bias is None else parts[bias])
-            if activation is not None:
-                h = _ACTIVATIONS[activation][0](h)
+            h = _product(parts[layer.weight], h, parts[layer.bias] if layer.bias else None)
+            if layer.activation is not None:
+                h = _ACTIVATIONS[layer.activation][0](h)
         aims = self.targets.index_select(0, targets).view(count, self.width, -1).transpose(1, 2)
         slope = self.jobs[0].loss.slopes(h, aims).mul_(share)
-        found: list[Tensor] = [slope] * len(parts)
-        for weight, bias, activation in reversed(self.layers):
-            if activation is not None:
-                slope = _ACTIVATIONS[activation][1](slope, h)
+        for layer in reversed(self.layers):
+            if layer.activation is not None:
+                slope = _ACTIVATIONS[layer.activation][1](slope, h)
             h = inputs.pop()
-            found[weight] = torch.bmm(slope, h.transpose(1, 2)).flatten(1)
-            if bias is not None:
-                found[bias] = slope.sum(2)
+            torch.bmm(slope, h.transpose(1, 2), out=slopes[layer.weight])
+            if layer.bias:
+                torch.sum(slope, 2, out=slopes[layer.bias])
             if inputs:
-                slope = torch.bmm(parts[weight].transpose(1, 2), slope)
-        torch.cat([*found, self.filling[:count]], dim=1, out=gradient)
+                slope = torch.bmm(parts[layer.weight].transpose(1, 2), slope)
 
-    def _change(self, numbers: Tensor, gradient: Tensor, anchor: Tensor) -> None:
+    def _change(
+        self,
+        slopes: Mapping[str, Tensor],
+        gradient: Tensor,
+        numbers: Tensor,
+        pulls: Mapping[str, Tensor],
+    ) -> None:
         """Gradients clipped and pulled, each network's for itself."""
         recipe, pull = self.jobs[0].recipe, self.jobs[0].pull
         if recipe.gradient_clip is not None:
-            clip([gradient], recipe.gradient_clip)
-        if pull.correction:
-            gradient.add_(self.correction[: len(gradient)])
-        if pull.strength:
-            gradient.add_(numbers - anchor, alpha=pull.strength)
+            clip(list(slopes.values()), recipe.gradient_clip)
+        if "correction" in pulls:
+            gradient.add_(pulls["correction"])
+        if "anchor" in pulls:
+            gradient.add_(numbers - pulls["anchor"], alpha=pull.strength)
 
 
 class _Orders:
@@ -313,6 +341,7 @@ class _Orders:
         return rows, share if self.weights is None else share * self.weights[rows]
 
 
+@lru_cache
 def _plan(rows: int, size: int, width: int) -> Array:
     """Places in an epoch's order for its steps, ``(steps, width)``; ``rows`` where there is none."""
     ends = [*range(size, rows, size), rows]
@@ -321,4 +350,5 @@ def _plan(rows: int, size: int, width: int) -> Array:
     plan = np.full((len(ends), width), rows)
     for step, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         plan[step, : end - start] = np.arange(start, end)
+    plan.flags.writeable = False
     return plan

@@ -1,0 +1,77 @@
+"""What networks have in common that differ in the numbers of their parameters alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+LAYERS = (
+    nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.Linear, nn.Conv2d, nn.ZeroPad2d,
+    nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.LayerNorm,
+)  # fmt: skip
+"""What a network that trains with others is made of: layers which do what their kind, ``extra_repr()`` and
+parameters say; a layer of one's own says so by an attribute ``says_all = True`` of its class. No dropout,
+whose draws are each party's own; no batch norm, which keeps what it has seen."""
+
+
+class Parameter(NamedTuple):
+    """One of a layer's.
+
+    Attributes:
+        name: in the module.
+        shape: its own.
+        dtype: likewise.
+        trained: whether gradients change it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    trained: bool
+
+
+class Part(NamedTuple):
+    """A layer.
+
+    Attributes:
+        name: in the module.
+        kind: its class.
+        settings: what it says of itself.
+        parameters: by what the layer calls them, in its order.
+    """
+
+    name: str
+    kind: type[nn.Module]
+    settings: str
+    parameters: tuple[tuple[str, Parameter | None], ...]
+
+
+Architecture = tuple[Part, ...]
+"""The layers in their order, those that hold others first."""
+
+
+def architecture(module: nn.Module) -> Architecture | None:
+    """That of a module; ``None`` for one with other layers than :data:`LAYERS`, with hooks, buffers, or
+    parameters that several layers share.
+    """
+    found, seen = [], set()
+    for name, part in module.named_modules(remove_duplicate=False):
+        known = type(part) in LAYERS or getattr(type(part), "says_all", False)
+        hooked = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+        hooked = hooked or part._backward_pre_hooks
+        if not known or hooked or part._buffers or "forward" in vars(part):
+            return None
+        parameters: list[tuple[str, Parameter | None]] = []
+        for role, own in part._parameters.items():
+            if own is None:
+                parameters.append((role, None))
+                continue
+            if id(own) in seen or own._backward_hooks or own._post_accumulate_grad_hooks:
+                return None
+            seen.add(id(own))
+            described = f"{name}.{role}" if name else role, tuple(own.shape), own.dtype
+            parameters.append((role, Parameter(*described, own.requires_grad)))
+        found.append(Part(name, type(part), part.extra_repr(), tuple(parameters)))
+    return tuple(found) if seen else None
