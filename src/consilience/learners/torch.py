@@ -107,7 +107,7 @@ class TorchLearner(Learner):
         """The module in training; ``None`` before the first fit."""
 
     def check(self, example: Array) -> None:
-        self._build(np.asarray(example)[:2], seed=0)
+        self._build(np.asarray(example)[:2], seed=None)
 
     def fit(
         self,
@@ -439,10 +439,10 @@ class TorchLearner(Learner):
             if self.n_outputs and n_outputs != self.n_outputs:
                 raise RunFailed(f"it has {n_outputs} outputs, expected {self.n_outputs}")
             self.n_outputs = n_outputs
-            if getattr(getattr(self._given, "func", self._given), "__module__", None) == _PRESETS:
+            if self._preset:
                 module = self._laid_out(shape, held)
             else:
-                module = self._build(np.zeros((2, *shape), dtype=about["dtype"]), seed=0)
+                module = self._build(np.zeros((2, *shape), dtype=about["dtype"]), seed=None)
             load_model(module, str(path), device=str(self._device))
         except Exception as error:  # safetensors, JSON and torch fail in their own ways
             what = error.what if isinstance(error, ConsilienceError) else str(error)
@@ -473,20 +473,37 @@ class TorchLearner(Learner):
             )
         return module.to_empty(device=self._device)
 
-    def _build(self, example: Array, *, seed: int) -> nn.Module:
-        """A module of its own, its parameters drawn from ``seed``, that fits ``example``."""
+    @property
+    def _preset(self) -> bool:
+        """Whether the module is one of ours, in whose parameters nothing is but what is drawn."""
+        made_by = getattr(self._given, "func", self._given)
+        return getattr(made_by, "__module__", None) == _PRESETS
+
+    def _build(self, example: Array, *, seed: int | None) -> nn.Module:
+        """A module of its own, its parameters drawn from ``seed``, that fits ``example``.
+
+        Without a seed their numbers do not matter: drawing them is most of what a large one costs.
+        """
         if self.recipe.augment is not None:
             check_augmentation(self.recipe.augment, example.shape[1:], self.name)
-        with self._stream(seed):
+        with self._stream(seed or 0):
             if isinstance(self._given, nn.Module):
                 module = copy.deepcopy(self._given)
+            elif seed is None and self._preset:
+                with torch.device("meta"):
+                    module = self._given(example.shape[1:], self.n_outputs)
+                module = module.to_empty(device=self._device)
             else:
                 module = self._given(example.shape[1:], self.n_outputs)
             module = module.to(self._device)
             # Lazy layers take their widths here; parameters made in inference mode cannot train.
             with torch.no_grad(), self._blamed():
                 outputs = _forward(module, self._tensor(example, module))
-            if isinstance(self._given, nn.Module) and self.recipe.initial == "redraw":
+            if (
+                seed is not None
+                and isinstance(self._given, nn.Module)
+                and self.recipe.initial == "redraw"
+            ):
                 _redraw(module)
         if tuple(outputs.shape) != (len(example), self.n_outputs):
             raise InvalidInput(

@@ -1,0 +1,115 @@
+"""The tables of the examples with networks once more, as they were first computed and as they are now.
+
+    python benchmarks/recomputed.py                 # an hour
+    python benchmarks/recomputed.py digits-mlp      # some of them
+
+First computed: one network after another, gradients recorded by torch. Now: as a federation does it. Same
+configurations, same seeds; what differs is rounding, which a training makes larger. Runs are kept under
+runs/recomputed, so that a run that was stopped goes on by the same command.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy is imported
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import page
+import torch
+from scipy.stats import ttest_rel
+
+from consilience.experiments import read_spec, resume, start
+from consilience.learners import torch_cohort
+from consilience.network import local
+from consilience.report.reading import read_results
+from consilience.report.results import Results
+
+ROOT = Path(__file__).parent.parent
+TABLES = {
+    "digits-mlp": ("digits-mlp", ["seeds=10"]),
+    "no-public-data": ("no-public-data", ["seeds=10"]),
+    "fashion-mlp-2": ("fashion-mlp", ["partition.per_party=2", "seeds=5"]),
+    "fashion-mlp-5": ("fashion-mlp", ["partition.per_party=5", "seeds=5"]),
+    "fashion-mlp-10": ("fashion-mlp", ["partition.per_party=10", "seeds=5"]),
+}
+"""Table to the example it comes from and the settings that differ; those with fully connected networks."""
+
+
+@contextmanager
+def as_first() -> Iterator[None]:
+    """Networks train one after another, and torch records their gradients."""
+    before = torch_cohort.layers_of, local.AT_A_TIME
+    torch_cohort.layers_of, local.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch_cohort.layers_of, local.AT_A_TIME = before
+
+
+def computed(table: str, way: str) -> Results:
+    """A table's run, from its folder where it is done."""
+    example, settings = TABLES[table]
+    folder = ROOT / "runs" / "recomputed" / f"{table}-{way}"
+    if folder.exists():
+        resume(folder)
+    else:
+        start(read_spec(ROOT / "examples" / f"{example}.toml", settings), folder)
+    return read_results(folder)
+
+
+def compared(table: str) -> list[list[str]]:
+    """A line for each method: what came out both times, and whether it differs by more than chance."""
+    with as_first():
+        first = computed(table, "first")
+    now, lines = computed(table, "now"), []
+    metric = now.metric or ""
+    for before, after in zip(first.methods, now.methods, strict=True):
+        assert (before.label, before.seeds) == (after.label, after.seeds)
+        old, new = (method.over_rounds(metric)[:, -1] for method in (before, after))
+        change = new - old
+        p = f"{ttest_rel(new, old).pvalue:.2f}" if change.any() else "the same"
+        lines.append(
+            [
+                *(table, after.label, f"{len(new)}"),
+                *(f"{values.mean():.4f} ± {values.std(ddof=1):.4f}" for values in (old, new)),
+                *(f"{change.mean():+.4f} ± {change.std(ddof=1):.4f}", p),
+            ]
+        )
+    return lines
+
+
+def main() -> None:
+    """The command line."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all by default")
+    torch.set_num_threads(1)
+    lines = [line for table in asked.parse_args().tables or TABLES for line in compared(table)]
+    tested = [float(line[-1]) for line in lines if line[-1] != "the same"]
+    heads = [
+        *("table", "method", "seeds", "accuracy as first computed", "accuracy now"),
+        *("change", "p of a paired t-test"),
+    ]
+    page.write(
+        __file__,
+        [
+            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first computed: one "
+            "network after another, gradients recorded by torch. Now: side by side, gradients written out.",
+            "",
+            *page.table(heads, lines),
+            "",
+            f"{len(tested)} lines are tested; the smallest p is {min(tested):.2f}, where "
+            f"{0.05 / len(tested):.4f} would be worth a word (0.05 over their number)."
+            if tested
+            else "Nothing changed in any line.",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
