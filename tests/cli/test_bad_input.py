@@ -55,7 +55,7 @@ BAD_SETTINGS = {
         "hold one class only",
         "party",
     ),
-    "unknown metric": ("metric=acuracy", "metric:", "'accuracy'"),
+    "unknown metric": ("metric=acuracy", "tiny.toml --set metric=acuracy: metric:", "'accuracy'"),
     "not key=value": ("seeds", "'seeds' is not key=value", "--set"),
     "no such entry of a list": ("models.7.name=svc", "'7' in 'models.7.name'", "0 to 1"),
     "not a section": ("name.first=3", "'first' in 'name.first'", "section"),

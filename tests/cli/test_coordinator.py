@@ -293,3 +293,19 @@ def test_status_and_stop_of_a_party_whose_configuration_is_broken(call: Call, fo
     assert found.exit_code == 0 and "unknown section 'metod'" in found.output
     said = json.loads(Path("status.json").read_text())
     assert said["answers"] == 1 and said["last_refusal"].endswith(": SendModel: limits.allow: no")
+
+
+def test_check_knows_of_a_run(call: Call, ready: Path) -> None:
+    path, run = ready / "coordinator.toml", ready / "run"
+    path.write_text(path.read_text().replace("9092", str(free_port())))
+    run.mkdir()
+    spec = read_coordinator(ready)
+    keep(spec, ready)
+    label = spec.method.label
+    with closing(Ledger(run / "ledger.sqlite", create=True)) as ledger, ledger.transaction():
+        ledger.write("arms", [(label, 0, "running", 0.0)])
+        ledger.write("rounds", [(label, 0, 1, 0.0, b"", 1, None)])
+    assert "ready to resume after round 1" in call("coordinator", "check", ready).output
+    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
+    done = call("coordinator", "check", ready)
+    assert done.exit_code == 2 and "seed is another than the run was started with" in done.output

@@ -35,7 +35,7 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
         check_free(spec.listen or spec.host, spec.port)
     public = spec.rows()
     return {
-        "state": "ready to start" if pid is None else f"running (PID {pid})",
+        "state": _state(folder, spec, pid),
         "federation": spec.name,
         "parties": list(spec.parties),
         "address": spec.address,
@@ -78,24 +78,15 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
     """
     run = folder / "run"
     check_folder(folder)
-    if (stored := kept(folder)) is None or not (run / "ledger.sqlite").exists():
+    if kept(folder) is None or not (run / "ledger.sqlite").exists():
         raise InvalidInput(
             "there is no run yet",
             where=str(run),
             mend=f"Start it with: consilience coordinator start {folder}",
         )
     spec = _usable(folder)
-    before, now = (_fixed(one) for one in (stored, spec))
-    for key in before:
-        if before[key] != now[key] and last_round(run) >= 0:
-            raise InvalidInput(
-                f"{key} is another than the run was started with",
-                where=str(folder / "coordinator.toml"),
-                mend="Set it back, or move the run folder away and start anew.",
-            )
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
-    if done and last_round(run) >= spec.protocol.rounds:
+    _check_same(folder, spec)
+    if _is_done(folder, spec):
         return None
     _check_stopped(folder)
     check_free(spec.listen or spec.host, spec.port)
@@ -116,6 +107,37 @@ def last_round(run: Path) -> int:
         return -1
     with closing(Ledger(run / "ledger.sqlite")) as ledger:
         return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+
+
+def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
+    """What a start or a resume would find."""
+    if pid is not None:
+        return f"running (PID {pid})"
+    if (round := last_round(folder / "run")) < 0:
+        return "ready to start"
+    _check_same(folder, spec)
+    return "done" if _is_done(folder, spec) else f"ready to resume after round {round}"
+
+
+def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
+    """Raise ``InvalidInput`` where rounds are kept that were made with another configuration."""
+    stored = kept(folder)
+    if stored is None or last_round(folder / "run") < 0:
+        return
+    before, now = _fixed(stored), _fixed(spec)
+    for key in before:
+        if before[key] != now[key]:
+            raise InvalidInput(
+                f"{key} is another than the run was started with",
+                where=str(folder / "coordinator.toml"),
+                mend="Set it back, or move the run folder away and start anew.",
+            )
+
+
+def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
+    with closing(Ledger(folder / "run" / "ledger.sqlite")) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    return done and last_round(folder / "run") >= spec.protocol.rounds
 
 
 def _usable(folder: Path) -> CoordinatorSpec:

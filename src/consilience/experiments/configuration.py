@@ -40,7 +40,8 @@ def read_spec(
     given = [_setting(text) for text in settings]
     for key, value in [*given, *overrides.items()]:
         _put(document, key, value)
-    return parse_spec(document, where=str(path), relative_to=path.parent)
+    where = " ".join([str(path), *(f"--set {text}" for text in settings)])
+    return parse_spec(document, where=where, relative_to=path.parent)
 
 
 def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:

@@ -232,7 +232,8 @@ def _cores() -> int:
 
 
 def _lost(name: str, seconds: float) -> Arrival:
-    return Arrival(Failure(party=name, reason="its process has ended"), 0, seconds)
+    mend = 'See what it said last. A script of your own needs an if __name__ == "__main__":.'
+    return Arrival(Failure(party=name, reason="its process has ended", mend=mend), 0, seconds)
 
 
 def _serve(
