@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import page
 import torch
 from scipy.stats import ttest_rel
@@ -98,8 +97,8 @@ def main() -> None:
     page.write(
         __file__,
         [
-            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first computed: one "
-            "network after another, gradients recorded by torch. Now: side by side, gradients written out.",
+            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first computed: "
+            "one network after another, gradients recorded by torch. Now: side by side, gradients written out.",
             "",
             *page.table(heads, lines),
             "",

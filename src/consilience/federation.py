@@ -14,7 +14,13 @@ from consilience.errors import InvalidInput, nearest
 from consilience.knowledge import Agreement, Description, Metrics, Public
 from consilience.labels import class_order
 from consilience.learners import Model
-from consilience.network import Delivery, LocalNetwork, Network
+from consilience.network import (
+    Delivery,
+    LocalNetwork,
+    Network,
+    Population,
+    PopulationNetwork,
+)
 from consilience.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
@@ -70,7 +76,12 @@ class Federation:
             shared = Public.none()
         else:
             shared = public if isinstance(public, Public) else Public(np.asarray(public))
-        self._set(LocalNetwork(parties, shared), shared, seed, strict, threads)
+        network = (
+            PopulationNetwork(parties, shared)
+            if isinstance(parties, Population)
+            else LocalNetwork(parties, shared)
+        )
+        self._set(network, shared, seed, strict, threads)
 
     @classmethod
     def over(

@@ -11,7 +11,6 @@ import pytest
 
 from consilience import (
     Federation,
-    LocalNetwork,
     Party,
     Population,
     avg,
@@ -23,6 +22,7 @@ from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation import History
 from consilience.knowledge import Predictions, Public
+from consilience.network import PopulationNetwork
 from consilience.protocols import Protocol, federated_averaging
 from consilience.tasks import Checkpoint, FitPrivate, PredictPublic, Restore
 from stubs import Share
@@ -58,7 +58,7 @@ def same(one: History, other: History) -> None:
 @pytest.mark.parametrize("wire", [False, True])
 def test_the_contract(wire):
     """With one party in memory at a time."""
-    check_network(lambda parties, public: LocalNetwork(of(parties), public, wire=wire))
+    check_network(lambda parties, public: PopulationNetwork(of(parties), public, wire=wire))
 
 
 @pytest.mark.parametrize("live", [1, 3, 100])
@@ -105,7 +105,7 @@ def test_together_with_networks_that_train_as_one():
     parties, public = networks()
     population = of(parties)
     there = Federation(parties, public).run(protocol)
-    network = LocalNetwork(population, public)
+    network = PopulationNetwork(population, public)
     here = Federation.over(network, public).run(protocol)
     for mine, theirs in zip(here.rounds[1:], there.rounds[1:], strict=True):
         np.testing.assert_array_equal(mine.teacher.values, theirs.teacher.values)
@@ -139,7 +139,7 @@ def test_who_takes_no_part_is_made_once_to_say_what_it_is():
 
 def test_states_go_with_the_network():
     population, _ = fifty(live=1)
-    network = LocalNetwork(population, Public(POINTS))
+    network = PopulationNetwork(population, Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p00", "p01", "p02"])
@@ -156,7 +156,7 @@ def test_states_go_with_the_network():
 
 def test_what_was_put_off_is_forgotten_where_all_begin_anew():
     population, _ = fifty()
-    network = LocalNetwork(population, Public(POINTS))
+    network = PopulationNetwork(population, Public(POINTS))
     for _ in range(2):
         Federation.over(network, network.public).form()
         network.ask(FitPrivate(round=1))
@@ -167,7 +167,7 @@ def test_what_was_put_off_is_forgotten_where_all_begin_anew():
 
 def test_states_go_with_the_population():
     population, _ = fifty(live=1)
-    network = LocalNetwork(population, Public(POINTS))
+    network = PopulationNetwork(population, Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1), PredictPublic(round=1), to=["p00", "p01"])
     folder = network._residents._folder
@@ -185,7 +185,7 @@ def test_checkpoints_are_written_at_once_and_taken_up(tmp_path: Path):
         party.home = tmp_path / name
         return party
 
-    network = LocalNetwork(Population(homes, make, live=1), public)
+    network = PopulationNetwork(Population(homes, make, live=1), public)
     Federation.over(network, public).form()
     network.ask(FitPrivate(round=1))
     network.require(Checkpoint(round=0))
@@ -214,7 +214,7 @@ class Weak(Share):
 
 def test_what_is_put_off_and_fails_is_in_the_books():
     parties = [Party("a", Weak(incremental=True), POINTS, ["x", "x", "y"]), *fifty()[0]]
-    network = LocalNetwork(of(parties, live=100), Public(POINTS))
+    network = PopulationNetwork(of(parties, live=100), Public(POINTS))
     Federation.over(network, network.public).form()
     assert len(network.ask(FitPrivate(round=1))) == 51
     network.deliveries.clear()
@@ -232,7 +232,7 @@ def test_who_cannot_join_says_so_whenever_it_is_asked():
         Party("a", Share(), POINTS, ["x", "x", "y"]),
         Party("b", Share(), POINTS, ["x", "x", "y"], test=(POINTS, ["x", "z", "y"])),
     ]
-    network = LocalNetwork(of(parties), Public(POINTS))
+    network = PopulationNetwork(of(parties), Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     for number in (1, 2):
@@ -252,7 +252,7 @@ def test_who_cannot_be_made_is_left_out():
             raise FileNotFoundError("b.npz")
         return Party(name, Share(), POINTS, ["x", "x", "y"])
 
-    network = LocalNetwork(Population(["a", "b"], make, live=1), Public(POINTS))
+    network = PopulationNetwork(Population(["a", "b"], make, live=1), Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     gone = True
@@ -266,7 +266,7 @@ def test_who_cannot_be_made_is_left_out():
 
 def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch):
     population, _ = fifty(live=1)
-    network = LocalNetwork(population, Public(POINTS))
+    network = PopulationNetwork(population, Public(POINTS))
     Federation.over(network, network.public).form()
 
     def full(path, mean):
@@ -318,4 +318,4 @@ def test_whom_to_evaluate_and_how_many_must_answer():
     with pytest.raises(InvalidInput, match="evaluate is 'participant'"):
         Federation(population, POINTS).run(None, evaluate="participant")
     with pytest.raises(InvalidInput, match="quorum is 51, and there are 50 parties"):
-        Federation.over(LocalNetwork(population, Public(POINTS), quorum=51), Public(POINTS))
+        Federation.over(PopulationNetwork(population, Public(POINTS), quorum=51), Public(POINTS))

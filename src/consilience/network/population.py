@@ -25,8 +25,8 @@ class Population:
     Results are those of the parties themselves, bit for bit. Every party is made once at the start, to say
     what it is. From then on, where a protocol lets some parties take part in a round, time and memory are
     theirs: what all are told and nobody has to answer, such as to train alone before round 0, each does when
-    it is asked something else, and why it could not comes into the books then. Federations and in-process
-    networks take it in the place of parties; iterated, it makes them all.
+    it is asked something else, and why it could not comes into the books then. A federation takes it in the
+    place of parties, as does :class:`~consilience.network.PopulationNetwork`; iterated, it makes them all.
 
     Args:
         names: of the parties, no two alike.
