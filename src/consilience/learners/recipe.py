@@ -65,8 +65,8 @@ class TorchRecipe:
         loss: ``"cross-entropy"`` with soft labels, or ``"mse"``; by default by kind. For
             classification ``"mse"`` is the mean squared error of the softmax (Brier).
         device: ``"auto"`` takes a GPU where there is one.
-        precision: ``"bfloat16"`` multiplies numbers of 16 bits, which is for GPUs: a CPU may be slower so.
-            Parameters, losses and the optimizer's state stay ``"float32"``.
+        precision: ``"bfloat16"`` multiplies numbers of 16 bits: faster where the hardware does so, slower
+            elsewhere. Parameters, losses and the optimizer's state stay ``"float32"``.
         early_stop: stop after this many epochs without a lower validation loss, and keep the best
             epoch's parameters; ``None``, or a fit without validation data, runs every epoch.
         gradient_clip: largest norm of the gradient, or ``None``.
