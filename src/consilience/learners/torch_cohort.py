@@ -45,8 +45,8 @@ CACHE = 2**22
 """Bytes of parameters, gradients and an optimizer's two moments that a step goes through at a time."""
 
 GPU_MEMORY = 2**32
-"""Bytes of a GPU that those who are trained as one take, about. The same for every GPU: as many are then
-stacked, and rounding is the same, on one with more."""
+"""Bytes that networks which are trained as one take on a GPU, about: the same on every GPU, so that as many
+are stacked on each, and sums are taken alike."""
 
 _ON_A_GPU = 128
 
@@ -196,8 +196,8 @@ def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
 def _fit_a_gpu(module: nn.Module, copies: int, shape: tuple[int, ...], rows: int) -> int:
     """How many fit :data:`GPU_MEMORY`: so many copies of the parameters, inputs of a shape, and a step.
 
-    Inputs count twice, as they are while they are put together, and what a step of so many rows keeps for the
-    backward pass twice too, for its gradients. A network beyond the bound trains by itself.
+    Inputs count twice, as there are while they are put together; so does what a step of so many rows keeps
+    for the backward pass, for its gradients. A network beyond the bound trains by itself.
     """
     numbers = sum(part.numel() for part in module.parameters())
     held = copies * numbers + 2 * math.prod(shape) + 2 * kept(module, (rows, *shape[1:]))

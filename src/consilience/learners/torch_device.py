@@ -73,8 +73,8 @@ def _known(part: nn.Module) -> bool:
 class Rows:
     """Moves rows to a device, and keeps the last ones there: public rows are every party's.
 
-    Only those of an array that is read-only are kept, as long as the array lives and no module has written
-    to them; on a CPU nothing is, since there a copy is no way to go.
+    Only those of a read-only array are kept, as long as it lives and no module has written to them; what it
+    shows must not change. On a CPU nothing is kept.
     """
 
     def __init__(self) -> None:
