@@ -12,6 +12,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before numpy is imported
 
 import cohorts
+import gpu
 import overhead
 import page
 import population
@@ -25,6 +26,7 @@ SECTIONS = {
     "Until the first round": startup,
     "Ten thousand parties": population,
     "What a round costs": scaling,
+    "One round on a GPU": gpu,
 }
 
 

@@ -233,8 +233,8 @@ def section(quick: bool = False) -> list[str]:
         "",
         *speed(quick),
         "",
-        "Alone or together makes no difference to what comes out: the bits are the same, which the tests hold. "
-        "What writing gradients out changes: recomputed.md.",
+        "Alone or together makes no difference to what comes out: the bits are the same, which the tests "
+        "hold. What writing gradients out changes: recomputed.md.",
     ]
 
 

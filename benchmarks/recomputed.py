@@ -97,8 +97,9 @@ def main() -> None:
     page.write(
         __file__,
         [
-            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first computed: "
-            "one network after another, gradients recorded by torch. Now: side by side, gradients written out.",
+            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first "
+            "computed: one network after another, gradients recorded by torch. Now: side by side, gradients "
+            "written out.",
             "",
             *page.table(heads, lines),
             "",

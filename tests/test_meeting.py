@@ -76,6 +76,18 @@ def test_no_more_at_a_time_than_the_work_says(monkeypatch: pytest.MonkeyPatch) -
     assert said[5:] == ["together [0, 3]", "together [1, 4]", "alone 2"]
 
 
+def test_who_has_the_most_to_do_says_how_many() -> None:
+    """What it takes meanwhile, it takes beside the others'."""
+
+    def sized(number: int) -> Callable[[], int]:
+        work = Double(number)
+        work.most = 9 // number
+        return lambda: int(bring(work))
+
+    assert Meeting([sized(i) for i in (1, 4, 2, 3)]).results() == [2, 8, 4, 6]
+    assert said == ["together [1, 2]", "together [4, 3]"]
+
+
 def test_what_fails_is_raised_where_it_was_brought() -> None:
     """All of a group learn of it, and can go on; others are not touched."""
 

@@ -28,7 +28,7 @@ class Work(Protocol):
 
     @property
     def most(self) -> int:
-        """How many are done as one at most."""
+        """How many are done as one at most, asked of who has the most to do."""
 
     @property
     def weight(self) -> float:
@@ -121,7 +121,8 @@ class Meeting(Generic[T]):
             key = work.key
             groups.setdefault(("alone", i) if key is None else ("together", key), []).append(i)
         for alike in groups.values():
-            parts = -(-len(alike) // max(1, brought[alike[0]].most))
+            heaviest = max((brought[i] for i in alike), key=lambda work: work.weight)
+            parts = -(-len(alike) // max(1, heaviest.most))
             for group in (alike[part::parts] for part in range(parts)):
                 begun = perf_counter()
                 first, *others = (brought[i] for i in group)

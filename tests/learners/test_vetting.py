@@ -185,8 +185,9 @@ def test_only_functions_of_named_modules_build_networks(name: str) -> None:
 def test_networks_whose_numbers_are_not_there_get_no_memory(
     name: str, declared: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
     from safetensors.numpy import load, save
+
+    import consilience.learners.torch as torch_learner
 
     learner = make(name, kind="regression", recipe={"first_epochs": 1})
     learner.bind(1)
@@ -194,14 +195,14 @@ def test_networks_whose_numbers_are_not_there_get_no_memory(
     learner.fit(images, np.ones((6, 1)), rng=np.random.default_rng(0), phase="first")
     about, data = pack(learner)
     taken: list[str] = []
-    laid_out = torch.nn.Module.to_empty
+    laid_out = torch_learner.given_room
 
-    def counted(module: Any, **options: Any) -> Any:
+    def counted(module: Any, device: Any) -> Any:
         assert all(part.is_meta for part in module.parameters())
         taken.append(name)
-        return laid_out(module, **options)
+        return laid_out(module, device)
 
-    monkeypatch.setattr(torch.nn.Module, "to_empty", counted)
+    monkeypatch.setattr(torch_learner, "given_room", counted)
     monkeypatch.setattr(type(learner), "_build", None)
     assert np.array_equal(unpack(about, data).predict(images), learner.predict(images))
     assert taken == [name]  # a model of that kind passes through there, and nowhere else

@@ -182,6 +182,12 @@ class SobolevTraining:
                 where=_name(learner),
                 mend="Leave augment out of the recipe, or take the oracle 'l2' or 'l_infinity'.",
             )
+        if learner.recipe.precision != "float32":
+            raise InvalidInput(
+                "the oracle 'sobolev' takes differences of outputs, which bfloat16 is too coarse for",
+                where=_name(learner),
+                mend="Leave precision out of the recipe, or take the oracle 'l2' or 'l_infinity'.",
+            )
 
     def __call__(
         self, learner: Learner, X: Array, targets: Array, rng: np.random.Generator

@@ -18,10 +18,17 @@ from torch.nn import functional as F
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pull, Steps
-from consilience.learners.recipe import Augmentation, TorchRecipe
+from consilience.learners.recipe import Augmentation, Precision, TorchRecipe
 from consilience.learners.store import write_whole
 from consilience.learners.targets import usable
 from consilience.learners.torch_cohort import Prediction, Training
+from consilience.learners.torch_device import (
+    ROWS,
+    device_of,
+    filters_channels_last,
+    forward,
+    given_room,
+)
 from consilience.learners.torch_images import augmented, check_augmentation
 from consilience.learners.torch_losses import CROSS_ENTROPY, Loss, loss_for
 from consilience.learners.torch_optimizer import TorchOptimizer
@@ -83,12 +90,7 @@ class TorchLearner(Learner):
         self.recipe = recipe or TorchRecipe()
         if kind == "regression" and self.recipe.loss == "cross-entropy":
             raise InvalidInput("cross-entropy is a loss for classification", where=self.name)
-        if self.recipe.device == "cuda" and not torch.cuda.is_available():
-            raise InvalidInput(
-                "there is no GPU that torch can use",
-                where=self.name,
-                mend='Set device = "auto" or "cpu".',
-            )
+        self._device = device_of(self.recipe, where=self.name)
         self.abilities = Abilities(
             kind or "classification",
             "native",
@@ -97,10 +99,6 @@ class TorchLearner(Learner):
             how="The loss takes soft labels as they are.",
         )
         self._given = copy.deepcopy(given) if isinstance(given, nn.Module) else given
-        automatic = "cuda" if torch.cuda.is_available() else "cpu"
-        self._device = torch.device(
-            automatic if self.recipe.device == "auto" else self.recipe.device
-        )
         self._input: tuple[tuple[int, ...], str] = ((), "")
         self._fitted = False
         self.module: nn.Module | None = None
@@ -247,7 +245,7 @@ class TorchLearner(Learner):
         found = {}
         for name, part in self._parts().items():
             wide = part if part.dtype == torch.float64 else part.float()
-            found[name] = np.array(wide.detach().cpu().numpy())
+            found[name] = np.array(wide.detach().cpu().numpy(), order="C")
         return found
 
     def trained_parameters(self) -> frozenset[str]:
@@ -311,8 +309,9 @@ class TorchLearner(Learner):
             for rows in batches_of(order, self.recipe.batch_size):
                 optimizer.zero_grad()
                 batch = X[rows] if augment is None else augmented(X[rows], augment, rng)
+                outputs = forward(module, batch, self.recipe.precision)
                 loss = self._loss(
-                    module(batch), targets[rows], None if weights is None else weights[rows]
+                    outputs, targets[rows], None if weights is None else weights[rows]
                 )
                 loss.backward()  # type: ignore[no-untyped-call]
                 if clip is not None:
@@ -324,7 +323,8 @@ class TorchLearner(Learner):
             if held_out is None or patience is None:
                 continue
             with torch.inference_mode():
-                now = float(self._loss(_forward(module, held_out[0]), held_out[1], None))
+                outputs = _forward(module, held_out[0], self.recipe.precision)
+                now = float(self._loss(outputs, held_out[1], None))
             since += 1
             if now < lowest:
                 lowest, since, best = now, 0, copy.deepcopy(module.state_dict())
@@ -398,14 +398,14 @@ class TorchLearner(Learner):
     def _outputs(self, X: Array) -> Tensor:
         if self.module is None:
             raise InvalidInput("the model has not been trained yet", where=self.name)
-        module, X = self.module, np.asarray(X)
+        module, X, precision = self.module, np.asarray(X), self.recipe.precision
 
         def alone() -> Tensor:
             with torch.inference_mode(), self._blamed():
-                return _forward(module, self._tensor(X, module))
+                return _forward(module, self._tensor(X, module), precision)
 
         outputs: Tensor = _brought(
-            Prediction(module, lambda: self._tensor(X, module), X.shape, alone)
+            Prediction(module, lambda: self._tensor(X, module), X.shape, alone, precision)
         )
         return outputs.double()
 
@@ -444,6 +444,8 @@ class TorchLearner(Learner):
             else:
                 module = self._build(np.zeros((2, *shape), dtype=about["dtype"]), seed=None)
             load_model(module, str(path), device=str(self._device))
+            if self._device.type == "cuda":
+                filters_channels_last(module)
         except Exception as error:  # safetensors, JSON and torch fail in their own ways
             what = error.what if isinstance(error, ConsilienceError) else str(error)
             raise RunFailed(
@@ -471,7 +473,7 @@ class TorchLearner(Learner):
             raise RunFailed(
                 f"parameter {name!r} has shape {held.get(name)}, by its description {own.get(name)}"
             )
-        return module.to_empty(device=self._device)
+        return given_room(module, self._device)
 
     @property
     def _preset(self) -> bool:
@@ -492,25 +494,31 @@ class TorchLearner(Learner):
             elif seed is None and self._preset:
                 with torch.device("meta"):
                     module = self._given(example.shape[1:], self.n_outputs)
-                module = module.to_empty(device=self._device)
+                module = given_room(module, self._device)
             else:
                 module = self._given(example.shape[1:], self.n_outputs)
             module = module.to(self._device)
             # Lazy layers take their widths here; parameters made in inference mode cannot train.
             with torch.no_grad(), self._blamed():
-                outputs = _forward(module, self._tensor(example, module))
-            if (
-                seed is not None
-                and isinstance(self._given, nn.Module)
-                and self.recipe.initial == "redraw"
-            ):
+                outputs = _forward(module, self._tensor(example, module), self.recipe.precision)
+            redrawn = isinstance(self._given, nn.Module) and self.recipe.initial == "redraw"
+            if seed is not None and redrawn:
                 _redraw(module)
+            if self._device.type == "cuda":
+                filters_channels_last(module)
         if tuple(outputs.shape) != (len(example), self.n_outputs):
             raise InvalidInput(
                 f"the module turned inputs of shape {example.shape} into {tuple(outputs.shape)}, "
                 f"expected {(len(example), self.n_outputs)}",
                 where=self.name,
                 mend=f"Its last layer needs {self.n_outputs} outputs.",
+            )
+        other = next((p.dtype for p in module.parameters() if p.dtype != torch.float32), None)
+        if other is not None and self.recipe.precision == "bfloat16":
+            raise InvalidInput(
+                f'precision is "bfloat16", which is for parameters of float32, and here is {other}',
+                where=self.name,
+                mend="Give module.float(), or leave precision out of the recipe.",
             )
         return module
 
@@ -529,12 +537,11 @@ class TorchLearner(Learner):
         if X.dtype.kind in "iu" and any(
             isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in module.modules()
         ):
-            return torch.from_numpy(np.array(X, dtype=np.int64)).to(self._device)
-        return self._numbers(X, module)
+            return ROWS.moved(X, torch.int64, self._device)
+        return ROWS.moved(X, _dtype(module), self._device)
 
     def _numbers(self, values: Array, module: nn.Module) -> Tensor:
-        dtype = next((part.dtype for part in module.parameters()), torch.float32)
-        # A copy, since torch warns of read-only arrays such as those that arrive by wire.
+        dtype = _dtype(module)
         wide = np.float64 if dtype == torch.float64 else np.float32
         return torch.from_numpy(np.array(values, dtype=wide)).to(self._device, dtype)
 
@@ -567,6 +574,10 @@ def _name_of(given: object) -> str:
     return str(getattr(made_by, "__name__", type(made_by).__name__)).lstrip("_")
 
 
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next((part.dtype for part in module.parameters()), torch.float32)
+
+
 def _redraw(module: nn.Module) -> None:
     # Children first: a parent that initialises its children's parameters has the last word.
     for part in reversed(list(module.modules())):
@@ -584,6 +595,6 @@ def _finite(part: Tensor) -> bool:
     return all(math.isfinite(end) for end in torch.aminmax(part.detach())) if part.numel() else True
 
 
-def _forward(module: nn.Module, X: Tensor) -> Tensor:
+def _forward(module: nn.Module, X: Tensor, precision: Precision) -> Tensor:
     module.eval()
-    return torch.cat([module(rows) for rows in torch.split(X, PREDICT_ROWS)])
+    return torch.cat([forward(module, rows, precision) for rows in torch.split(X, PREDICT_ROWS)])

@@ -9,12 +9,17 @@ a GPU whatever can be stacked is (:mod:`~consilience.learners.torch_vmap`), whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
 
+from consilience.learners.recipe import Precision
 from consilience.learners.torch_architecture import Architecture, architecture
 from consilience.learners.torch_stack import (
     Layer,
@@ -25,11 +30,15 @@ from consilience.learners.torch_stack import (
     rows_of_a_batch,
     worth_it,
 )
-from consilience.learners.torch_steps import Job
+from consilience.learners.torch_steps import PREDICT_ROWS, Job
 from consilience.learners.torch_vmap import Vmapped
 
 CACHE = 2**22
 """Bytes of parameters, gradients and an optimizer's two moments that a step goes through at a time."""
+
+GPU_MEMORY = 2**32
+"""Bytes that networks which are trained as one take on a GPU, about: the same on every GPU, so that as many
+are stacked on each, and sums are taken alike."""
 
 _ON_A_GPU = 128
 
@@ -50,7 +59,8 @@ class Training:
 
     @cached_property
     def _alike(self) -> Architecture | None:
-        return architecture(self.job.module) if self.usual and self.job.epochs else None
+        stacked = self.usual and self.job.epochs and _stacks(self.job.recipe.precision)
+        return architecture(self.job.module) if stacked else None
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...] | None:
@@ -69,7 +79,12 @@ class Training:
     @property
     def most(self) -> int:
         """How many are trained as one at most."""
-        return _at_once(self.job.module, self._layers)
+        job = self.job
+        if self._alike is not None and _on_a_gpu(job.module):
+            rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
+            copies = 6  # parameters, gradients, an optimizer's two moments, and two for pulls
+            return _fit_a_gpu(job.module, copies, (len(job.targets), *job.shape), rows)
+        return _fit_a_cache(job.module, self._layers)
 
     @property
     def key(self) -> Hashable:
@@ -106,16 +121,18 @@ class Prediction:
         inputs: makes its inputs.
         shape: theirs, ``(n, …)``.
         by_itself: gives the outputs ``(n, n_outputs)`` of a network of any kind.
+        precision: its recipe's.
     """
 
     module: nn.Module
     inputs: Callable[[], Tensor]
     shape: tuple[int, ...]
     by_itself: Callable[[], Tensor]
+    precision: Precision
 
     @cached_property
     def _alike(self) -> Architecture | None:
-        return architecture(self.module) if self.shape[0] else None
+        return architecture(self.module) if self.shape[0] and _stacks(self.precision) else None
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...] | None:
@@ -131,7 +148,9 @@ class Prediction:
     @property
     def most(self) -> int:
         """How many are asked as one at most."""
-        return _at_once(self.module, self._layers)
+        if self._layers is not None and _on_a_gpu(self.module):
+            return _fit_a_gpu(self.module, 1, self.shape, min(self.shape[0], PREDICT_ROWS))
+        return _fit_a_cache(self.module, self._layers)
 
     @property
     def key(self) -> Hashable:
@@ -150,12 +169,48 @@ class Prediction:
         return outputs_of([one.module for one in both], self._layers, inputs)
 
 
+def _stacks(precision: Precision) -> bool:
+    """Whether networks of it are: ``torch.func.vmap`` leaves autocast's bfloat16 out of convolutions."""
+    return precision == "float32"
+
+
 def _on_a_gpu(module: nn.Module) -> bool:
     return next(module.parameters()).is_cuda
 
 
-def _at_once(module: nn.Module, layers: Sequence[Layer] | None) -> int:
-    if layers is None or _on_a_gpu(module):
-        return _ON_A_GPU
+def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
+    if layers is None:
+        return 1
     size = next(module.parameters()).element_size()
     return max(1, CACHE // (4 * size * numbers_of(layers)))
+
+
+def _fit_a_gpu(module: nn.Module, copies: int, shape: tuple[int, ...], rows: int) -> int:
+    """How many fit :data:`GPU_MEMORY`: so many copies of the parameters, inputs of a shape, and a step.
+
+    Inputs count twice, as there are while they are put together; so does what a step of so many rows keeps
+    for the backward pass, for its gradients. A network beyond the bound trains by itself.
+    """
+    numbers = sum(part.numel() for part in module.parameters())
+    held = copies * numbers + 2 * math.prod(shape) + 2 * kept(module, (rows, *shape[1:]))
+    size = next(module.parameters()).element_size()
+    return max(1, min(_ON_A_GPU, GPU_MEMORY // (size * held)))
+
+
+def kept(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Numbers that a forward pass of inputs ``shape`` keeps for the backward pass; nothing is computed."""
+    found = 0
+
+    def count(part: Tensor) -> Tensor:
+        nonlocal found
+        found += part.numel()
+        return part
+
+    parts = {
+        name: torch.empty_like(part, device="meta").requires_grad_()
+        for name, part in module.named_parameters()
+    }
+    inputs = torch.empty(shape, dtype=next(module.parameters()).dtype, device="meta")
+    with torch.enable_grad(), saved_tensors_hooks(count, lambda part: part):
+        functional_call(module, parts, (inputs,))
+    return found

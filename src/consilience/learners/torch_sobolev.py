@@ -105,7 +105,7 @@ def train(
                 optimizer.step()
                 steepness += float(steep.detach()) * len(rows) / len(X)
             with torch.no_grad():
-                errors = (_forward(module, inputs) - values).square().sum(dim=1)
+                errors = (_forward(module, inputs, recipe.precision) - values).square().sum(dim=1)
             reached = float(errors.max()) + strength * steepness
             if reached < least:
                 least, best = reached, copy.deepcopy(module.state_dict())

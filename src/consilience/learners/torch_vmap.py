@@ -36,7 +36,9 @@ class Vmapped:
             )
             for name, part in first.items()
         }
-        self.anchors = {name: part.detach().clone() for name, part in self._trained().items()}
+        self.anchors = {}
+        if jobs[0].pull.strength:
+            self.anchors = {name: part.detach().clone() for name, part in self._trained().items()}
         self.corrections = {
             name: torch.stack(
                 [torch.from_numpy(np.array((job.pull.correction or {})[name])) for job in jobs]
@@ -44,12 +46,16 @@ class Vmapped:
             for name in jobs[0].pull.correction or {}
         }
         self.X, firsts = pooled(jobs)
-        self.firsts = torch.from_numpy(firsts).to(self.X.device)
         self.targets = torch.cat([job.targets for job in jobs])
         self.weights = None
         if jobs[0].weights is not None:
             self.weights = torch.cat([job.weights for job in jobs if job.weights is not None])
-        self.target_firsts = _starts([len(job.targets) for job in jobs])
+        target_firsts = np.cumsum([0, *(len(job.targets) for job in jobs[:-1])])
+        # What a step indexes lies where the rows do: each transfer there waits for the device.
+        self.firsts, self.target_firsts = (
+            torch.from_numpy(places).to(self.X.device)[:, None]
+            for places in (firsts, target_firsts)
+        )
         self.optimizer = TorchOptimizer(jobs[0].recipe, list(self._trained().values()))
         module = jobs[0].module
 
@@ -65,7 +71,7 @@ class Vmapped:
             job.module.train()
         steps = [0] * len(self.jobs)
         at_it = list(range(len(self.jobs)))  # by their places in the stacks
-        orders = [_batches(job) for job in self.jobs]
+        orders = [_batches(job, self.X.device) for job in self.jobs]
         while at_it:
             batches = [next(orders[i], None) for i in at_it]
             if any(batch is None for batch in batches):
@@ -75,7 +81,7 @@ class Vmapped:
                 )
                 at_it = [at_it[place] for place in kept]
             if at_it:
-                self._step(at_it, [batch for batch in batches if batch is not None])
+                self._step([batch for batch in batches if batch is not None])
             for i in at_it:
                 steps[i] += 1
         for job in self.jobs:
@@ -85,13 +91,12 @@ class Vmapped:
     def _trained(self) -> dict[str, Tensor]:
         return {name: part for name, part in self.stacked.items() if part.requires_grad}
 
-    def _step(self, at_it: list[int], batches: list[Tensor]) -> None:
+    def _step(self, batches: list[Tensor]) -> None:
         """One step of everyone who is still at it; their losses are means over their own batches."""
         job = self.jobs[0]
         rows, share = _aligned(batches, self.targets.dtype)
-        rows, share = rows.to(self.X.device), share.to(self.X.device)
-        inputs = self.X[rows + self.firsts[at_it, None]]
-        own = rows + self.target_firsts[at_it, None]
+        inputs = self.X[rows + self.firsts]
+        own = rows + self.target_firsts
         self.optimizer.zero_grad()
         outputs = self.outputs(self.stacked, inputs)
         losses = job.loss.values(outputs.flatten(0, 1), self.targets[own.flatten()]).view(
@@ -135,6 +140,7 @@ class Vmapped:
             name: part.detach()[remaining].requires_grad_(part.requires_grad)
             for name, part in self.stacked.items()
         }
+        self.firsts, self.target_firsts = self.firsts[remaining], self.target_firsts[remaining]
         self.anchors = {name: part[remaining] for name, part in self.anchors.items()}
         self.corrections = {name: part[remaining] for name, part in self.corrections.items()}
         self.optimizer = TorchOptimizer(self.jobs[0].recipe, list(self._trained().values()))
@@ -145,14 +151,10 @@ class Vmapped:
             }
 
 
-def _batches(job: Job) -> Iterator[Tensor]:
+def _batches(job: Job, device: torch.device) -> Iterator[Tensor]:
     for _ in range(job.epochs):
-        order = torch.from_numpy(job.rng.permutation(len(job.targets)))
+        order = torch.from_numpy(job.rng.permutation(len(job.targets))).to(device)
         yield from batches_of(order, job.recipe.batch_size)
-
-
-def _starts(lengths: list[int]) -> Tensor:
-    return torch.tensor(np.cumsum([0, *lengths[:-1]]))
 
 
 def _aligned(batches: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -160,9 +162,8 @@ def _aligned(batches: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]
     lengths = [len(batch) for batch in batches]
     if len(set(lengths)) == 1:
         rows = torch.stack(batches)
-        return rows, torch.full(rows.shape, 1 / lengths[0], dtype=dtype)
+        return rows, torch.full(rows.shape, 1 / lengths[0], dtype=dtype, device=rows.device)
     rows = nn.utils.rnn.pad_sequence(batches, batch_first=True)
-    share = torch.zeros(rows.shape, dtype=dtype)
-    for place, length in enumerate(lengths):
-        share[place, :length] = 1 / length
-    return rows, share
+    counts = torch.tensor(lengths, device=rows.device)[:, None]
+    there = torch.arange(rows.shape[1], device=rows.device) < counts
+    return rows, there.to(dtype) / counts
