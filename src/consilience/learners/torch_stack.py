@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from consilience.learners.base import Array
 from consilience.learners.torch_architecture import Architecture
 from consilience.learners.torch_optimizer import TorchOptimizer
-from consilience.learners.torch_steps import PREDICT_ROWS, Job, clip, pooled
+from consilience.learners.torch_steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
 
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
     nn.ReLU: (torch.relu_, lambda g, h: torch.ops.aten.threshold_backward(g, h, 0)),
@@ -344,9 +344,7 @@ class _Orders:
 @lru_cache
 def _plan(rows: int, size: int, width: int) -> Array:
     """Places in an epoch's order for its steps, ``(steps, width)``; ``rows`` where there is none."""
-    ends = [*range(size, rows, size), rows]
-    if len(ends) > 1 and size > 1 and ends[-1] - ends[-2] == 1:
-        del ends[-2]
+    ends = ends_of_steps(rows, size)
     plan = np.full((len(ends), width), rows)
     for step, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         plan[step, : end - start] = np.arange(start, end)

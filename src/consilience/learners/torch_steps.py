@@ -48,12 +48,17 @@ class Job:
     pull: Pull
 
 
+def ends_of_steps(rows: int, size: int) -> list[int]:
+    """Where an epoch's steps end in its order of rows; a last one of a single row joins the one before."""
+    ends = [*range(size, rows, size), rows]
+    if len(ends) > 1 and size > 1 and ends[-1] - ends[-2] == 1:  # batch norm needs two rows
+        del ends[-2]
+    return ends
+
+
 def batches_of(order: Tensor, size: int) -> list[Tensor]:
-    """The rows of every step; a last one of a single row joins the one before."""
-    batches = list(torch.split(order, size))
-    if len(batches) > 1 and size > 1 and len(batches[-1]) == 1:  # batch norm needs two rows
-        batches[-2:] = [torch.cat(batches[-2:])]
-    return batches
+    """The rows of every step."""
+    return list(torch.tensor_split(order, ends_of_steps(len(order), size)[:-1]))
 
 
 def pooled(jobs: Sequence[Job]) -> tuple[Tensor, np.ndarray]:
