@@ -23,7 +23,14 @@ from consilience.deployment.party import (
     serve_party,
 )
 from consilience.deployment.processes import Processes, environment
-from consilience.deployment.supernode import FORGOTTEN, STALE, dial, reason, worked
+from consilience.deployment.supernode import (
+    FORGOTTEN,
+    STALE,
+    connected_now,
+    dial,
+    reason,
+    worked,
+)
 from consilience.errors import InvalidInput, RunFailed
 from consilience.site import AUDIT, AuditLog, ConnectionSpec, read_party, state_of
 from consilience.site.answering import Session
@@ -205,6 +212,7 @@ def test_a_coordinator_that_is_not_there_yet_is_dialled_until_it_is(
 
 def ended(folder: Path, words: str, *, status: int = 1) -> tuple[str, bool, bool]:
     """Why a SuperNode that said this ended, whether for good, and whether it had been connected."""
+    folder.mkdir(exist_ok=True)
     with Processes(folder, "the test") as processes:
         (folder / "words").write_text(words)
         command = ["/bin/sh", "-c", f"cat {folder / 'words'}; sleep 0.7; exit {status}"]
@@ -226,6 +234,14 @@ def test_a_node_that_was_killed_is_in_the_way_for_a_minute(tmp_path: Path) -> No
     before = time.time() - FORGOTTEN - 1
     os.utime(tmp_path / "connected", (before, before))
     assert ended(tmp_path, UNREGISTERED)[1]
+
+
+def test_a_coordinator_that_is_gone_is_seen(tmp_path: Path) -> None:
+    lost = "INFO : SuperNode ID: 7\nWARNING : Connection attempt failed, retrying in 1.00 seconds\n"
+    assert ended(tmp_path / "a", lost)[2]
+    assert not connected_now(tmp_path / "a")
+    ended(tmp_path / "b", lost + "INFO : Connection successful after 4.00 seconds and 3 tries.\n")
+    assert connected_now(tmp_path / "b")
 
 
 def test_other_ends_are_told_in_flowers_words(tmp_path: Path) -> None:

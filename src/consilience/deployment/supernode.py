@@ -26,6 +26,10 @@ FORGOTTEN = 75.0
 """Seconds after which Flower believes that a node that was killed is gone, and takes another with its key."""
 
 
+_RETRIES, _BACK = "Connection attempt failed, retrying", "Connection successful after"
+"""What Flower says when the coordinator does not answer any more, and when it does again."""
+
+
 def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float = PAUSE) -> None:
     """Dial until the coordinator answers and is who it should be.
 
@@ -70,14 +74,15 @@ def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float
 
 def worked(processes: Processes) -> bool:
     """Wait until the SuperNode ends; whether it ever was connected."""
-    connected = False
+    once = False
     while processes.ended("supernode") is None:
         time.sleep(0.5)
-        connected = connected or "SuperNode ID:" in processes.said("supernode")
-        if connected:
+        said = processes.said("supernode")
+        once = once or "SuperNode ID:" in said
+        if once and said.rfind(_RETRIES) <= said.rfind(_BACK):
             (processes.folder / "connected").touch()
             (processes.folder / "trouble").unlink(missing_ok=True)
-    return connected
+    return once
 
 
 def connected_now(folder: Path) -> bool:
