@@ -103,8 +103,9 @@ def layers_of(network: Architecture, shape: tuple[int, ...], rows: int) -> tuple
 
 def worth_it(layers: Sequence[Layer], rows: int, size: int) -> bool:
     """Whether rows that fill up batches cost less than recording gradients would."""
-    plan = _plan(rows, size, rows_of_a_batch(rows, size))
-    return numbers_of(layers) * (plan.size - rows) <= _FILLING * len(plan)
+    steps = len(ends_of_steps(rows, size))
+    filling = steps * rows_of_a_batch(rows, size) - rows
+    return numbers_of(layers) * filling <= _FILLING * steps
 
 
 def numbers_of(layers: Sequence[Layer]) -> int:
@@ -169,15 +170,12 @@ class Stack:
     def __init__(self, jobs: Sequence[Job], layers: Sequence[Layer]) -> None:
         size = jobs[0].recipe.batch_size
         self.width = rows_of_a_batch(len(jobs[0].targets), size)
-        plans = [_plan(len(job.targets), size, self.width) for job in jobs]
-        self.steps = [job.epochs * len(plan) for job, plan in zip(jobs, plans, strict=True)]
+        self.steps = [job.epochs * len(ends_of_steps(len(job.targets), size)) for job in jobs]
         # Whoever makes most steps comes first: those who are still at it are always the first few.
         order = sorted(range(len(jobs)), key=lambda i: -self.steps[i])
         self.jobs = [jobs[i] for i in order]
         self.left = [self.steps[i] for i in order]
-        self.orders = [
-            _Orders(job, plans[i], self.width) for i, job in zip(order, self.jobs, strict=True)
-        ]
+        self.orders = [_Orders(job, self.width) for job in self.jobs]
         X, starts = pooled(self.jobs)
         self.X, self.targets = X.flatten(1), torch.cat([job.targets for job in self.jobs])
         own = np.cumsum([0, *(len(job.targets) for job in self.jobs[:-1])])
@@ -316,23 +314,20 @@ class _Orders:
 
     Args:
         job: whose.
-        plan: places in an epoch's order for its steps, ``(steps, width)``.
         width: rows of a batch.
     """
 
-    def __init__(self, job: Job, plan: Array, width: int) -> None:
-        self.job, self.plan, self.made = job, plan, 0
+    def __init__(self, job: Job, width: int) -> None:
+        self.job, self.made = job, 0
+        self.plan, self.counts = _plan(len(job.targets), job.recipe.batch_size, width)
         self.waiting = np.zeros((0, width), dtype=np.int64)
-        counts = plan < len(job.targets)
-        self.counts = counts / counts.sum(axis=1, keepdims=True)
         self.weights = None if job.weights is None else job.weights.cpu().numpy()
 
     def next(self, steps: int) -> tuple[Array, Array]:
         """Rows of the next so many steps, and what each counts in its mean, ``(steps, width)`` both."""
-        n, drawn, there = len(self.job.targets), [self.waiting], len(self.waiting)
+        drawn, there = [self.waiting], len(self.waiting)
         while there < steps:
-            order = np.append(self.job.rng.permutation(n), 0)  # the last one fills up
-            drawn.append(order[self.plan])
+            drawn.append(self.job.rng.permutation(len(self.job.targets))[self.plan])
             there += len(self.plan)
         rows = np.concatenate(drawn)
         rows, self.waiting = rows[:steps], rows[steps:]
@@ -342,11 +337,15 @@ class _Orders:
 
 
 @lru_cache
-def _plan(rows: int, size: int, width: int) -> Array:
-    """Places in an epoch's order for its steps, ``(steps, width)``; ``rows`` where there is none."""
+def _plan(rows: int, size: int, width: int) -> tuple[Array, Array]:
+    """Places in an epoch's order for its steps, and what each counts in its mean, ``(steps, width)`` both.
+
+    Where there are no more rows, it is the first one, which counts nothing.
+    """
     ends = ends_of_steps(rows, size)
-    plan = np.full((len(ends), width), rows)
+    plan, counts = np.zeros((len(ends), width), dtype=np.int64), np.zeros((len(ends), width))
     for step, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         plan[step, : end - start] = np.arange(start, end)
-    plan.flags.writeable = False
-    return plan
+        counts[step, : end - start] = 1 / (end - start)
+    plan.flags.writeable = counts.flags.writeable = False
+    return plan, counts
