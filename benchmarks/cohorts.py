@@ -212,14 +212,14 @@ class one_by_one:
     """Parties of local networks are in the midst of something one at a time."""
 
     def __enter__(self) -> None:
-        from consilience.network import local
+        from consilience.network import in_process
 
-        self.before, local.AT_A_TIME = local.AT_A_TIME, 1
+        self.before, in_process.AT_A_TIME = in_process.AT_A_TIME, 1
 
     def __exit__(self, *_: object) -> None:
-        from consilience.network import local
+        from consilience.network import in_process
 
-        local.AT_A_TIME = self.before
+        in_process.AT_A_TIME = self.before
 
 
 def section(quick: bool = False) -> list[str]:

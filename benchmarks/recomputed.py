@@ -25,7 +25,7 @@ from scipy.stats import ttest_rel
 
 from consilience.experiments import read_spec, resume, start
 from consilience.learners import torch_cohort
-from consilience.network import local
+from consilience.network import in_process
 from consilience.report.reading import read_results
 from consilience.report.results import Results
 
@@ -43,12 +43,12 @@ TABLES = {
 @contextmanager
 def as_first() -> Iterator[None]:
     """Networks train one after another, and torch records their gradients."""
-    before = torch_cohort.layers_of, local.AT_A_TIME
-    torch_cohort.layers_of, local.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
+    before = torch_cohort.layers_of, in_process.AT_A_TIME
+    torch_cohort.layers_of, in_process.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch_cohort.layers_of, local.AT_A_TIME = before
+        torch_cohort.layers_of, in_process.AT_A_TIME = before
 
 
 def computed(table: str, way: str) -> Results:

@@ -121,8 +121,7 @@ class Meeting(Generic[T]):
             key = work.key
             groups.setdefault(("alone", i) if key is None else ("together", key), []).append(i)
         for alike in groups.values():
-            heaviest = max((brought[i] for i in alike), key=lambda work: work.weight)
-            parts = -(-len(alike) // max(1, heaviest.most))
+            parts = -(-len(alike) // max(1, min(brought[i].most for i in alike)))
             for group in (alike[part::parts] for part in range(parts)):
                 begun = perf_counter()
                 first, *others = (brought[i] for i in group)

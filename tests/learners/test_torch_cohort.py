@@ -132,6 +132,19 @@ def test_the_bits_of_alone_and_the_numbers_of_torch(
     assert furthest(alone[:1] * 4, alone[1:]) > 0.01
 
 
+@pytest.mark.parametrize("count", [2, 4, 5, 8])
+def test_norms_of_many_parameters_are_added_alike(count: int, sizes_together: list[int]) -> None:
+    """Eight parameters: a sum over them in one go takes another order where there are several networks."""
+
+    def made() -> Learner:
+        return make("mlp", hidden=(6, 6, 6), recipe={**RECIPE, "gradient_clip": 0.01})
+
+    sizes = tuple(range(20, 20 + count))
+    alone, together = (trained(made, together=t, sizes=sizes) for t in (False, True))
+    assert sizes_together == [count, count]
+    assert furthest(alone, together) == 0
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("batch_size", [1, 32])
 def test_matrices_large_enough_for_other_kernels(threads: int, batch_size: int) -> None:

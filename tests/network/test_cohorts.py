@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from consilience import Federation, Party, ensemble_distillation, suwa
 from consilience.errors import InvalidInput
 from consilience.learners import make
-from consilience.network import local
+from consilience.network import in_process
 from consilience.protocols import (
     federated_averaging,
     federated_dynamics,
@@ -68,7 +68,7 @@ def test_protocols_do_not_know(protocol: Any, model: Any, monkeypatch: pytest.Mo
     together = history()
     assert max(sizes) == (3 if mixed else 4)
     sizes.clear()
-    monkeypatch.setattr(local, "AT_A_TIME", 1)
+    monkeypatch.setattr(in_process, "AT_A_TIME", 1)
     alone = history()
     assert max(sizes) == 1
     for name, one in alone.models.items():

@@ -1,7 +1,7 @@
 """Which networks train as one, and how: decided by what they are, never by a clock.
 
 A run comes out the same twice only if how it is computed does not depend on how fast something was. So the
-rule is one of kinds and sizes, measured once (``python benchmarks/cohorts.py``). Perceptrons go through
+rule is one of kinds and sizes (what it is worth: ``python benchmarks/cohorts.py``). Perceptrons go through
 :mod:`~consilience.learners.torch_stack`, as many at a time as a core's cache takes, and reach the bits that
 they would reach alone. Convolutions gain nothing from stacks on a CPU and are trained one by one there; on
 a GPU whatever can be stacked is (:mod:`~consilience.learners.torch_vmap`), which changes the rounding.
@@ -83,7 +83,8 @@ class Training:
         if self._alike is not None and _on_a_gpu(job.module):
             rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
             copies = 6  # parameters, gradients, an optimizer's two moments, and two for pulls
-            return _fit_a_gpu(job.module, copies, (len(job.targets), *job.shape), rows)
+            shape = len(job.targets), *job.shape
+            return _fit_a_gpu(job.module, self._alike, copies, shape, rows)
         return _fit_a_cache(job.module, self._layers)
 
     @property
@@ -148,14 +149,17 @@ class Prediction:
     @property
     def most(self) -> int:
         """How many are asked as one at most."""
-        if self._layers is not None and _on_a_gpu(self.module):
-            return _fit_a_gpu(self.module, 1, self.shape, min(self.shape[0], PREDICT_ROWS))
+        if self._alike is not None and _on_a_gpu(self.module):
+            rows = min(self.shape[0], PREDICT_ROWS)
+            return _fit_a_gpu(self.module, self._alike, 1, self.shape, rows)
         return _fit_a_cache(self.module, self._layers)
 
     @property
     def key(self) -> Hashable:
         """All that has to be the same for stacking; ``None`` where it cannot be."""
-        return self._layers and (self._alike, self.shape)
+        if self._layers is None:
+            return None
+        return self._alike, self.shape, str(next(self.module.parameters()).device)
 
     def alone(self) -> Tensor:
         """Its outputs."""
@@ -185,16 +189,25 @@ def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
     return max(1, CACHE // (4 * size * numbers_of(layers)))
 
 
-def _fit_a_gpu(module: nn.Module, copies: int, shape: tuple[int, ...], rows: int) -> int:
+def _fit_a_gpu(
+    module: nn.Module, network: Architecture, copies: int, shape: tuple[int, ...], rows: int
+) -> int:
     """How many fit :data:`GPU_MEMORY`: so many copies of the parameters, inputs of a shape, and a step.
 
     Inputs count twice, as there are while they are put together; so does what a step of so many rows keeps
     for the backward pass, for its gradients. A network beyond the bound trains by itself.
     """
+    step = network, (rows, *shape[1:])
+    if step not in _KEPT:
+        _KEPT[step] = kept(module, step[1])
     numbers = sum(part.numel() for part in module.parameters())
-    held = copies * numbers + 2 * math.prod(shape) + 2 * kept(module, (rows, *shape[1:]))
+    held = copies * numbers + 2 * math.prod(shape) + 2 * _KEPT[step]
     size = next(module.parameters()).element_size()
     return max(1, min(_ON_A_GPU, GPU_MEMORY // (size * held)))
+
+
+_KEPT: dict[tuple[Architecture, tuple[int, ...]], int] = {}
+"""Numbers that a step of such a network keeps, for inputs of a shape."""
 
 
 def kept(module: nn.Module, shape: tuple[int, ...]) -> int:

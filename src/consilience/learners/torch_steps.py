@@ -74,7 +74,12 @@ def pooled(jobs: Sequence[Job]) -> tuple[Tensor, np.ndarray]:
 
 def clip(gradients: Sequence[Tensor], largest: float) -> None:
     """Every stacked network's gradient scaled down to that norm, as ``clip_grad_norm_`` does for one."""
-    squares = torch.stack([g.flatten(1).square().sum(dim=1) for g in gradients]).sum(dim=0)
+    each = [gradient.flatten(1).square().sum(dim=1) for gradient in gradients]
+    squares = each[0]
+    for more in each[
+        1:
+    ]:  # one after another: a sum over an axis goes by how many networks there are
+        squares = squares + more
     factor = (largest / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))

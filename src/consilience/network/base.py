@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -320,3 +321,12 @@ def _left(outcome: Outcome, asked: int) -> str:
     if len(outcome) > asked:
         kinds.append(f"{len(outcome) - asked:,} more")
     return ", ".join(kinds)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ``InvalidInput`` where there are none, or two alike."""
+    counted = Counter(names)
+    if not counted:
+        raise InvalidInput("there are no parties", where="federation")
+    if twice := sorted(name for name, count in counted.items() if count > 1):
+        raise InvalidInput(f"two parties are called {twice[0]!r}", where="federation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from consilience.errors import InvalidInput, RunFailed
 from consilience.knowledge import Agreement, Public
 from consilience.learners.store import for_this_process
+from consilience.network.base import check_names
 from consilience.party import Party
 
 
@@ -191,12 +192,3 @@ class Residents:
             self._folder = Path(mkdtemp(prefix="consilience-"))
             self._removed = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder / self._places[name]
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise ``InvalidInput`` where there are none, or two alike."""
-    counted = Counter(names)
-    if not counted:
-        raise InvalidInput("there are no parties", where="federation")
-    if twice := sorted(name for name, count in counted.items() if count > 1):
-        raise InvalidInput(f"two parties are called {twice[0]!r}", where="federation")

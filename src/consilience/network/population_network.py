@@ -8,11 +8,11 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from consilience.knowledge import Failure, Receipt
+from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
 from consilience.meeting import Meeting
 from consilience.network.base import Arrival
-from consilience.network.local import Asked, LocalNetwork
+from consilience.network.in_process import Asked, InProcessNetwork
 from consilience.network.population import Population, Residents
 from consilience.party import Party
 from consilience.tasks import Join, Task, answer
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class PopulationNetwork(LocalNetwork):
-    """A :class:`~consilience.network.LocalNetwork` whose parties are made when they are asked.
+class PopulationNetwork(InProcessNetwork):
+    """Parties of this process that are made when they are asked, and let go again when others are.
 
     What all are told and nobody has to answer is put off: each does it when it is asked something else.
 
@@ -34,9 +34,10 @@ class PopulationNetwork(LocalNetwork):
     """
 
     members: Population
+    public: Public
 
     def __post_init__(self) -> None:
-        super(LocalNetwork, self).__post_init__()
+        super().__post_init__()
         self._residents = Residents(self.members, self.public)
 
     @property
