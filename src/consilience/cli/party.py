@@ -232,8 +232,8 @@ def _public_rows(found: Trial) -> str:
     most = "" if found.public_bytes is None else f", at most {found.public_bytes:,} bytes"
     kept = f"\nkept from before: digest {', '.join(found.kept)}" if found.kept else ""
     return (
-        f"the coordinator sends them{most}; tried with own rows in their place, so not whether they "
-        f"look alike{kept}"
+        f"the coordinator sends them, if there are any{most}; tried with own rows in their place, so "
+        f"not whether they look alike{kept}"
     )
 
 

@@ -51,7 +51,7 @@ def read_public(home: Path, digest: str) -> Public:
 
 
 def write_public(home: Path, public: Public) -> None:
-    """Keep rows under their digest.
+    """Keep rows under their digest, where they are not kept yet.
 
     Raises:
         RunFailed: they cannot be written; nothing of them is left.
@@ -67,8 +67,9 @@ def write_public(home: Path, public: Public) -> None:
         os.replace(part, path)
         force(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+        for file in (part, path):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
         raise RunFailed(
             f"the public rows cannot be written ({error.strerror})",
             where=str(path),
