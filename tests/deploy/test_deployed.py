@@ -91,7 +91,7 @@ def plaintext(deployed: Deployed) -> None:
 
 def refused(deployed: Deployed, home: Path) -> None:
     """It tries for some time, and is never asked anything."""
-    deployed.said("party", "start", home / "party.toml", "--detach")
+    shell("party", "start", home / "party.toml", "--detach")  # it may have given up by then
     time.sleep(30)
     deployed.said("party", "stop", home / "party.toml")
     log = (home / "state" / "flower" / "supernode.log").read_text()
