@@ -12,14 +12,19 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from consilience.site import AUDIT, PartySite, read_log, read_session
-from sites import one_party, requests
+from consilience import Party
+from consilience.checks import classifiers
+from consilience.site import AUDIT, PartySite, kept_public, read_log, read_session
+from consilience.site.public import FOLDER, read_public
+from consilience.tasks import TakePublic
+from consilience.wire import encode
+from sites import one_party, requests, without_rows
 
 FEWEST = 40
 """Kills at random moments."""
@@ -130,10 +135,32 @@ def at_every_step(folder: Path) -> dict[str, Any]:
     return {"steps": steps - 1, "wrong": wrong, "old": old, "new": new}
 
 
-def dies_at(step: int, home: Path, request: bytes) -> bool:
+def while_rows_are_taken(folder: Path) -> dict[str, Any]:
+    """The same while public rows are written: they are there whole, under their digest, or not at all."""
+    _, public = classifiers()
+    request = encode([TakePublic.of(public)])
+    steps, wrong, without, held = 0, [], 0, 0
+    while True:
+        steps += 1
+        home = folder / f"step-{steps}"
+        PartySite(without_rows, home).close()
+        if not dies_at(steps, home, request, without_rows):
+            break
+        with PartySite(without_rows, home) as site:  # sweeps
+            found, files = kept_public(home), sorted((home / FOLDER).glob("*"))
+            whole = all(read_public(home, digest).key == public.key for digest in found)
+            without, held = without + (not found), held + bool(found)
+            site.answer(request)
+            again = kept_public(home) == (public.key,)
+        if len(files) != len(found) or not (whole and again) or read_log(home / AUDIT).faults:
+            wrong.append(steps)
+    return {"steps": steps - 1, "wrong": wrong, "without": without, "held": held}
+
+
+def dies_at(step: int, home: Path, request: bytes, make: Callable[[], Party] = one_party) -> bool:
     """Answer in a process that kills itself at a step; whether it came to that."""
     if (pid := os.fork()) == 0:
-        with PartySite(one_party, home) as site:
+        with PartySite(make, home) as site:
             count = 0
 
             def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -156,4 +183,5 @@ def dies_at(step: int, home: Path, request: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"random": at_random, "steps": at_every_step}[sys.argv[1]](Path(sys.argv[2]))))
+    scenes = {"random": at_random, "steps": at_every_step, "rows": while_rows_are_taken}
+    print(json.dumps(scenes[sys.argv[1]](Path(sys.argv[2]))))

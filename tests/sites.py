@@ -83,6 +83,12 @@ def one_party() -> Party:
     return parties[0]
 
 
+def without_rows() -> Party:
+    """The same party, that waits for public rows from the coordinator."""
+    parties, _ = classifiers()
+    return parties[0]
+
+
 def agreement(**changes: Any) -> Any:
     """What that party and the others agree on."""
     from consilience.federation import agree

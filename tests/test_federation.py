@@ -137,6 +137,12 @@ def test_a_run_is_measured_after_every_round():
     assert {len(line) for line in lines} == {len(lines[0])}
 
 
+def test_in_one_process_public_rows_are_shared_and_never_sent():
+    history = Federation(parties(XY, XY), POINTS).run(ROUND)
+    tasks = {delivery.tasks for row in history.deliveries for delivery in row}
+    assert {"Describe", "Join"} < tasks and "TakePublic" not in tasks
+
+
 def test_bytes_are_of_the_protocol_alone():
     made, public = classifiers()
     history = Federation(made, public).run(ROUND)

@@ -67,6 +67,7 @@ SOME = {
     "memory": {"t": 1, "rows": ROWS, "deep": {"x": (1, None, 2.5)}},
 }
 SPECIAL = {
+    ("Description", "public"): ("0123", "4567"),
     ("Predictions", "kind"): "logits",
     ("Predictions", "values"): ROWS,
     ("LogDensities", "values"): ROWS[:, 0],

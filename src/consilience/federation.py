@@ -25,7 +25,7 @@ from consilience.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
 from consilience.suitability import Suitability, what_is_known
-from consilience.tasks import Describe, Evaluate, Join
+from consilience.tasks import Describe, Evaluate, Join, TakePublic
 
 Array = NDArray[Any]
 
@@ -117,12 +117,17 @@ class Federation:
     def form(self) -> Agreement:
         """Align classes, check every party against what is agreed, and start from untrained models.
 
+        A party elsewhere that has no public rows of its own is sent them, unless it holds them from before;
+        in this process all hold the same ones in memory, and nothing is sent.
+
         Raises:
             InvalidInput: the parties, their data or their models do not go together.
         """
         with limited_threads(self._threads):
             descriptions = self.network.require(Describe()).of(Description)
             agreement = agree(descriptions, self.public, seed=self._seed, strict=self._strict)
+            if lacking := lacking_public(descriptions, self.public):
+                self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))
             self.network.agreement = agreement
         self._testers = tuple(d.party for d in descriptions if d.tested)
@@ -326,6 +331,15 @@ def agree(
         rows=len(public),
         seed=seed,
     )
+
+
+def lacking_public(descriptions: Iterable[Description], public: Public) -> list[str]:
+    """The parties that want the public rows from the coordinator and do not hold them yet."""
+    return [
+        description.party
+        for description in descriptions
+        if len(public) and description.takes_public and public.key not in description.public
+    ]
 
 
 def at_odds(

@@ -42,6 +42,9 @@ _LONGEST_NAME = 1_000
 
 _MOST_METRICS = 100
 
+_MOST_PUBLIC = 10
+"""Sets of public rows that a party may say it holds."""
+
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "accuracy": (0.0, 1.0),
     "accuracy_local": (0.0, 1.0),
@@ -58,12 +61,14 @@ class Public:
 
     Args:
         X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
+        columns: names of the columns, where they have names; a party that knows the names of its own takes
+            no rows whose columns are others, or in another order.
 
     Raises:
-        InvalidInput: no rows, or values that are not finite.
+        InvalidInput: no rows, values that are not finite, or not a name for each column.
     """
 
-    def __init__(self, X: Array) -> None:
+    def __init__(self, X: Array, columns: tuple[str, ...] = ()) -> None:
         X = np.asarray(X)
         if X.ndim == 0 or len(X) == 0:
             raise InvalidInput(
@@ -72,13 +77,18 @@ class Public:
                 mend="Parties teach one another on shared unlabelled rows: give at least one.",
             )
         check_inputs(X, where="public data")
-        self.X = read_only(X)
+        if columns and X.shape[1:] != (len(columns),):
+            raise InvalidInput(
+                f"rows of shape {X.shape[1:]} have {len(columns)} names of columns",
+                where="public data",
+            )
+        self.X, self.columns = read_only(X), columns
 
     @classmethod
     def none(cls) -> Public:
         """No public data, for protocols that exchange models."""
         absent = cls.__new__(cls)
-        absent.X = read_only(np.zeros(0))
+        absent.X, absent.columns = read_only(np.zeros(0)), ()
         return absent
 
     def __len__(self) -> int:
@@ -92,7 +102,7 @@ class Public:
         if texts:
             digest.update("\0".join(map(str, self.X)).encode())
         else:
-            digest.update(np.ascontiguousarray(self.X).tobytes())
+            digest.update(self.X.astype(self.X.dtype.newbyteorder("<"), copy=False).tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -138,6 +148,8 @@ class Description:
         fewest_classes: how many classes its learner needs to be trained.
         tested: whether it holds test data to be evaluated on.
         row: what one of its inputs looks like: ``"text"``, or its shape, such as ``"(28, 28)"``.
+        public: digests (:attr:`Public.key`) of the public rows that it holds.
+        takes_public: whether it has no rows of its own choice, and takes those that the coordinator sends.
     """
 
     party: str
@@ -148,6 +160,8 @@ class Description:
     fewest_classes: int
     tested: bool
     row: str
+    public: tuple[str, ...] = ()
+    takes_public: bool = False
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, and makes sense."""
@@ -157,7 +171,10 @@ class Description:
             raise KnowledgeRefused(f"{self.kind} with classes {self.classes}", where=party)
         if max(len(self.classes), self.outputs) > MOST_CLASSES:
             raise KnowledgeRefused(f"more than {MOST_CLASSES:,} classes or targets", where=party)
-        if max(map(len, (*self.classes, self.soft_targets, self.row))) > _LONGEST_NAME:
+        if len(self.public) > _MOST_PUBLIC:
+            raise KnowledgeRefused(f"more than {_MOST_PUBLIC} sets of public rows", where=party)
+        names = (*self.classes, self.soft_targets, self.row, *self.public)
+        if max(map(len, names)) > _LONGEST_NAME:
             raise KnowledgeRefused(f"names of more than {_LONGEST_NAME:,} characters", where=party)
         if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
             raise KnowledgeRefused(

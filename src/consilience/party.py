@@ -24,6 +24,9 @@ from consilience.scores import Scores
 
 Array = NDArray[Any]
 
+LACKS_PUBLIC = "it does not hold the public rows agreed on"
+"""What a party says that takes its public rows from the coordinator, and was not sent these."""
+
 _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
 
@@ -108,6 +111,12 @@ class Party:
         self.drawn: dict[str, Array] = {}
         """Scores with noise, each drawn once: neither joining nor restoring has it drawn anew."""
         self.public: Public | None = None
+        self.columns: tuple[str, ...] = ()
+        """Names of the input columns, where they are known."""
+        self.takes_public = False
+        """Whether the coordinator may send it the public rows, since it has none of its own."""
+        self.kept_public: tuple[str, ...] = ()
+        """Digests of those that were sent to it and are at hand."""
         self.home: Path | None = None
         self.agreement: Agreement | None = None
 
@@ -149,6 +158,39 @@ class Party:
         """Raise ``InvalidInput`` if the trained model could not be saved and read in another process."""
         self._prototype.check_saving()
 
+    @property
+    def public_digests(self) -> tuple[str, ...]:
+        """Digests of the public rows that it holds."""
+        if self.takes_public:
+            return self.kept_public
+        return () if self.public is None else (self.public.key,)
+
+    def take_public(self, public: Public) -> None:
+        """Take public rows that the coordinator sends; they count once they are agreed on.
+
+        Raises:
+            InvalidInput: it has rows of its own, or these do not look like the private ones.
+        """
+        if not self.takes_public:
+            raise InvalidInput(
+                "it has public rows of its own, and takes no others",
+                where=self._where,
+                mend="Name no public file at the party, and the coordinator sends the rows.",
+            )
+        self._check_alike(public)
+        self.public = public
+
+    def _check_alike(self, public: Public) -> None:
+        """Raise ``InvalidInput`` unless public rows look like the private ones, column by column."""
+        if self.columns and public.columns and self.columns != public.columns:
+            raise InvalidInput(
+                f"its columns are not, in this order, those of the public rows: {', '.join(public.columns)}",
+                where=self._where,
+                mend="Name the columns at the party in the order of the public rows: "
+                f"data.columns = [{', '.join(map(repr, public.columns))}].",
+            )
+        check_alike(self.X, public.X, where=self._where, discreet=self.takes_public)
+
     def join(self, agreement: Agreement) -> None:
         """Take on what the federation agreed on and start from an untrained model.
 
@@ -156,6 +198,12 @@ class Party:
             InvalidInput: the public data are not the agreed ones or do not look like the private ones,
                 or the model cannot take them.
         """
+        if self.takes_public and (self.public is None or self.public.key != agreement.public):
+            raise InvalidInput(
+                LACKS_PUBLIC,
+                where=self._where,
+                mend="The coordinator sends them before it has it join; else name the file at the party.",
+            )
         if self.public is None or self.public.key != agreement.public:
             raise InvalidInput(
                 "its public data are not the ones agreed on",
@@ -164,7 +212,7 @@ class Party:
             )
         self._check_agreement(agreement)
         if len(self.public):
-            check_alike(self.X, self.public.X, where=self._where)
+            self._check_alike(self.public)
         self.agreement = agreement
         self.learner: Learner = self._untrained()
         self.memory = {}

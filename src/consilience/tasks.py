@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.knowledge import (
     PRECISION,
     Agreement,
@@ -21,10 +21,12 @@ from consilience.knowledge import (
     Metrics,
     OutputKind,
     Predictions,
+    Public,
     Receipt,
     Replies,
     RowCount,
     Selection,
+    within_reach,
 )
 from consilience.messages import message
 from consilience.party import Party
@@ -106,7 +108,108 @@ class Describe:
             fewest_classes=party.fewest_classes,
             tested=party.test is not None,
             row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
+            public=party.public_digests,
+            takes_public=party.takes_public,
         )
+
+
+@message
+class TakePublic:
+    """Take these as the public rows; asked of parties that have none of their own, before they join.
+
+    Attributes:
+        public: digest of the rows, :attr:`consilience.knowledge.Public.key`.
+        values: numbers, shape ``(n_public, ...)``; of texts the UTF-8 bytes, one text after another, uint8.
+        lengths: of texts, how many bytes each has, shape ``(n_public,)``, int64; ``None`` for numbers.
+        columns: names of the columns, where they have names.
+    """
+
+    answers: ClassVar[type[Any]] = Receipt
+    group: ClassVar[str] = "predictions"
+    public: str
+    values: Array
+    lengths: Array | None = None
+    columns: tuple[str, ...] = ()
+    round: int = 0
+
+    @classmethod
+    def of(cls, public: Public) -> TakePublic:
+        """The task that sends these rows.
+
+        Raises:
+            InvalidInput: texts in more than one column.
+        """
+        if public.X.dtype.kind not in "UO":
+            return cls(public=public.key, values=public.X, columns=public.columns)
+        if public.X.ndim != 1:
+            raise InvalidInput(
+                f"public texts of shape {public.X.shape} cannot be sent",
+                where="public data",
+                mend="Give one text a row, or every party a file of them.",
+            )
+        texts = [str(text).encode() for text in public.X]
+        return cls(
+            public=public.key,
+            values=np.frombuffer(b"".join(texts), dtype=np.uint8),
+            lengths=np.array([len(text) for text in texts], dtype=np.int64),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return self.values.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+
+    def rows(self) -> Public:
+        """The rows, which are those that the digest names.
+
+        Raises:
+            KnowledgeRefused: they are no public rows, or others.
+        """
+        try:
+            X = self.values if self.lengths is None else _texts(self.values, self.lengths)
+            public = Public(X, self.columns)
+        except InvalidInput as error:
+            raise KnowledgeRefused(f"what was sent are no public rows: {error.what}") from error
+        if self.values.dtype.kind == "f":
+            within_reach("public rows", self.values, where="TakePublic")
+        if public.key != self.public:
+            raise KnowledgeRefused(
+                f"the public rows that were sent have the digest {public.key}, and not "
+                f"{self.public[:_LONGEST_DIGEST]!r}"
+            )
+        return public
+
+    def run(self, party: Party) -> Receipt:
+        """The rows are checked against the party's own."""
+        if (self.lengths is None) == (party.X.dtype.kind in "UO"):  # before texts are made of bytes
+            raise KnowledgeRefused("private and public data: one is text, the other numbers")
+        party.take_public(self.rows())
+        return Receipt(party=party.name, round=self.round)
+
+
+_LONGEST_DIGEST = 64
+"""Characters of what was said to be a digest that an error repeats."""
+
+
+def _texts(values: Array, lengths: Array) -> Array:
+    """The texts whose bytes come one after another."""
+    whole = values.dtype == np.uint8 and values.ndim == lengths.ndim == 1
+    if (
+        not whole
+        or lengths.dtype != np.int64
+        or ((lengths < 0) | (lengths > len(values))).any()
+        or lengths.sum() != len(values)
+    ):
+        raise InvalidInput("the lengths of the texts do not fit their bytes")
+    ends = np.cumsum(lengths).tolist()
+    try:
+        texts = [
+            values[end - length : end].tobytes().decode()
+            for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
+    except UnicodeDecodeError as error:
+        raise InvalidInput("the texts are not UTF-8") from error
+    return np.array(texts, dtype=object)
 
 
 @message

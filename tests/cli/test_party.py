@@ -66,6 +66,27 @@ def test_check(call: Call, party: Path) -> None:
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
+def test_check_without_a_file_of_public_rows(call: Call, party: Path) -> None:
+    text = party.read_text().replace('public = "../public.csv"', "")
+    party.write_text(text.replace('# columns = ["age"', 'columns = ["age"'))
+    done = call("party", "check", party, "--json", "found.json")
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert (
+        "the coordinator sends them, if there are any, at most 1,073,741,824 bytes; tried with own rows"
+        in said
+    )
+    assert "learn from the teacher" in said and "and as many public ones come" in said
+    found = json.loads(Path("found.json").read_text())
+    assert (found["public_from"], found["public_rows"]) == ("coordinator", 0)
+    party.write_text(
+        party.read_text().replace("# public_bytes = 1_000_000_000", "public_bytes = 0")
+    )
+    done = call("party", "check", party, "--json", "found.json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("found.json").read_text())["public_from"] == "none"
+
+
 def test_check_names_what_is_wrong(call: Call, party: Path) -> None:
     party.write_text(party.read_text().replace('"decision-tree"', '"decision-three"'))
     done = call("party", "check", party)

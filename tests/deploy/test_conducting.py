@@ -14,15 +14,15 @@ import pytest
 from consilience import Federation
 from consilience.deployment.answering import client
 from consilience.deployment.conducting import OUTCOME, conduct, outcome
-from consilience.deployment.party import party_key
+from consilience.deployment.party import party_key, party_status
 from consilience.deployment.specification import CoordinatorSpec, keep, read_coordinator
 from consilience.deployment.status import coordinator_status
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.network import LocalNetwork
-from consilience.site import read_party
-from consilience.tasks import Checkpoint, Distill, Join
-from consilience.wire import decode
+from consilience.site import AUDIT, read_log, read_party
+from consilience.tasks import Checkpoint, Describe, Distill, Join, TakePublic
+from consilience.wire import decode, encode
 from grids import Context, Grid, Info, Message, Node, RecordDict, in_a_run
 
 NAMES = ("north", "south")
@@ -335,6 +335,142 @@ def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(conducting, "LOCK", 0.1)
         with pytest.raises(InvalidInput, match="going on in another process"):
             conducted(run, grid(run))
+
+
+# --- public rows from the coordinator -------------------------------------------------------------
+
+
+def without_file(run: Path, *names: str) -> None:
+    """Have parties wait for the public rows."""
+    for name in names:
+        path = run.parent / name / "party.toml"
+        path.write_text(path.read_text().replace('public = "../public.csv"\n', ""))
+
+
+def asked(nodes: Grid, number: int) -> list[str]:
+    """What a node was asked, in order; 99 is south."""
+    sent = [question(m)[0] for m in nodes.sent if m.metadata.dst_node_id == number]
+    return [type(task).__name__ for task in sent]
+
+
+def public_sent(run: Path) -> list[tuple[str, str]]:
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        return ledger.read("SELECT party, status FROM deliveries WHERE tasks = 'TakePublic'")
+
+
+def test_rows_are_sent_once_to_who_has_none_and_give_the_same_bits(run: Path) -> None:
+    without_file(run, "south")
+    assert conducted(run, grid(run)) is True
+    same(models(run), in_process(run))
+    assert public_sent(run) == [("south", "ok")]
+    size = len(encode([TakePublic.of(read_coordinator(run).rows())]))
+    found = {party.party: party.public_sent for party in coordinator_status(run).parties}
+    assert found == {"north": 0, "south": size}
+    home = run.parent / "south"
+    entries = read_log(home / "state" / AUDIT).entries
+    assert [entry["tasks"] for entry in entries].count("TakePublic") == 1
+    key = read_coordinator(run).rows().key
+    assert party_status(home / "party.toml")["public_rows"] == f"from the coordinator, digest {key}"
+    north = party_status(run.parent / "north" / "party.toml")
+    assert north["public_rows"] == str(run.parent / "north" / ".." / "public.csv")
+    shutil.rmtree(run / "run")  # another run with the same rows: they are known by their digest
+    (run / "run").mkdir()
+    Ledger(run / "run" / "ledger.sqlite", create=True).close()
+    nodes = grid(run)
+    assert conducted(run, nodes) is True
+    assert "TakePublic" not in asked(nodes, 99)
+
+
+def test_rows_are_sent_again_to_a_party_that_lost_them(run: Path) -> None:
+    without_file(run, "south")
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
+    nodes, usual = grid(run), node(run.parent / "south")
+
+    def lost(message: Message) -> list[Message]:
+        tasks = question(message)
+        if isinstance(tasks[0], Distill) and tasks[0].round == 1:
+            shutil.rmtree(run.parent / "south" / "state")
+        return usual(message)
+
+    nodes.nodes[99] = lost
+    assert conducted(run, nodes) is True
+    assert public_sent(run) == [("south", "ok"), ("south", "ok")]
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        rounds = ledger.read("SELECT DISTINCT round FROM metrics WHERE party = 'south'")
+    assert rounds == [(0,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("moment", [Describe, TakePublic, Join], ids=lambda task: task.__name__)
+def test_a_crash_while_rows_are_sent(run: Path, moment: type) -> None:
+    without_file(run, "south")
+    nodes = grid(run)
+    nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: isinstance(tasks[0], moment))
+    nodes.nodes[99] = breaking(nodes.nodes[99], lambda tasks: isinstance(tasks[0], moment))
+    with pytest.raises(KeyboardInterrupt):
+        begun(run, nodes)
+    nodes = grid(run)
+    assert conducted(run, nodes) is True
+    same(models(run), in_process(run))
+    assert asked(nodes, 99).count("TakePublic") == (0 if moment is Join else 1)
+
+
+def narrow_bytes(home: Path) -> None:
+    path = home / "party.toml"
+    path.write_text(path.read_text().replace("[limits]", "[limits]\npublic_bytes = 7"))
+
+
+def turned_columns(home: Path) -> None:
+    path = home / "party.toml"
+    turned = '[data]\ncolumns = ["pressure", "age"]'
+    path.write_text(path.read_text().replace("[data]", turned))
+
+
+NOT_TAKEN = {
+    narrow_bytes: "limits.public_bytes",
+    turned_columns: "its columns are not, in this order, those of the public rows: age, pressure",
+}
+
+
+@pytest.mark.parametrize("refuse", NOT_TAKEN, ids=lambda refuse: refuse.__name__)
+def test_a_party_that_does_not_take_the_rows_is_left_out_until_it_does(
+    run: Path, refuse: Callable[[Path], None]
+) -> None:
+    nodes, home = three(run), run.parent / "south"
+    without_file(run, "south", "east")
+    toml, seen = (home / "party.toml").read_text(), []
+    refuse(home)
+    usual = nodes.nodes[100]
+
+    def mended(message: Message) -> list[Message]:
+        """South is mended in round 1, whose end it joins at; its status was seen before that."""
+        tasks = question(message)
+        if isinstance(tasks[0], Distill) and tasks[0].round == 1:
+            seen.extend(coordinator_status(run).parties)
+            (home / "party.toml").write_text(toml)
+        return usual(message)
+
+    nodes.nodes[100] = mended
+    assert conducted(run, nodes) is True
+    (south,) = (party for party in seen if party.party == "south")
+    assert f"it has not joined: {'' if refuse is narrow_bytes else 'party '}" in south.why
+    assert NOT_TAKEN[refuse] in south.why
+    assert asked(nodes, 99)[:3] == ["Describe", "TakePublic", "Join"]
+    assert asked(nodes, 98).count("TakePublic") == 1
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        measured = ledger.read("SELECT round FROM metrics WHERE party = 'south' GROUP BY round")
+        assert measured == [(2,)]
+        assert ledger.meta["outside"] == {}
+
+
+def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:
+    without_file(run, "north", "south")
+    for name in NAMES:
+        narrow_bytes(run.parent / name)
+    with pytest.raises(RunFailed, match="0 of 2 parties answered TakePublic"):
+        conducted(run, grid(run))
+    found = coordinator_status(run)
+    assert found.round == -1 and "limits.public_bytes" in found.notes[0]
 
 
 def test_the_specification_is_kept_whole(run: Path) -> None:

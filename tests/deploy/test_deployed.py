@@ -15,6 +15,9 @@ from command_line import shell
 from consilience.deployment.party import free_port
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.deployment.specification import read_coordinator
+from consilience.site.public import FOLDER
+from consilience.tasks import TakePublic
+from consilience.wire import encode
 from deployed import Deployed
 
 pytestmark = [
@@ -37,6 +40,11 @@ def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path
         found = deployed.wait()
         assert found["round"] == 2
         assert {party["left_out"] for party in found["parties"]} == {0}
+        sent = {party["party"]: party["public_sent"] for party in found["parties"]}
+        rows = TakePublic.of(read_coordinator(deployed.center).rows())
+        assert sent == dict.fromkeys(deployed.names, 0) | {"switzerland": len(encode([rows]))}
+        kept = deployed.folder / "switzerland" / "state" / FOLDER
+        assert [file.stem for file in kept.iterdir()] == [rows.public]
         said = json.loads(
             deployed.said("party", "audit", deployed.party("va"), "--json", "-", "--quiet")
         )
@@ -83,7 +91,7 @@ def plaintext(deployed: Deployed) -> None:
 
 def refused(deployed: Deployed, home: Path) -> None:
     """It tries for some time, and is never asked anything."""
-    deployed.said("party", "start", home / "party.toml", "--detach")
+    shell("party", "start", home / "party.toml", "--detach")  # it may have given up by then
     time.sleep(30)
     deployed.said("party", "stop", home / "party.toml")
     log = (home / "state" / "flower" / "supernode.log").read_text()

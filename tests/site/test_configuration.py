@@ -122,9 +122,29 @@ def test_a_trial_of_a_regression_without_public_rows(folder: Path) -> None:
     X = rng.normal(size=(500, 3)).astype(np.float32)
     np.savez(folder / "values.npz", X=X, y=X.sum(axis=1))
     text = '[data]\npath = "values.npz"\ntest = "values.npz"\n[model]\nname = "ridge"\n'
-    found = tried(spec_of(folder, 'name = "x"\n' + text))
+    found = tried(spec_of(folder, f'name = "x"\n{text}[limits]\npublic_bytes = 0\n'))
     assert (found.rows, found.test_rows, found.public_rows) == (500, 500, 0)
+    assert (found.public_from, found.public) == ("none", "")
     assert set(found.seconds) == {"train", "read and write the state"}
+
+
+def test_a_trial_where_the_coordinator_sends_the_public_rows(folder: Path) -> None:
+    """Own rows take their place, so that a model that cannot answer is found before it joins."""
+    text = FILLED.replace('public = "public.csv"', "").replace(
+        "[model]", 'columns = ["age", "pressure"]\n[model]'
+    )
+    found = tried(spec_of(folder, text))
+    assert (found.public_from, found.public_rows, found.public) == ("coordinator", 0, "")
+    assert (found.public_bytes, found.kept) == (1 << 30, ())
+    assert {"train", "predict", "learn from the teacher"} < set(found.seconds)
+    assert not (folder / "state").exists()
+    (folder / "wrong_answers.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "class Wrong(DecisionTreeClassifier):\n"
+        "    def predict_proba(self, X):\n        raise ValueError('no disk')\n"
+    )
+    with pytest.raises(InvalidInput, match="the model cannot predict this: no disk"):
+        tried(spec_of(folder, text.replace("decision-tree", "wrong_answers.py:Wrong")))
 
 
 def test_a_trial_fails_where_the_party_would(folder: Path) -> None:

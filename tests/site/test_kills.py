@@ -39,3 +39,10 @@ def test_before_every_step(tmp_path: Path) -> None:
     assert found["wrong"] == []
     assert found["old"] > 10 and found["new"] > 3, "both sides of the moment that counts were seen"
     assert found["old"] + found["new"] == found["steps"]
+
+
+def test_before_every_step_while_public_rows_are_taken(tmp_path: Path) -> None:
+    found = run("rows", tmp_path)
+    assert found["wrong"] == []
+    assert found["without"] > 3 and found["held"] > 1, "both sides of the moment were seen"
+    assert found["without"] + found["held"] == found["steps"]

@@ -58,7 +58,9 @@ def init(
 
         names = [name.strip() for name in parties.split(",")]
         typer.echo(write_coordinator(folder, names, address))
-        say(f"give every party {folder / 'tls' / 'ca.pem'} and the public rows")
+        say(
+            f"give every party {folder / 'tls' / 'ca.pem'}; the public rows are sent to who has no file"
+        )
         say(f"fill it in, then: consilience coordinator start {folder}")
 
 
@@ -147,7 +149,8 @@ def _facts(found: dict[str, Any]) -> Table:
     public = "none"
     if found["public"]:
         public = (
-            f"{found['public_rows']:,}, digest {found['public']} (every party's must be the same)"
+            f"{found['public_rows']:,}, digest {found['public']} (a party's own file must have the same); "
+            f"{found['public_bytes']:,} bytes to each party without a file"
         )
     return facts_table(
         f"{found['federation']}: {found['state']}",
@@ -175,6 +178,7 @@ def _table(found: Status) -> Table:
         "answers",
         "left out",
         "bytes",
+        "public rows",
         "last left out because",
     ):
         table.add_column(name, no_wrap=True)
@@ -187,6 +191,7 @@ def _table(found: Status) -> Table:
             f"{party.exchanges:,}",
             f"{party.left_out:,}",
             f"{party.bytes_up:,}",
+            f"sent, {party.public_sent:,} bytes" if party.public_sent else "",
             party.why,
         )
         table.add_row(*map(Text, cells))

@@ -199,11 +199,7 @@ def _trial_table(found: Trial, address: str | None) -> Table:
     }
     if found.classes:
         facts["classes"] = ", ".join(f"{name} ({n:,})" for name, n in found.classes.items())
-    facts["public rows"] = (
-        f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
-        if found.public_rows
-        else "none"
-    )
+    facts["public rows"] = _public_rows(found)
     facts["model"] = found.model
     facts["soft targets"] = found.soft_targets
     by_kind: dict[str, list[str]] = {}
@@ -220,10 +216,25 @@ def _trial_table(found: Trial, address: str | None) -> Table:
             f"{address}, its certificate and the key are there; it was not dialled"
         )
     parts = ", ".join(f"{what} {seconds:.1f}" for what, seconds in found.seconds.items())
+    many = ", and as many public ones come" if found.public_from == "coordinator" else ""
     facts["a round"] = (
-        f"about {sum(found.seconds.values()):.1f} s ({parts}), if time grows with rows"
+        f"about {sum(found.seconds.values()):.1f} s ({parts}), if time grows with rows{many}"
     )
     return facts_table(f"{found.name}: ready to join", facts)
+
+
+def _public_rows(found: Trial) -> str:
+    """Which they are, or where they will come from."""
+    if found.public_from == "file":
+        return f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
+    if found.public_from == "none":
+        return "none"
+    most = "" if found.public_bytes is None else f", at most {found.public_bytes:,} bytes"
+    kept = f"\nkept from before: digest {', '.join(found.kept)}" if found.kept else ""
+    return (
+        f"the coordinator sends them, if there are any{most}; tried with own rows in their place, so "
+        f"not whether they look alike{kept}"
+    )
 
 
 def _log_table(log: Log) -> Table:

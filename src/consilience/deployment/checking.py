@@ -19,6 +19,7 @@ from consilience.deployment.specification import (
 from consilience.errors import InvalidInput
 from consilience.experiments.ledger import Ledger
 from consilience.network.flower import check_installed
+from consilience.tasks import TakePublic
 
 
 def coordinator_facts(folder: Path) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
         "rounds": spec.protocol.rounds,
         "public_rows": len(public),
         "public": public.key if len(public) else None,
+        "public_bytes": TakePublic.of(public).nbytes if len(public) else 0,
     }
 
 

@@ -14,7 +14,8 @@ from consilience.federation import at_odds
 from consilience.knowledge import Description, Failure, Public, Replies
 from consilience.network.base import Arrival
 from consilience.network.flower import FlowerNetwork
-from consilience.tasks import Describe, Join, Task
+from consilience.party import LACKS_PUBLIC
+from consilience.tasks import Describe, Join, TakePublic, Task
 
 
 @dataclass
@@ -22,7 +23,7 @@ class JoiningNetwork(FlowerNetwork):
     """Parties on SuperNodes, those outside among them.
 
     Args:
-        public: the rows that every party must hold.
+        public: the rows that every party must hold; those who take them from here are sent them.
         strict: refuse a party with a single class and a class that one party alone knows.
         outside: party to why it has not joined.
         barred: those outside that are not let in any more.
@@ -70,14 +71,29 @@ class JoiningNetwork(FlowerNetwork):
         self._leave_out(missing)
         if self.agreement is not None:  # else it is describing or joining, which can be repeated
             self.barred |= self.outside.keys()
-        return self._enough(Replies(answers, dict(self.outside)), tasks)
+        left = [name for name in self.parties if name not in self.outside]
+        self._enough(Replies(dict.fromkeys(left, ()), dict(self.outside)), tasks)
+        return Replies(answers, dict(self.outside))
 
     def join(self, names: Iterable[str]) -> None:
-        """Have parties join what was agreed on, from the beginning; those that do not are left out."""
+        """Have parties join what was agreed on, from the beginning; those that do not are left out.
+
+        Those who lack the public rows are sent them, and asked again.
+        """
         if names := sorted(names):
             for name in names:
                 self.outside.pop(name, None)
-            self._leave_out(self.gather(Join(agreement=self.agreed), to=names).missing)
+            join = Join(agreement=self.agreed)
+            missing = dict(self.gather(join, to=names).missing)
+            lacking = [name for name, why in missing.items() if LACKS_PUBLIC in why.reason]
+            if lacking and len(self.public):
+                sent = self.gather(TakePublic.of(self.public), to=lacking)
+                missing |= sent.missing
+                for name in sent:
+                    del missing[name]
+                if sent.parties:
+                    missing |= self.gather(join, to=sent.parties).missing
+            self._leave_out(missing)
 
     def admit(self) -> None:
         """Have those join that are outside, if they can now."""

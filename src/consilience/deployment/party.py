@@ -20,6 +20,7 @@ from consilience.site import (
     ConnectionSpec,
     PartySpec,
     alone,
+    kept_public,
     read_log,
     read_party,
     read_session,
@@ -189,11 +190,11 @@ def party_status(path: Path) -> dict[str, Any]:
     folder = folder_of(state)
     session, log = read_session(state), read_log(state / AUDIT)
     pid, connected, notes = running(folder), kept(folder), ""
-    name, connection = str(path), connected
+    name, connection, file = str(path), connected, None
     try:
         if path != state:
             spec = read_party(path)
-            name, connection = spec.name, spec.coordinator
+            name, connection, file = spec.name, spec.coordinator, spec.public
     except InvalidInput as error:
         notes = f"the configuration cannot be used: {error}"
     if pid is not None and not notes and connection != connected:
@@ -216,6 +217,7 @@ def party_status(path: Path) -> dict[str, Any]:
         "state": "stopped" if pid is None else f"{standing} (PID {pid})",
         "coordinator": connection.address if connection else None,
         "federation": session.federation if session else None,
+        "public_rows": _public_rows(file, kept_public(state)),
         "round": session.round if session else None,
         "rounds_taken_part_in": session.rounds if session else 0,
         "answers": len(log.entries),
@@ -224,6 +226,13 @@ def party_status(path: Path) -> dict[str, Any]:
         "last_refusal": "{time}: {tasks}: {detail}".format(**refused[-1]) if refused else None,
         "note": notes or None,
     }
+
+
+def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:
+    """Where a party's public rows are from; ``None`` where it has none yet."""
+    if file is not None:
+        return str(file)
+    return f"from the coordinator, digest {', '.join(kept)}" if kept else None
 
 
 def keep(connection: ConnectionSpec, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 name = "heart"                                  # of the federation; parties may limit themselves to it
 address = "coordinator.example.org:9092"        # where the parties reach it
-public = "public.csv"                           # the rows that every party has
+public = "public.csv"                           # sent to every party that has no file of these rows
 
 [method]
 aggregate = "density-ratio"                     # consilience list methods; or protocol = "scaffold"
@@ -47,7 +47,8 @@ class CoordinatorSpec(Section):
         name: of the federation; the same as long as it is the same federation.
         address: host and port where the parties reach it; the server's certificate is for this host.
         listen: the host to listen at, where it is another than the address says, such as ``"0.0.0.0"``.
-        public: the file of public rows; ``None`` for protocols that exchange models.
+        public: the file of public rows, which parties without a file of them are sent; ``None`` for protocols
+            that exchange models.
         columns: its columns that are inputs; by default all.
         seed: everything random is keyed by it.
         strict: refuse a party with a single class and a class that one party alone knows.
@@ -121,7 +122,8 @@ class CoordinatorSpec(Section):
                     f"there are no public rows, which {self.method.label!r} needs", where="public"
                 )
             return Public.none()
-        return Public(read_rows(self.public, self.columns)[0])
+        X, columns = read_rows(self.public, self.columns)
+        return Public(X, columns or ())
 
 
 def read_coordinator(folder: Path) -> CoordinatorSpec:
@@ -208,7 +210,7 @@ TEMPLATE = """\
 name = {name}                     # of the federation; parties may limit themselves to it
 address = {address}       # where the parties reach it: HOST:PORT, the host that the certificate is for
 # listen = "0.0.0.0"              # where to listen, if that is another host
-public = "public.csv"             # the rows that every party has, without labels; give it to all of them
+public = "public.csv"             # rows without labels; a party that has no file of them is sent them once
 seed = 0                          # the same seed and parties give the same models, bit for bit
 timeout = 600                     # seconds a party may take to answer
 quorum = 0.5                      # share of the parties that must answer, or how many of them

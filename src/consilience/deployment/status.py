@@ -30,6 +30,7 @@ class PartyStatus:
         exchanges: how many it has answered.
         left_out: of how many it was left out.
         bytes_up: bytes that left it.
+        public_sent: bytes of public rows that were sent to it; 0 where it had them already.
         why: why it has not joined, or else was left out last; empty where it never was.
         metrics: its metrics after the last round.
     """
@@ -39,6 +40,7 @@ class PartyStatus:
     exchanges: int
     left_out: int
     bytes_up: int
+    public_sent: int
     why: str
     metrics: Mapping[str, float]
 
@@ -110,15 +112,16 @@ def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> 
     """What there is to say before a run, by the configuration, if it can be used."""
     if written is None:
         return Status(folder.resolve().name, "no run", -1, 0, 0.0, (), (broken,))
-    nobody = tuple(PartyStatus(name, "?", 0, 0, 0, "", {}) for name in sorted(written.parties))
+    nobody = tuple(PartyStatus(name, "?", 0, 0, 0, 0, "", {}) for name in sorted(written.parties))
     return Status(written.name, "no run", -1, written.protocol.rounds, 0.0, nobody)
 
 
 def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
     """Where a party is after the last round that is kept."""
-    ((answered, out, up),) = ledger.read(
+    ((answered, out, up, sent),) = ledger.read(
         "SELECT coalesce(sum(status = 'ok'), 0), coalesce(sum(status != 'ok'), 0), "
-        "coalesce(sum(bytes_up), 0) FROM deliveries WHERE party = ?",
+        "coalesce(sum(bytes_up), 0), coalesce(sum(bytes_down * (tasks = 'TakePublic')), 0) "
+        "FROM deliveries WHERE party = ?",
         name,
     )
     why = ledger.read(
@@ -133,4 +136,6 @@ def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
     if name in outside:
         why = [(outside[name][0],)]
     said = str(why[0][0]) if why else ""
-    return PartyStatus(name, connected, int(answered), int(out), int(up), said, dict(metrics))
+    return PartyStatus(
+        name, connected, int(answered), int(out), int(up), int(sent), said, dict(metrics)
+    )

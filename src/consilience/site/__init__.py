@@ -17,6 +17,7 @@ from consilience.site.configuration import (
     write_template,
 )
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
+from consilience.site.public import kept_public
 from consilience.site.trial import Trial, alone, tried
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Trial",
     "alone",
     "failure_of",
+    "kept_public",
     "read_log",
     "read_party",
     "read_session",

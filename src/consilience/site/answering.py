@@ -9,6 +9,9 @@ A request is the bytes of some tasks (:mod:`consilience.wire`), whatever carries
     5  a line of the audit log is written
     6  the answer leaves
 
+Public rows that a coordinator sends are no part of the state: they are kept beside it, under their digest
+(:mod:`consilience.site.public`), and a request to take them changes nothing else.
+
 A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
 an answer to be given again. A request that is refused changes nothing; one that fails changes nothing either,
 but that it counts: a coordinator cannot have a party work without end by asking for what must fail.
@@ -30,12 +33,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.knowledge import Failure
+from consilience.knowledge import Agreement, Failure, Public
 from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.scores import spent
 from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, is_task, undefined, within
+from consilience.site.public import kept_public, read_public, sweep_public, write_public
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
     LONGEST_REASON,
@@ -44,6 +48,7 @@ from consilience.tasks import (
     Evaluate,
     Join,
     Restore,
+    TakePublic,
     Task,
     answer,
 )
@@ -91,7 +96,8 @@ class PartySite:
     take over.
 
     Args:
-        make: makes the party, its ``public`` set; called once, when the first request comes.
+        make: makes the party; called once, when the first request comes. Where its ``public`` is not set, it
+            takes the public rows that the coordinator sends, under its limits.
         home: the folder of its state and its audit log.
         name: to report failures by while there is no party yet.
         limits: what it lets itself be asked.
@@ -120,6 +126,7 @@ class PartySite:
         self._busy = Lock()
         self._state = StateFolder(home, wait=wait)
         try:
+            sweep_public(home)
             self._audit = AuditLog(home / AUDIT, written_after=_written_after(home))
         except BaseException:
             self._state.close()
@@ -193,11 +200,13 @@ class PartySite:
             raise KnowledgeRefused("the tasks are not of one round")
         if len({type(task) for task in held}) < len(held):
             raise KnowledgeRefused("it asks for the same more than once")
-        alone = (Describe, Join, Restore)
+        alone = (Describe, TakePublic, Join, Restore)
         if any(isinstance(task, alone) for task in held) and (
             len(tasks) > 1 or not isinstance(tasks[0], alone)
         ):
-            raise KnowledgeRefused("describing, joining and restoring are asked for alone")
+            raise KnowledgeRefused(
+                "describing, taking public rows, joining and restoring are asked for alone"
+            )
         for task in tasks:
             if (field := undefined(task)) is not None:
                 raise KnowledgeRefused(f"{field} holds NaN or infinite numbers")
@@ -213,13 +222,18 @@ class PartySite:
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
         if isinstance(first, Describe):
+            self._made().kept_public = kept_public(self._state.home)
             return (*_run(self._made(), (first,)), "ok")
+        if isinstance(first, TakePublic):
+            return self._taken(first, session)
         if isinstance(first, Join):
             name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
             joined = replace(
                 session or Session(name), federation=name, round=-1, audit=self._audit.head
             )
-            return (*self._moved_on(self._made(), tasks, request, joined), "ok")
+            party = self._made()
+            self._supply(party, first.agreement.public)
+            return (*self._moved_on(party, tasks, request, joined), "ok")
         if session is None:
             raise RunFailed(
                 NOT_JOINED,
@@ -244,6 +258,29 @@ class PartySite:
             if not isinstance(first, Restore):
                 self._count(further)
             raise
+
+    def _taken(self, task: TakePublic, session: Session | None) -> tuple[Outcome, bytes, str]:
+        """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
+        home, party = self._state.home, self._made()
+        needed = {task.public} | (set() if session is None else {self._agreed().public})
+        self._standing = None  # its rows are others from here on
+        reply = task.run(party)
+        held = task.public in kept_public(home)
+        if not held:
+            assert party.public is not None
+            write_public(home, party.public)
+        sweep_public(home, needed)
+        return (reply,), encode([reply]), "repeated" if held else "ok"
+
+    def _supply(self, party: Party, digest: str) -> None:
+        """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
+        if not party.takes_public or (party.public is not None and party.public.key == digest):
+            return
+        party.public = None
+        if digest == Public.none().key:
+            party.public = Public.none()
+        elif digest in kept_public(self._state.home):
+            party.public = read_public(self._state.home, digest)
 
     def _count(self, session: Session) -> None:
         """Put down that a request was worked at; all else of the state stays."""
@@ -331,8 +368,11 @@ class PartySite:
 
     def _made(self) -> Party:
         if self._party is None:
-            self._party = self._make()
-            self.name = self._party.name
+            party = self._party = self._make()
+            if party.public is None and not self.limits.takes_public:
+                party.public = Public.none()  # so that it is not sent what it would refuse
+            party.takes_public |= party.public is None
+            self.name = party.name
         return self._party
 
     def _taken_up(self) -> Party:
@@ -353,13 +393,20 @@ class PartySite:
 
     def _joined(self) -> Party:
         """The party as it was when it had joined."""
-        party, path = self._made(), self._folder() / _AGREEMENT
+        party, agreed = self._made(), self._agreed()
+        self._supply(party, agreed.public)
+        party.join(agreed)
+        return party
+
+    def _agreed(self) -> Agreement:
+        """What it has joined."""
+        path = self._folder() / _AGREEMENT
         try:
+            agreed: Agreement
             (agreed,) = decode(path.read_bytes())
         except (OSError, KnowledgeRefused) as error:
             raise RunFailed(f"its state is damaged: {error}", where=str(path.parent)) from error
-        party.join(agreed)
-        return party
+        return agreed
 
     def _session(self) -> Session | None:
         return read_session(self._state.home)
@@ -388,7 +435,7 @@ class PartySite:
             round=tasks[0].round if tasks else None,
             tasks="+".join(type(task).__name__ for task in tasks),
             status=status,
-            detail=outcome.reason if isinstance(outcome, Failure) else "",
+            detail=_detail(tasks, outcome),
             left=contents([outcome] if isinstance(outcome, Failure) else outcome),
             bytes=len(reply),
             asked=hashlib.sha256(request).hexdigest(),
@@ -463,6 +510,16 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(getattr(task, "standing", False) for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
+
+
+def _detail(tasks: tuple[Task, ...], outcome: Outcome) -> str:
+    """What a line of the log says in words."""
+    if isinstance(outcome, Failure):
+        return outcome.reason
+    if isinstance(first := tasks[0], TakePublic):
+        rows = len(first.values if first.lengths is None else first.lengths)
+        return f"{rows:,} public rows came from the coordinator, digest {first.public}"
+    return ""
 
 
 def _reply_name(round: int, request: bytes) -> str:

@@ -1,7 +1,7 @@
 """A party's configuration: what it is, what it knows, and what it lets itself be asked.
 
 name = "north"                        # the federation knows the party by it
-public = "public.csv"                 # the rows that every party has, without labels
+public = "public.csv"                 # the rows that every party has; without it the coordinator sends them
 state = "state"                       # the folder of its model, its memory and its audit log
 
 [data]
@@ -53,7 +53,8 @@ class DataSpec(Section):
         path: a ``.csv``, ``.parquet`` or ``.npz`` file, as :func:`consilience.data.load_table` reads it.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         columns: the input columns; by default those of the public file, which every party has in the same
-            order, or all but the target where there is none.
+            order, or all but the target where there is none. Rows that the coordinator sends must have the
+            same ones in the same order.
         kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
         test: rows to measure on, never trained on: a share of them, or a file with the same columns.
         calibration: share of the other rows that is kept from training, for choices along the way.
@@ -100,7 +101,7 @@ class PartySpec(Section):
 
     Attributes:
         name: of the party, unique in the federation.
-        public: the file of public rows; ``None`` for protocols that exchange models.
+        public: the file of public rows; ``None`` where the coordinator sends them, or models are exchanged.
         state: the folder of its state and its audit log; one party each.
         trusts: packages whose models it accepts from others, where models are exchanged.
         threads: numerical threads while it works.
@@ -118,12 +119,12 @@ class PartySpec(Section):
     coordinator: ConnectionSpec | None = None
 
     def party(self) -> Party:
-        """The party, its public rows in its hands; reads all of its data.
+        """The party, the public rows of its file in its hands; reads all of its data.
 
         Raises:
             InvalidInput: the data, the public rows or the model cannot be used, or not together.
         """
-        public, columns = Public.none(), self.data.columns
+        public, columns = None, self.data.columns
         if self.public is not None:
             X, found = read_rows(self.public, columns)
             public, columns = Public(X), columns or found
@@ -147,7 +148,7 @@ class PartySpec(Section):
             trusts=self.trusts,
             sends_rows=self.model.sends_rows,
         )
-        party.public = public
+        party.public, party.columns = public, dataset.columns or ()
         return party
 
     def site(self, *, wait: float = 0.0) -> PartySite:
@@ -307,14 +308,14 @@ TEMPLATE = """\
 # When all is filled in:  consilience party check party.toml
 
 name = "my-site"                  # what the others call you; agree on it with the coordinator
-public = "public.csv"             # the rows that every party has, without labels; from the coordinator
+public = "public.csv"             # your copy of the public rows; without this line the coordinator sends them
 state = "state"                   # your model and your audit log; make backups, share it with nobody
 threads = 1                       # processor cores to work with
 
 [data]
 path = "data.csv"                 # your rows: .csv with a header line, .parquet or .npz; they stay here
 target = "label"                  # the column to predict
-# columns = ["age", "pressure"]   # inputs; without it, the columns of the public file
+# columns = ["age", "pressure"]   # inputs; without it, the columns of the public file, or all but the target
 test = 0.2                        # share of rows to measure on, never trained on; or a file: "test.csv"
 calibration = 0.2                 # share of the other rows for choices along the way
 
@@ -331,6 +332,7 @@ allow = ["predictions"]           # also: "parameters" (of a network), "models" 
 rounds = 200                      # in how many rounds you take part, in all
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
+# public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
 
 # [coordinator]                   # with "consilience party start"; else leave it out
 # address = "coordinator.example.org:9092"

@@ -12,7 +12,7 @@ from pydantic import Field
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages import REGISTRY, fields
 from consilience.sections import Section
-from consilience.tasks import ScoreCertainty
+from consilience.tasks import ScoreCertainty, TakePublic
 
 GROUPS = ("predictions", "parameters", "models")
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -40,6 +40,8 @@ class Limits(Section):
         epsilon: the privacy loss ε that certainties with noise (:class:`~consilience.tasks.ScoreCertainty`)
             may come to in all its life, those of different settings, seeds and public rows added up;
             certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
+        public_bytes: bytes that public rows may have which a coordinator sends to a party without a file of
+            them; those of two federations may be on the disk at once. 0 for none, ``None`` for no limit.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -48,6 +50,7 @@ class Limits(Section):
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
     epsilon: float | None = Field(default=None, gt=0)
+    public_bytes: int | None = Field(default=1 << 30, ge=0)
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -97,11 +100,33 @@ class Limits(Section):
                     "limits.epsilon: it says certainties with noise alone",
                     mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
                 )
+            if isinstance(task, TakePublic):
+                self._refuse_rows(task.nbytes)
         if self.federation not in (None, federation):
             raise KnowledgeRefused(
                 f"limits.federation: it takes part in {self.federation!r} alone, "
                 f"and {federation or 'a federation without a name'!r} asks",
             )
+
+    @property
+    def takes_public(self) -> bool:
+        """Whether a coordinator may send public rows."""
+        return self._allows(TakePublic.__name__, TakePublic) and self.public_bytes != 0
+
+    def _refuse_rows(self, size: int) -> None:
+        """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
+        if self.public_bytes is None or size <= self.public_bytes:
+            return
+        if not self.public_bytes:
+            raise KnowledgeRefused(
+                "limits.public_bytes: it takes no public rows from a coordinator",
+                mend="The party's engineer may name a file of them, or raise public_bytes.",
+            )
+        raise KnowledgeRefused(
+            f"limits.public_bytes: the public rows are {size:,} bytes, and it takes "
+            f"{self.public_bytes:,}",
+            mend="The party's engineer may raise public_bytes.",
+        )
 
     def refuse_more(self, *, rounds: int, requests: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
@@ -151,7 +176,7 @@ class Limits(Section):
         }
 
 
-EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None)
+EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None)
 """No limits but one: a coordinator cannot have a party write files."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from consilience.party import Party
 from consilience.site.answering import PartySite
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING
+from consilience.site.public import kept_public
 from consilience.tasks import Describe, Distill, FitPrivate, Join, PredictPublic, Task
 from consilience.wire import decode, encode
 
@@ -35,8 +36,12 @@ class Trial:
         test_rows: how many are to measure on.
         inputs: the shape of one row.
         classes: class to its rows, by the federation's names; empty for regression.
-        public_rows: how many.
+        public_rows: how many it has a file of.
         public: their digest; the coordinator's must be the same.
+        public_from: where they come from: ``"file"``, ``"coordinator"`` where there is no file and the limits
+            let it send them (own rows stood in for them then), or ``"none"``.
+        public_bytes: how large they may be that it takes; ``None`` for no limit.
+        kept: digests of those that a coordinator has sent before.
         model: its name.
         soft_targets: how it takes soft targets.
         answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
@@ -52,6 +57,9 @@ class Trial:
     classes: Mapping[str, int]
     public_rows: int
     public: str
+    public_from: Literal["file", "coordinator", "none"]
+    public_bytes: int | None
+    kept: tuple[str, ...]
     model: str
     soft_targets: str
     answer_bytes: int
@@ -63,13 +71,21 @@ class Trial:
 def tried(spec: PartySpec) -> Trial:
     """Make the party, and have a small copy of it answer a round's questions in a throw-away folder.
 
+    Where the coordinator is to send the public rows, own rows take their place, in memory alone: what can be
+    known without them is tried, and whether they look like the party's own is seen when they come.
+
     Raises:
         InvalidInput: something does not go together; nothing has been trained on all rows by then.
         RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
     """
     party = alone(spec)
     assert party.public is not None and party.test is not None
+    origin: Literal["file", "coordinator", "none"] = "file"
+    if spec.public is None:
+        origin = "coordinator" if spec.limits.takes_public else "none"
     small = _smaller(party, spec)
+    if origin == "coordinator":
+        small.public = Public(small.X[:MOST_ROWS])
     public_rows, outputs = len(party.public), _agreed(party).outputs
     precision = PRECISION[_kind_of(party)]
     _asked(small, spec.threads)  # the first time libraries are imported as well
@@ -81,6 +97,9 @@ def tried(spec: PartySpec) -> Trial:
         classes={name: int((party.y == name).sum()) for name in party.classes},
         public_rows=public_rows,
         public=party.public.key if public_rows else "",
+        public_from=origin,
+        public_bytes=spec.limits.public_bytes,
+        kept=kept_public(spec.state) if origin == "coordinator" else (),
         model=spec.model.name,
         soft_targets=party.how_soft_targets,
         answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
@@ -93,12 +112,15 @@ def tried(spec: PartySpec) -> Trial:
 def alone(spec: PartySpec) -> Party:
     """The party, joined with nobody else: what it will be held against when the others are there.
 
+    Without a file of public rows it joins without any.
+
     Raises:
         InvalidInput: something does not go together.
         RunFailed: its state could not be written.
     """
     _check_folder(spec.state)
     party = spec.party()
+    party.public = party.public or Public.none()
     party.join(_agreed(party))
     return party
 
@@ -132,13 +154,13 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
 
 
 def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
-    """What a round takes on all rows, if time grows with them."""
+    """What a round takes on all rows, if time grows with them; public rows to come are taken for as many."""
     assert small.public is not None and party.public is not None
     own = len(party.X) / len(small.X)
     state = taken["Join"]
     seconds = {"train": own * max(0.0, taken["FitPrivate"] - state)}
-    if len(party.public):
-        public = len(party.public) / len(small.public)
+    if len(small.public):
+        public = (len(party.public) or len(party.X)) / len(small.public)
         both = max(own, public)
         seconds["predict"] = public * max(0.0, taken["PredictPublic"] - state)
         seconds["learn from the teacher"] = both * max(0.0, taken["Distill"] - state)
