@@ -15,8 +15,10 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before numpy is imported
 
 import argparse
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isnan, nan
 from pathlib import Path
 
 import page
@@ -51,10 +53,16 @@ def as_first() -> Iterator[None]:
         torch_cohort.layers_of, in_process.AT_A_TIME = before
 
 
+def code() -> str:
+    """What tells the code that trains networks from what it was before."""
+    files = sorted(Path(torch_cohort.__file__).parent.glob("torch*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
+
+
 def computed(table: str, way: str) -> Results:
     """A table's run, from its folder where it is done."""
     example, settings = TABLES[table]
-    folder = ROOT / "runs" / "recomputed" / f"{table}-{way}"
+    folder = ROOT / "runs" / "recomputed" / code() / f"{table}-{way}"
     if folder.exists():
         resume(folder)
     else:
@@ -62,8 +70,11 @@ def computed(table: str, way: str) -> Results:
     return read_results(folder)
 
 
-def compared(table: str) -> list[list[str]]:
-    """A line for each method: what came out both times, and whether it differs by more than chance."""
+def compared(table: str) -> list[tuple[list[str], float]]:
+    """A line for each method: what came out both times, and whether it differs by more than chance.
+
+    The last number is the p-value of a paired t-test, NaN where nothing differs.
+    """
     with as_first():
         first = computed(table, "first")
     now, lines = computed(table, "now"), []
@@ -72,14 +83,14 @@ def compared(table: str) -> list[list[str]]:
         assert (before.label, before.seeds) == (after.label, after.seeds)
         old, new = (method.over_rounds(metric)[:, -1] for method in (before, after))
         change = new - old
-        p = f"{ttest_rel(new, old).pvalue:.2f}" if change.any() else "the same"
-        lines.append(
-            [
-                *(table, after.label, f"{len(new)}"),
-                *(f"{values.mean():.4f} ± {values.std(ddof=1):.4f}" for values in (old, new)),
-                *(f"{change.mean():+.4f} ± {change.std(ddof=1):.4f}", p),
-            ]
-        )
+        p = float(ttest_rel(new, old).pvalue) if change.any() else nan
+        line = [
+            *(table, after.label, f"{len(new)}"),
+            *(f"{values.mean():.4f} ± {values.std(ddof=1):.4f}" for values in (old, new)),
+            f"{change.mean():+.4f} ± {change.std(ddof=1):.4f}",
+            "the same" if isnan(p) else f"{p:.4f}",
+        ]
+        lines.append((line, p))
     return lines
 
 
@@ -88,27 +99,29 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all by default")
     torch.set_num_threads(1)
-    lines = [line for table in asked.parse_args().tables or TABLES for line in compared(table)]
-    tested = [float(line[-1]) for line in lines if line[-1] != "the same"]
+    tables = asked.parse_args().tables
+    lines = [line for table in tables or TABLES for line in compared(table)]
     heads = [
         *("table", "method", "seeds", "accuracy as first computed", "accuracy now"),
         *("change", "p of a paired t-test"),
     ]
-    page.write(
-        __file__,
-        [
-            "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first "
-            "computed: one network after another, gradients recorded by torch. Now: side by side, gradients "
-            "written out.",
-            "",
-            *page.table(heads, lines),
-            "",
-            f"{len(tested)} lines are tested; the smallest p is {min(tested):.2f}, where "
-            f"{0.05 / len(tested):.4f} would be worth a word (0.05 over their number)."
-            if tested
-            else "Nothing changed in any line.",
-        ],
-    )
+    found = [p for _, p in lines if not isnan(p)]
+    said = [
+        "Last round's accuracy, mean over parties; mean ± standard deviation over seeds. As first "
+        "computed: one network after another, gradients recorded by torch. Now: side by side, gradients "
+        "written out. The optimizer is today's both times; it takes the steps of torch.optim, bit for bit.",
+        "",
+        *page.table(heads, [line for line, _ in lines]),
+        "",
+        f"{len(found)} of {len(lines)} lines differ at all. The smallest p is {min(found):.4f}; below "
+        f"{0.05 / len(found):.4f}, 0.05 over their number, it would mean something."
+        if found
+        else "Nothing changed in any line.",
+    ]
+    if tables:
+        print("\n".join(said))
+    else:
+        page.write(__file__, said)
 
 
 if __name__ == "__main__":
