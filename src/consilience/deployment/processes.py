@@ -25,14 +25,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.network.flower import QUIET
 
-QUIET: Mapping[str, str] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
+_SETTINGS = {
+    **QUIET,
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",  # seconds, not 1: a message waits for it
 }
-"""Keeps Flower from reporting to anyone."""
 
 BIN = Path(sys.executable).parent
 PATIENCE = 15.0
@@ -236,7 +234,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     """Ours, with a Flower home of its own, nothing reported to anyone, and Flower's commands found."""
     home.mkdir(parents=True, exist_ok=True)
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path, **more}
+    return {**os.environ, **_SETTINGS, "FLWR_HOME": str(home), "PATH": path, **more}
 
 
 def _noted(folder: Path) -> list[tuple[int, str]]:

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
+QUIET: Mapping[str, str] = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Keeps Flower and Ray from reporting to anyone."""
+
 PATIENCE = 600.0
 """Seconds an exchange may take where the network was given no ``timeout``."""
 

@@ -17,17 +17,10 @@ from consilience.errors import ConsilienceError
 from consilience.knowledge import Public
 from consilience.learners import Model
 from consilience.messages import REGISTRY
-from consilience.network.flower import PATIENCE, START, FlowerNetwork, simulate, site_app
+from consilience.network.flower import PATIENCE, QUIET, START, FlowerNetwork, simulate, site_app
 from consilience.network.local import by_name
 from consilience.party import Party
 from consilience.site import EVERYTHING, PartySite
-
-QUIET: Mapping[str, str] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-"""Keeps Flower and Ray from reporting to anyone, unless the user has set it otherwise."""
 
 
 class RayNetwork(FlowerNetwork):
