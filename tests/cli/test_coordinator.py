@@ -16,6 +16,7 @@ from consilience.deployment.conducting import OUTCOME
 from consilience.deployment.party import free_port
 from consilience.deployment.processes import Processes
 from consilience.deployment.specification import keep, kept, read_coordinator
+from consilience.errors import RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.knowledge import Public
 from consilience.site import AUDIT, AuditLog
@@ -207,6 +208,47 @@ def test_a_run_without_a_round_is_started_anew(
     assert again.exit_code == 0 and "anew" not in again.output
     assert call("coordinator", "start", ready).exit_code == 0
     assert served == [1, 1, 1] and kept(ready).seed == 1
+
+
+class Mortal:
+    """A SuperLink, its gate and its process, which ends in every run, ten times."""
+
+    address, folder = "127.0.0.1:1", Path("nowhere")
+    lives = 0
+
+    def __init__(self, *_: object) -> None: ...
+
+    def start(self, parties: object) -> None:
+        Mortal.lives += 1
+
+    def busy(self) -> bool:
+        return False
+
+    def submit(self) -> None: ...
+
+    def ready(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def ended(self, name: str) -> int | None:
+        return 1 if Mortal.lives <= 10 else None
+
+
+@pytest.mark.parametrize(("steady", "runs"), [(0.0, 10 + 4), (60.0, 4)])
+def test_a_superlink_that_is_killed_again_and_again_is_started_again(
+    ready: Path, monkeypatch: pytest.MonkeyPatch, steady: float, runs: int
+) -> None:
+    """Each end counts for the run where it comes at once; a run that ends by itself is tried four times."""
+    started(ready, "failed", rounds=1)
+    for name in ("SuperLink", "Gate"):
+        monkeypatch.setattr(coordinator, name, Mortal)
+    monkeypatch.setattr(coordinator, "STEADY", steady)
+    monkeypatch.setattr(Mortal, "lives", 0)
+    submitted: list[None] = []
+    monkeypatch.setattr(Mortal, "submit", lambda self: submitted.append(None))
+    with pytest.raises(RunFailed, match="the run ended 4 times without a round"):
+        coordinator._serve(read_coordinator(ready), ready, Mortal(), print)
+    assert len(submitted) == runs
 
 
 def test_status_and_stop_need_the_folder_alone(call: Call, ready: Path) -> None:

@@ -30,6 +30,9 @@ from consilience.experiments.run import versions
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
 
+STEADY = 10.0
+"""Seconds that a SuperLink lives whose end is not the run's doing."""
+
 Report = Callable[[str], None]
 
 
@@ -79,6 +82,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     (run / OUTCOME).unlink(missing_ok=True)
     link = SuperLink(folder, processes, free_port())
     link.start(spec.parties)
+    begun = time.monotonic()
     gate = Gate(spec.listen or spec.host, spec.port, link.address, folder / "tls")
     try:
         processes.ready()
@@ -105,7 +109,10 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                     raise
             if processes.ended("superlink") is not None:
                 report("the SuperLink ended; it is started again")
+                if time.monotonic() - begun > STEADY:
+                    tries = 0
                 link.start(spec.parties)
+                begun = time.monotonic()
         if last_round(run) != done:
             report(_line(run, spec))
     finally:
