@@ -200,7 +200,8 @@ def test_a_run_without_a_round_is_started_anew(
 ) -> None:
     started(ready, "failed", rounds=0)
     path = ready / "coordinator.toml"
-    path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
+    text = path.read_text().replace("9092", str(free_port()))
+    path.write_text(text.replace("seed = 0", "seed = 1"))
     served = []
     monkeypatch.setattr(coordinator, "_serve", lambda spec, *_: served.append(spec.seed))
     assert "it starts anew, with coordinator.toml" in call("coordinator", "resume", ready).output
