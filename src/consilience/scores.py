@@ -181,9 +181,10 @@ class Scores:
         return _once(made, seed, lambda: _Common(self.public.X, seed))
 
 
-def spent(drawn: Iterable[str]) -> float:
-    """The ε of all certainties with noise that were drawn, by their names: privacy losses add up."""
-    return sum(float(name.split()[1]) for name in drawn)
+def spent(drawn: Iterable[str]) -> tuple[float, float]:
+    """ε and δ of all certainties with noise that were drawn, by their names: privacy losses add up."""
+    each = [tuple(map(float, name.split()[1:3])) for name in drawn]
+    return sum(epsilon for epsilon, _ in each), sum(delta for _, delta in each)
 
 
 class _Common:

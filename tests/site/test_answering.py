@@ -343,8 +343,8 @@ def test_one_federation_alone(tmp_path: Path) -> None:
         assert "'\\udc80'" in refused(site, FitPrivate(round=0), federation="\udc80")
 
 
-def certainty(epsilon: float | None, round: int = 1) -> ScoreCertainty:
-    return ScoreCertainty(round=round, regularization=0.5, epsilon=epsilon, delta=1e-5)
+def certainty(epsilon: float | None, round: int = 1, delta: float = 1e-5) -> ScoreCertainty:
+    return ScoreCertainty(round=round, regularization=0.5, epsilon=epsilon, delta=delta)
 
 
 def test_noise_cannot_be_averaged_away(tmp_path: Path) -> None:
@@ -376,6 +376,16 @@ def test_what_certainties_may_spend(tmp_path: Path) -> None:
         ask(site, Join(agreement=agreement(seed=1)))  # other random features: another question
         assert "would have spent 1.2 in all" in refused(site, certainty(0.6))
         assert isinstance(ask(site, certainty(0.4)), Certainties)
+
+
+def test_a_coordinator_cannot_buy_noise_off_with_delta(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path, limits=Limits(epsilon=1.0, delta=2e-5)) as site:
+        ask(site, Join(agreement=agreement()))
+        said = refused(site, certainty(0.1, delta=0.999))
+        assert "limits.delta: certainties would have spent 0.999 in all, of 2e-05" in said
+        assert isinstance(ask(site, certainty(0.1)), Certainties)
+        assert isinstance(ask(site, certainty(0.2)), Certainties)
+        assert "limits.delta" in refused(site, certainty(0.3))
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ class PartySite:
             outcome, reply = _run(party, tasks)
             if isinstance(outcome, Failure):
                 raise _Failed(outcome)
-            self.limits.refuse_spending(spent(party.drawn))
+            self.limits.refuse_spending(*spent(party.drawn))
             result.append((outcome, reply))
             (after / _SESSION).write_text(json.dumps(asdict(session)))
             if isinstance(first, Join):

@@ -40,6 +40,8 @@ class Limits(Section):
         epsilon: the privacy loss ε that certainties with noise (:class:`~consilience.tasks.ScoreCertainty`)
             may come to in all its life, those of different settings, seeds and public rows added up;
             certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
+        delta: what their δ may come to, where ``epsilon`` is a limit: the coordinator chooses the δ of each
+            question, and a large one leaves next to no noise.
         public_bytes: bytes that public rows may have which a coordinator sends to a party without a file of
             them; those of two federations may be on the disk at once. 0 for none, ``None`` for no limit.
     """
@@ -50,6 +52,7 @@ class Limits(Section):
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
     epsilon: float | None = Field(default=None, gt=0)
+    delta: float = Field(default=1e-4, gt=0, lt=1)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
 
     def check_names(self) -> None:
@@ -147,17 +150,24 @@ class Limits(Section):
                 mend="The party's engineer may raise requests.",
             )
 
-    def refuse_spending(self, epsilon: float) -> None:
-        """Raise ``KnowledgeRefused`` if the certainties that were drawn spend more than the limit.
+    def refuse_spending(self, epsilon: float, delta: float) -> None:
+        """Raise ``KnowledgeRefused`` if the certainties that were drawn spend more than the limits.
 
         Args:
             epsilon: what all of them spend, those that have not left yet among them.
+            delta: likewise, of δ.
         """
-        if self.epsilon is not None and epsilon > self.epsilon * (1 + 1e-9):
-            raise KnowledgeRefused(
-                f"limits.epsilon: certainties would have spent {epsilon:g} in all, of {self.epsilon:g}",
-                mend="The party's engineer may raise epsilon.",
-            )
+        if self.epsilon is None:
+            return
+        for name, given, most in (
+            ("epsilon", epsilon, self.epsilon),
+            ("delta", delta, self.delta),
+        ):
+            if given > most * (1 + 1e-9):
+                raise KnowledgeRefused(
+                    f"limits.{name}: certainties would have spent {given:g} in all, of {most:g}",
+                    mend=f"The party's engineer may raise {name}.",
+                )
 
     def _allows(self, name: str, task: type[Any]) -> bool:
         return name in self.allow or _group_of(name, task) in self.allow
