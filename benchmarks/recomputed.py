@@ -97,9 +97,17 @@ def compared(table: str) -> list[tuple[list[str], float]]:
 def main() -> None:
     """The command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("tables", nargs="*", choices=[[], *TABLES], help="all by default")
+    asked.add_argument(
+        "tables",
+        nargs="*",
+        metavar="TABLE",
+        help="all by default, an hour, into docs/results/recomputed.md; "
+        f"else printed: {', '.join(TABLES)}",
+    )
     torch.set_num_threads(1)
     tables = asked.parse_args().tables
+    if unknown := set(tables).difference(TABLES):
+        asked.error(f"no table is called {min(unknown)!r}; there are {', '.join(TABLES)}")
     lines = [line for table in tables or TABLES for line in compared(table)]
     heads = [
         *("table", "method", "seeds", "accuracy as first computed", "accuracy now"),

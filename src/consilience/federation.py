@@ -290,7 +290,7 @@ class History:
         lines = [f"{'party':<{width}}  " + "  ".join(heads)]
         for party, after in self.metrics[-1].items():
             alone = self.metrics[0].get(party, {})
-            cells = (f"{alone.get(n, np.nan):.3f} → {after.get(n, np.nan):.3f}" for n in names)
+            cells = (f"{_number(alone.get(n))} → {_number(after.get(n))}" for n in names)
             fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
             lines.append(f"{party:<{width}}  " + "  ".join(fitted))
         return "\n".join([*lines, *self._left_out(), *self._noted()])
@@ -417,6 +417,10 @@ def _fewer(
     counted = Counter(map(what, descriptions)).most_common()
     tied = len(counted) > 1 and counted[0][1] == counted[1][1]
     return [one for one in descriptions if tied or what(one) != counted[0][0]]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or np.isnan(value) else f"{value:.3f}"
 
 
 def tracked(

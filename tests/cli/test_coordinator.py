@@ -352,3 +352,19 @@ def test_check_knows_of_a_run(call: Call, ready: Path) -> None:
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
     done = call("coordinator", "check", ready)
     assert done.exit_code == 2 and "seed is another than the run was started with" in done.output
+
+
+def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Path) -> None:
+    started(ready, "failed", rounds=2)
+    reason = "its columns are not, in this order, those of the public rows: " + "cholesterol, " * 9
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
+        row = ("uwa", 0, "north", 1, "Predict", "failed", "", 9, 9, 1.0, reason, 1)
+        ledger.write("deliveries", [row])
+    said = " ".join(call("coordinator", "status", ready).output.split())
+    assert f"north is left out: round 1: {reason}".strip() in said
+    assert "it ended: too few" in said and "then: consilience coordinator resume" in said
+    assert reason in coordinator._line(ready / "run", read_coordinator(ready))
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
+        ledger.write("deliveries", [(*row[:5], "ok", *row[6:10], "", 1)])
+    assert "left out:" not in call("coordinator", "status", ready).output
+    assert "left out" not in coordinator._line(ready / "run", read_coordinator(ready))

@@ -187,7 +187,7 @@ def test_the_template_works_when_it_is_filled_in(folder: Path) -> None:
         text = text.replace(f'"{was}"', f'"{now}"')
     path.write_text(text)
     found = tried(read_party(path))
-    assert (found.name, found.rows, found.rounds) == ("my-site", 64, 200)
+    assert (found.name, found.rows, found.rounds) == ("new", 64, 200)
 
 
 def test_every_key_of_the_template_is_known(folder: Path) -> None:

@@ -19,6 +19,7 @@ from consilience.cli.talk import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from consilience.deployment.status import Status
@@ -101,10 +102,7 @@ def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
 
         check_target(json_to)
         found = coordinator_status(folder)
-        console = tables(json_to)
-        console.print(_table(found))
-        for note in found.notes:
-            console.print(note, highlight=False, markup=False)
+        _show(found, tables(json_to))
         write_json(asdict(found), json_to)
 
 
@@ -142,7 +140,7 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
         serve = start_coordinator if verb == "start" else resume_coordinator
         serve(folder, report=(lambda line: None) if quiet else say)
         if not quiet:
-            tables(None).print(_table(coordinator_status(folder)))
+            _show(coordinator_status(folder), tables(None))
 
 
 def _facts(found: dict[str, Any]) -> Table:
@@ -163,6 +161,14 @@ def _facts(found: dict[str, Any]) -> Table:
     )
 
 
+def _show(found: Status, console: Console) -> None:
+    """The table, and in full what does not go into its cells."""
+    console.print(_table(found))
+    out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
+    for line in (*out, *found.notes):
+        console.print(line, highlight=False, markup=False)
+
+
 def _table(found: Status) -> Table:
     from rich.table import Table
     from rich.text import Text
@@ -179,7 +185,6 @@ def _table(found: Status) -> Table:
         "left out",
         "bytes",
         "public rows",
-        "last left out because",
     ):
         table.add_column(name, no_wrap=True)
     for party in found.parties:
@@ -192,7 +197,6 @@ def _table(found: Status) -> Table:
             f"{party.left_out:,}",
             f"{party.bytes_up:,}",
             f"sent, {party.public_sent:,} bytes" if party.public_sent else "",
-            party.why,
         )
         table.add_row(*map(Text, cells))
     return table

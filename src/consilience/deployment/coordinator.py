@@ -155,8 +155,16 @@ def _line(run: Path, spec: CoordinatorSpec) -> str:
         means = ledger.read(
             "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
         )
+        missing = [
+            f"{name} ({why})"
+            for name, why, answered in ledger.read(
+                "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
+                "GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                last,
+            )
+        ]
     said = ", ".join(f"{name} {value:.3f}" for name, value in means)
     return (
         f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
-        f"{said}, {seconds:.0f} s"
+        f"{said}, {seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )

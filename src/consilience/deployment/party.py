@@ -12,7 +12,13 @@ from typing import Any
 from consilience.deployment.credentials import check_authority, check_private_key
 from consilience.deployment.keys import make_key
 from consilience.deployment.processes import BIN, Processes, environment, held, running
-from consilience.deployment.supernode import connected_now, dial, reason, worked
+from consilience.deployment.supernode import (
+    FORGOTTEN,
+    connected_now,
+    dial,
+    reason,
+    worked,
+)
 from consilience.errors import InvalidInput, RunFailed
 from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
@@ -140,16 +146,17 @@ def _serve(
     tell: Callable[[str], None],
 ) -> None:
     """One SuperNode after another; raises ``RunFailed`` where there is no use in it."""
-    given_up = time.monotonic() + GIVEN_UP
+    tried, told = 0.0, ""
     while True:
+        dial(connection, say=tell)  # a coordinator is waited for as long as need be
         begun = time.monotonic()
-        dial(connection, say=tell)
-        given_up += time.monotonic() - begun  # a coordinator is waited for as long as need be
         processes.start("supernode", _command(path, connection), variables)
         if worked(processes):
-            given_up = time.monotonic() + GIVEN_UP
+            tried, told = 0.0, ""
+        else:
+            tried += time.monotonic() - begun + PAUSE
         why, final = reason(processes)
-        if final or time.monotonic() > given_up:
+        if tried > (FORGOTTEN if final else GIVEN_UP):
             raise RunFailed(
                 why,
                 where=str(processes.folder / "supernode.log"),
@@ -158,7 +165,9 @@ def _serve(
                 if final
                 else None,
             )
-        tell(f"{why}; its SuperNode is started again")
+        if why != told:
+            tell(f"{why}; its SuperNode is started again")
+            told = why
         time.sleep(PAUSE)
 
 
@@ -203,6 +212,8 @@ def party_status(path: Path) -> dict[str, Any]:
         notes = "its own process was killed, what it started still runs: stop it, or start it again"
     elif not notes and (folder / "trouble").exists():
         notes = (folder / "trouble").read_text()
+    elif not notes and pid is not None and session is not None and not connected_now(folder):
+        notes = "the coordinator does not answer: it was stopped, or the federation is done"
     last = log.entries[-1] if log.entries else {}
     refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
     standing = "takes part"
@@ -223,9 +234,13 @@ def party_status(path: Path) -> dict[str, Any]:
         "answers": len(log.entries),
         "bytes_that_left": sum(int(entry.get("bytes", 0)) for entry in log.entries),
         "last_answer": last.get("time"),
-        "last_refusal": "{time}: {tasks}: {detail}".format(**refused[-1]) if refused else None,
+        "last_refusal": _refusal(refused[-1]) if refused else None,
         "note": notes or None,
     }
+
+
+def _refusal(entry: Mapping[str, Any]) -> str:
+    return ": ".join(filter(None, (str(entry[key]) for key in ("time", "tasks", "detail"))))
 
 
 def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError, field_validator
 
 from consilience.data import read_rows
-from consilience.deployment.keys import make_authority, public_key
+from consilience.deployment.keys import cryptography_x509, make_authority, public_key
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.knowledge import Public
@@ -252,6 +252,7 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
         host = check_address(address).rpartition(":")[0]
     except ValueError as error:
         raise InvalidInput(str(error), where="--address") from error
+    cryptography_x509()  # where it is not installed, nothing is made
     write_new(
         path,
         TEMPLATE.format(

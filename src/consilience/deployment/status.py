@@ -31,7 +31,8 @@ class PartyStatus:
         left_out: of how many it was left out.
         bytes_up: bytes that left it.
         public_sent: bytes of public rows that were sent to it; 0 where it had them already.
-        why: why it has not joined, or else was left out last; empty where it never was.
+        why: why it has not joined, or was left out of the last exchange that it was asked in, with the round;
+            empty where it was not.
         metrics: its metrics after the last round.
     """
 
@@ -99,7 +100,7 @@ def coordinator_status(folder: Path) -> Status:
     state = "done" if done else "running" if going else "stopped"
     notes = [broken] if broken else []
     if state == "stopped" and (why := ending(folder)):
-        notes.append(f"it ended: {why}")
+        notes.append(f"it ended: {why}\nthen: consilience coordinator resume {folder}")
     if not going and held(run / "flower"):
         notes.append("its own process was killed, what it started still runs: stop it, or resume")
     if not done and written not in (None, spec):
@@ -125,17 +126,18 @@ def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
         name,
     )
     why = ledger.read(
-        "SELECT detail FROM deliveries WHERE party = ? AND status != 'ok' "
-        "ORDER BY rowid DESC LIMIT 1",
+        "SELECT status, within, detail FROM deliveries WHERE party = ? ORDER BY rowid DESC LIMIT 1",
         name,
     )
     metrics = ledger.read(
         "SELECT name, value FROM metrics WHERE party = ? AND round = ?", name, last
     )
     outside = ledger.meta.get("outside", {})  # nothing before it was first asked who joins
+    said = ""
     if name in outside:
-        why = [(outside[name][0],)]
-    said = str(why[0][0]) if why else ""
+        said = str(outside[name][0])
+    elif why and why[0][0] != "ok":
+        said = "round {1}: {2}".format(*why[0])
     return PartyStatus(
         name, connected, int(answered), int(out), int(up), int(sent), said, dict(metrics)
     )

@@ -92,14 +92,14 @@ def connected_now(folder: Path) -> bool:
 
 
 def reason(processes: Processes) -> tuple[str, bool]:
-    """Why the SuperNode ended, and whether it would end so again."""
+    """Why the SuperNode ended, and whether it would end so again when :data:`FORGOTTEN` seconds are over."""
     said, marker = processes.said("supernode"), processes.folder / "connected"
     if "Failed to activate SuperNode" in said:
         why = "the coordinator does not take this party's key: it has another line in [parties]"
         ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
         if ago < FORGOTTEN:
             return f"{why}, or takes the node from {ago:.0f} s ago to be there still", False
-        return why, True
+        return f"{why}, or takes a node that this party was to be there still", True
     if "certificate" in said.lower():
         return "the coordinator showed another certificate", False
     if processes.ended("supernode") == 0:  # how Flower takes that it is not authorized

@@ -21,6 +21,7 @@ File names are relative to the file itself.
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -343,11 +344,11 @@ rounds = 200                      # in how many rounds you take part, in all
 
 
 def write_template(folder: Path) -> Path:
-    """Write a ``party.toml`` with comments.
+    """Write a ``party.toml`` with comments, for a party that is called as its folder is.
 
     Raises:
         InvalidInput: there is one already, or the folder cannot be written.
     """
-    path = folder / "party.toml"
-    write_new(path, TEMPLATE)
+    path, name = folder / "party.toml", json.dumps(folder.resolve().name or "my-site")
+    write_new(path, TEMPLATE.replace('"my-site"', name))
     return path
