@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,9 @@ class Limits(Section):
             certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
         public_bytes: bytes that public rows may have which a coordinator sends to a party without a file of
             them; those of two federations may be on the disk at once. 0 for none, ``None`` for no limit.
+        public_sets: how many sets of sent rows it holds against its own in all its life, those that it
+            refuses among them: each tells the sender a little of where its own lie. One that comes again
+            does not count, and is answered as before. ``None`` for no limit.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -51,6 +55,7 @@ class Limits(Section):
     federation: str | None = None
     epsilon: float | None = Field(default=None, gt=0)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
+    public_sets: int | None = Field(default=10, ge=1)
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -109,9 +114,11 @@ class Limits(Section):
             )
 
     @property
-    def takes_public(self) -> bool:
-        """Whether a coordinator may send public rows."""
-        return self._allows(TakePublic.__name__, TakePublic) and self.public_bytes != 0
+    def takes_public(self) -> int:
+        """How many bytes of public rows a coordinator may send; 0 for none."""
+        if not self._allows(TakePublic.__name__, TakePublic):
+            return 0
+        return sys.maxsize if self.public_bytes is None else self.public_bytes
 
     def _refuse_rows(self, size: int) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
@@ -127,6 +134,15 @@ class Limits(Section):
             f"{self.public_bytes:,}",
             mend="The party's engineer may raise public_bytes.",
         )
+
+    def refuse_sets(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if so many sets of sent rows are more than it looks at."""
+        if self.public_sets is not None and sets > self.public_sets:
+            raise KnowledgeRefused(
+                f"limits.public_sets: it has looked at {sets - 1} sets of sent public rows, and that is all "
+                "it does",
+                mend="The party's engineer may raise public_sets, or name a file of public rows.",
+            )
 
     def refuse_more(self, *, rounds: int, requests: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
@@ -176,8 +192,8 @@ class Limits(Section):
         }
 
 
-EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None)
-"""No limits but one: a coordinator cannot have a party write files."""
+EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None, public_sets=None)
+"""No limits, for parties that trust whoever asks them as themselves."""
 
 
 def within(tasks: Sequence[Any]) -> Iterator[Any]:
