@@ -187,6 +187,26 @@ def test_texts_come_as_they_were() -> None:
         TakePublic.of(Public(np.array([["one", "two"]], dtype=object)))
 
 
+def test_a_digest_pins_the_rows() -> None:
+    """Also where one text ends and the next begins, and whatever characters they have."""
+
+    def key(*texts: str) -> str:
+        return Public(np.array(texts, dtype=object)).key
+
+    keys = {
+        key("a\0b", "c"),
+        key("a", "b\0c"),
+        key("ab", "c"),
+        key("a", "bc"),
+        key("a", "bc", ""),
+        Public(np.array([1, 2])).key,
+        Public(np.array([[1, 2]])).key,
+        Public(np.array([1.0, 2.0])).key,
+        Public(np.array([2, 1])).key,
+    }
+    assert len(keys) == 9 and all(re.fullmatch("[0-9a-f]{32}", one) for one in keys)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", ">f8", "u1", "i8", "?"])
 def test_numbers_of_every_kind_keep_their_digest(dtype: str) -> None:
     public = Public(np.arange(12).reshape(2, 2, 3).astype(dtype))
