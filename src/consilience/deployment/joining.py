@@ -2,8 +2,8 @@
 
 The others go on where they are enough. A party that is outside is asked nothing but to join, after every
 round; not even that where the protocol made sure of something at all the others before the first round, which
-it cannot do later. One that takes fewer bytes of public rows than there are is asked how
-many it takes instead.
+it cannot do later. One that takes fewer bytes of public rows than there are is asked how many it takes
+instead.
 """
 
 from __future__ import annotations

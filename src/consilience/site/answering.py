@@ -10,7 +10,8 @@ A request is the bytes of some tasks (:mod:`consilience.wire`), whatever carries
     6  the answer leaves
 
 Public rows that a coordinator sends are no part of the state: they are kept beside it, under their digest
-(:mod:`consilience.site.public`), and a request to take them changes nothing else.
+(:mod:`consilience.site.public`), with a record of all that were ever sent, and a request to take them
+changes nothing else.
 
 A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
 an answer to be given again. A request that is refused changes nothing; one that fails changes nothing either,
