@@ -50,10 +50,10 @@ class Replayed(LocalNetwork):
 
     left_out: frozenset[Absence] = field(default=frozenset(), kw_only=True)
 
-    def _part(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if (name, tasks[0].round, task_names(tasks)) in self.left_out:
             return Arrival(Failure(party=name, reason="left out"), 0, 0.0)
-        return super()._part(name, tasks, request)
+        return super()._answer(name, tasks, request)
 
 
 class Deployed:

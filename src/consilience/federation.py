@@ -342,6 +342,22 @@ def lacking_public(descriptions: Iterable[Description], public: Public) -> list[
     ]
 
 
+def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[str, InvalidInput]:
+    """The parties that want the public rows from the coordinator and do not take so many bytes, and why."""
+    limits = {one.party: one.takes_public for one in descriptions}
+    limits = {name: limits[name] for name in lacking_public(descriptions, public)}
+    size = TakePublic.of(public).nbytes if limits else 0
+    return {
+        name: InvalidInput(
+            f"limits.public_bytes: the public rows are {size:,} bytes, and it takes {limit:,}",
+            where=f"party {name!r}",
+            mend="The party's engineer may raise public_bytes, or name a file of them.",
+        )
+        for name, limit in limits.items()
+        if limit < size
+    }
+
+
 def at_odds(
     descriptions: Sequence[Description], public: Public, *, strict: bool = True
 ) -> dict[str, InvalidInput]:
@@ -377,7 +393,7 @@ def at_odds(
         return dict.fromkeys(
             (d.party for d in _fewer(descriptions, lambda description: description.outputs)), error
         )
-    found: dict[str, InvalidInput] = {}
+    found = too_large_for(descriptions, public)
     holders: dict[str, list[str]] = defaultdict(list)
     for description in descriptions:
         if description.kind == "regression":

@@ -100,10 +100,12 @@ class Public:
         texts = self.X.dtype.kind in "UO"
         digest = hashlib.sha256(f"{'texts' if texts else self.X.dtype.kind}{self.X.shape}".encode())
         if texts:
-            digest.update("\0".join(map(str, self.X)).encode())
+            for text in map(str, self.X.ravel()):
+                said = text.encode()
+                digest.update(len(said).to_bytes(8, "little") + said)  # else "ab", "c" is "a", "bc"
         else:
             digest.update(self.X.astype(self.X.dtype.newbyteorder("<"), copy=False).tobytes())
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()[:32]  # 128 bits: one who chooses both sets finds no two alike
 
 
 class Asked(Protocol):
@@ -149,7 +151,8 @@ class Description:
         tested: whether it holds test data to be evaluated on.
         row: what one of its inputs looks like: ``"text"``, or its shape, such as ``"(28, 28)"``.
         public: digests (:attr:`Public.key`) of the public rows that it holds.
-        takes_public: whether it has no rows of its own choice, and takes those that the coordinator sends.
+        takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
+            choice.
     """
 
     party: str
@@ -161,7 +164,7 @@ class Description:
     tested: bool
     row: str
     public: tuple[str, ...] = ()
-    takes_public: bool = False
+    takes_public: int = 0
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, and makes sense."""
@@ -176,6 +179,8 @@ class Description:
         names = (*self.classes, self.soft_targets, self.row, *self.public)
         if max(map(len, names)) > _LONGEST_NAME:
             raise KnowledgeRefused(f"names of more than {_LONGEST_NAME:,} characters", where=party)
+        if self.takes_public < 0:
+            raise KnowledgeRefused(f"takes {self.takes_public} bytes of public rows", where=party)
         if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
             raise KnowledgeRefused(
                 f"{self.kind} with {self.outputs} targets and at least {self.fewest_classes} classes",

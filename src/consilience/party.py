@@ -113,8 +113,8 @@ class Party:
         self.public: Public | None = None
         self.columns: tuple[str, ...] = ()
         """Names of the input columns, where they are known."""
-        self.takes_public = False
-        """Whether the coordinator may send it the public rows, since it has none of its own."""
+        self.takes_public = 0
+        """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.kept_public: tuple[str, ...] = ()
         """Digests of those that were sent to it and are at hand."""
         self.home: Path | None = None
@@ -171,14 +171,22 @@ class Party:
         Raises:
             InvalidInput: it has rows of its own, or these do not look like the private ones.
         """
+        self.check_public(public)
+        self.public = public
+
+    def check_public(self, public: Public) -> None:
+        """Raise ``InvalidInput`` unless it takes public rows, and these look like its own."""
+        self.check_takes_public()
+        self._check_alike(public)
+
+    def check_takes_public(self) -> None:
+        """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
         if not self.takes_public:
             raise InvalidInput(
                 "it has public rows of its own, and takes no others",
                 where=self._where,
                 mend="Name no public file at the party, and the coordinator sends the rows.",
             )
-        self._check_alike(public)
-        self.public = public
 
     def _check_alike(self, public: Public) -> None:
         """Raise ``InvalidInput`` unless public rows look like the private ones, column by column."""
@@ -189,7 +197,7 @@ class Party:
                 mend="Name the columns at the party in the order of the public rows: "
                 f"data.columns = [{', '.join(map(repr, public.columns))}].",
             )
-        check_alike(self.X, public.X, where=self._where, discreet=self.takes_public)
+        check_alike(self.X, public.X, where=self._where, discreet=self.takes_public > 0)
 
     def join(self, agreement: Agreement) -> None:
         """Take on what the federation agreed on and start from an untrained model.

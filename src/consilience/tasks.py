@@ -179,11 +179,21 @@ class TakePublic:
             )
         return public
 
-    def run(self, party: Party) -> Receipt:
-        """The rows are checked against the party's own."""
+    def rows_for(self, party: Party) -> Public:
+        """The rows, not yet held against the party's own.
+
+        Raises:
+            InvalidInput: it has rows of its own choice.
+            KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
+        """
+        party.check_takes_public()
         if (self.lengths is None) == (party.X.dtype.kind in "UO"):  # before texts are made of bytes
             raise KnowledgeRefused("private and public data: one is text, the other numbers")
-        party.take_public(self.rows())
+        return self.rows()
+
+    def run(self, party: Party) -> Receipt:
+        """The rows are checked against the party's own."""
+        party.take_public(self.rows_for(party))
         return Receipt(party=party.name, round=self.round)
 
 

@@ -453,9 +453,12 @@ def test_a_party_that_does_not_take_the_rows_is_left_out_until_it_does(
     nodes.nodes[100] = mended
     assert conducted(run, nodes) is True
     (south,) = (party for party in seen if party.party == "south")
-    assert f"it has not joined: {'' if refuse is narrow_bytes else 'party '}" in south.why
+    assert "it has not joined: party " in south.why
     assert NOT_TAKEN[refuse] in south.why
-    assert asked(nodes, 99)[:3] == ["Describe", "TakePublic", "Join"]
+    narrow = refuse is narrow_bytes  # then nothing is sent before it takes as much
+    before = ["Describe", "Describe", "Join"] if narrow else ["TakePublic", "Join", "TakePublic"]
+    assert asked(nodes, 99)[:4] == ["Describe", *before]
+    assert asked(nodes, 99).count("TakePublic") == (1 if narrow else 3)
     assert asked(nodes, 98).count("TakePublic") == 1
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         measured = ledger.read("SELECT round FROM metrics WHERE party = 'south' GROUP BY round")
@@ -467,10 +470,89 @@ def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:
     without_file(run, "north", "south")
     for name in NAMES:
         narrow_bytes(run.parent / name)
-    with pytest.raises(RunFailed, match="0 of 2 parties answered TakePublic"):
+    with pytest.raises(RunFailed, match="0 of 2 parties answered Describe"):
         conducted(run, grid(run))
     found = coordinator_status(run)
     assert found.round == -1 and "limits.public_bytes" in found.notes[0]
+
+
+def rounds_of(run: Path, party: str) -> list[int]:
+    """Those that a party was measured in."""
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        found = ledger.read("SELECT DISTINCT round FROM metrics WHERE party = ?", party)
+    return [round for (round,) in found]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_party_that_lost_its_rows_alone_goes_on(run: Path, damaged: bool) -> None:
+    """It misses what it is asked in that round, and is sent them at its end; its model stays."""
+    without_file(run, "south")
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 4"))
+    nodes, usual = grid(run), node(run.parent / "south")
+
+    def lost(message: Message) -> list[Message]:
+        tasks = question(message)
+        if isinstance(tasks[0], Distill) and tasks[0].round == 1:
+            (file,) = (run.parent / "south" / "state" / "public-rows").iterdir()
+            file.write_bytes(b"damaged") if damaged else file.unlink()
+        return usual(message)
+
+    nodes.nodes[99] = lost
+    assert conducted(run, nodes) is True
+    assert public_sent(run) == [("south", "ok"), ("south", "ok")]
+    assert rounds_of(run, "south") == [0, 1, 2, 3, 4]
+    assert asked(nodes, 99).count("Join") == 1
+
+
+def test_a_run_that_goes_on_sends_rows_to_a_party_that_lost_them_meanwhile(run: Path) -> None:
+    without_file(run, "south")
+    nodes = grid(run)
+    nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
+    with pytest.raises(KeyboardInterrupt):
+        begun(run, nodes)
+    shutil.rmtree(run.parent / "south" / "state" / "public-rows")
+    nodes = grid(run)
+    assert conducted(run, nodes) is True
+    assert asked(nodes, 99)[:3] == ["Restore", "TakePublic", "Restore"]
+    same(models(run), in_process(run))
+
+
+@pytest.mark.parametrize("refuse", NOT_TAKEN, ids=lambda refuse: refuse.__name__)
+def test_a_party_that_never_takes_the_rows_costs_little(
+    run: Path, refuse: Callable[[Path], None]
+) -> None:
+    """They are sent three times at most, not at all where it said that they are too large."""
+    nodes = three(run)
+    without_file(run, "south")
+    refuse(run.parent / "south")
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 6"))
+    assert conducted(run, nodes) is True
+    tasks = asked(nodes, 99)
+    if refuse is narrow_bytes:
+        assert set(tasks) == {"Describe"} and len(tasks) <= 1 + 6  # one question a round
+    else:
+        assert tasks.count("TakePublic") == 3 and tasks[-2:] == ["Join", "Join"]
+    (south,) = (party for party in coordinator_status(run).parties if party.party == "south")
+    assert "it has not joined" in south.why
+
+
+def test_a_member_that_says_for_ever_that_it_lacks_the_rows(run: Path) -> None:
+    nodes, usual = three(run), node(run.parent / "south")
+    without_file(run, "south")
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 6"))
+
+    def lacking(message: Message) -> list[Message]:
+        if question(message)[0].round:
+            shutil.rmtree(run.parent / "south" / "state" / "public-rows", ignore_errors=True)
+        return usual(message)
+
+    nodes.nodes[99] = lacking
+    assert conducted(run, nodes) is True
+    assert asked(nodes, 99).count("TakePublic") == 3
+    assert rounds_of(run, "north") == list(range(7))
 
 
 def test_the_specification_is_kept_whole(run: Path) -> None:

@@ -42,7 +42,7 @@ class Hostile(LocalNetwork):
         self.overheard: list[bytes] = []
         """What it and another said in this round and the ones before."""
 
-    def _part(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         said = reply_of(self._members[name], tasks, encode)[1]
         if not isinstance(tasks[-1], ScorePublic):
             return arrival_of(name, said, 0.0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from sklearn.feature_extraction.text import CountVectorizer
@@ -21,8 +23,9 @@ from consilience.checks import classifiers
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.network import LocalNetwork
+from consilience.party import LACKS_PUBLIC
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
-from consilience.site.public import FOLDER
+from consilience.site.public import FOLDER, SETS, read_public
 from consilience.tasks import (
     Checkpoint,
     Describe,
@@ -77,7 +80,7 @@ def test_what_was_sent_is_known_by_its_digest_and_gives_the_same_bits(tmp_path: 
             return ask(site, *tasks)
 
     said = answer(Describe())
-    assert (said.public, said.takes_public) == ((), True)
+    assert (said.public, said.takes_public) == ((), 1 << 30)
     assert "does not hold the public rows agreed on" in answer(Join(agreement=agreement())).reason
     assert isinstance(answer(SENT), Receipt)
     assert answer(Describe()).public == (ROWS.key,)
@@ -85,7 +88,7 @@ def test_what_was_sent_is_known_by_its_digest_and_gives_the_same_bits(tmp_path: 
     found = answer(FitPrivate(round=1), PredictPublic(round=1))[1]
     with PartySite(one_party, tmp_path / "own") as site:
         said = ask(site, Describe())
-        assert (said.public, said.takes_public) == ((ROWS.key,), False)
+        assert (said.public, said.takes_public) == ((ROWS.key,), 0)
         done(site, Join(agreement=agreement()))
         expected = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1]
     np.testing.assert_array_equal(found.values, expected.values)
@@ -176,12 +179,32 @@ def test_texts_come_as_they_were() -> None:
     assert task.nbytes == 3 + 7 + 3 + 4 * 8
     words = make_pipeline(CountVectorizer(), MultinomialNB())
     party = Party("a", words, ["good", "bad"] * 3, ["x", "y"] * 3)
-    party.takes_public = True
+    party.takes_public = 1_000
     assert isinstance(task.run(party), Receipt) and party.public.key == task.public
     with pytest.raises(KnowledgeRefused, match="one is text, the other numbers"):
         SENT.run(party)
     with pytest.raises(InvalidInput, match="cannot be sent"):
         TakePublic.of(Public(np.array([["one", "two"]], dtype=object)))
+
+
+def test_a_digest_pins_the_rows() -> None:
+    """Also where one text ends and the next begins, and whatever characters they have."""
+
+    def key(*texts: str) -> str:
+        return Public(np.array(texts, dtype=object)).key
+
+    keys = {
+        key("a\0b", "c"),
+        key("a", "b\0c"),
+        key("ab", "c"),
+        key("a", "bc"),
+        key("a", "bc", ""),
+        Public(np.array([1, 2])).key,
+        Public(np.array([[1, 2]])).key,
+        Public(np.array([1.0, 2.0])).key,
+        Public(np.array([2, 1])).key,
+    }
+    assert len(keys) == 9 and all(re.fullmatch("[0-9a-f]{32}", one) for one in keys)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", ">f8", "u1", "i8", "?"])
@@ -319,7 +342,7 @@ def test_beyond_the_limits(tmp_path: Path, limits: Limits, reason: str) -> None:
         assert not (tmp_path / FOLDER).exists()
         said = ask(site, Describe(), federation="heart")
         takes = "heart" in reason or "320" in reason
-        assert (said.takes_public, limits.takes_public) == (takes, takes)
+        assert said.takes_public == limits.takes_public and (said.takes_public > 0) is takes
         joined = ask(site, Join(agreement=agreement()), federation="heart")
         assert ("does not hold the public rows agreed on" in joined.reason) is takes
         assert ("public data are not the ones agreed on" in joined.reason) is not takes
@@ -335,79 +358,253 @@ def test_it_is_asked_for_alone(site: PartySite) -> None:
     assert "asked for alone" in failure.reason and not (site._state.home / FOLDER).exists()
 
 
-@given(
-    arrays_of.arrays(
-        st.sampled_from(["float32", "float64", "int8", "bool", "uint8", "int64"]),
-        arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=20),
-    ),
-    st.none() | arrays_of.arrays("int64", st.integers(0, 4)),
-    st.lists(st.text(max_size=3), max_size=3).map(tuple),
-)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PLACES = [
+    "nothing",
+    "a number",
+    "the type",
+    "a row less",
+    "a column less",
+    "names",
+    "digest",
+    "lengths",
+]
+
+
+@st.composite
+def perturbed(draw: st.DrawFn) -> TakePublic:
+    """Rows as they could be meant, but for one place."""
+    place = draw(st.sampled_from(PLACES))
+    values, fields = np.array(ROWS.X[: draw(st.integers(2, 20))]), {}
+    if place == "a number":
+        row, column = draw(st.integers(0, len(values) - 1)), draw(st.integers(0, 1))
+        values[row, column] = draw(st.floats(width=64))
+    elif place == "the type":
+        kinds = ["float32", "float16", "int8", "bool", "uint8", "int64", ">f8"]
+        values = values.astype(draw(st.sampled_from(kinds)))
+    elif place == "a row less":
+        values = values[draw(st.integers(1, 20)) :]
+    elif place == "a column less":
+        values = values[:, : draw(st.integers(0, 1))]
+    elif place == "names":
+        fields["columns"] = draw(st.lists(st.text(max_size=3), max_size=3).map(tuple))
+    elif place == "digest":
+        fields["public"] = draw(st.text(max_size=40))
+    elif place == "lengths":
+        fields["lengths"] = draw(arrays_of.arrays("int64", st.integers(0, 4)))
+    return claiming(values, **fields)
+
+
 def test_whatever_is_sent_is_kept_whole_or_not_at_all(
-    site: PartySite, values: Any, lengths: Any, columns: Any
+    site: PartySite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reply = ask(site, claiming(values, lengths=lengths, columns=columns))
-    for digest in kept_public(site._state.home):
-        assert not isinstance(reply, Failure)
-        (file,) = (site._state.home / FOLDER).iterdir()
-        (task,) = decode(file.read_bytes())
-        assert file.stem == task.rows().key == digest and task.values.shape[1:] == (2,)
-        file.unlink()
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    home, accepted, refused = site._state.home, set(), 0
+
+    @settings(max_examples=200, deadline=None, database=None)
+    @given(perturbed())
+    def send(task: TakePublic) -> None:
+        nonlocal refused
+        before = kept_public(home)
+        if isinstance(ask(site, task), Failure):
+            refused += 1
+            assert kept_public(home) == before
+            return
+        accepted.add(task.public)
+        assert kept_public(home) == (task.public,)
+        (file,) = (home / FOLDER).iterdir()
+        (kept,) = decode(file.read_bytes())
+        assert kept.rows().key == task.public and kept.values.shape[1:] == (2,)
+        assert kept.columns == task.columns
+
+    send()
+    assert len(accepted) > 5 and refused > 5
+
+
+# --- counted ----------------------------------------------------------------------------------------
+
+
+def several(count: int) -> list[TakePublic]:
+    """Sets that a party takes."""
+    return [TakePublic.of(Public(ROWS.X + 0.001 * number)) for number in range(count)]
+
+
+def test_a_party_looks_at_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
+    """Over restarts and federations; what it refuses counts, what comes again and garbage do not."""
+    limits = Limits(public_sets=3)
+    one, two, three = several(3)
+    off = claiming(ROWS.X * 1e9)
+    with PartySite(without_rows, tmp_path, limits=limits) as site:
+        done(site, one, federation="heart")
+        assert "on another scale" in ask(site, off, federation="heart").reason
+        for what in ("another digest", "NaN", "huge numbers", "no rows", "texts"):
+            assert isinstance(ask(site, GARBAGE[what][0]), Failure)
+    with PartySite(without_rows, tmp_path, limits=limits) as site:
+        done(site, two, federation="lung")
+        for _ in range(3):
+            failure = ask(site, three, federation="liver")
+            assert failure.kind == "refused"
+            assert "limits.public_sets: it has looked at 3 sets" in failure.reason
+        done(site, one)
+        done(site, two)
+        assert "on another scale" in ask(site, off).reason
+    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=4)) as site:
+        done(site, three)
+
+
+def test_what_comes_again_is_not_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its table has more rows by then: the difference of two answers would tell of them."""
+    off = claiming(ROWS.X * 1e9)
+    with PartySite(without_rows, tmp_path) as site:
+        done(site, SENT)
+        refused = ask(site, off)
+
+    def looked(*_: Any) -> None:
+        raise AssertionError("it was looked at again")
+
+    monkeypatch.setattr(Party, "check_public", looked)
+    with PartySite(without_rows, tmp_path) as site:
+        assert encode([ask(site, off)]) == encode([refused])
+        (tmp_path / FOLDER / f"{ROWS.key}.safetensors").unlink()
+        done(site, SENT)
+        assert kept_public(tmp_path) == (ROWS.key,)
+
+
+def test_a_set_is_put_down_before_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between costs one of the sets, and not the count of them."""
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for task in several(2):
+        with (
+            monkeypatch.context() as patched,
+            PartySite(without_rows, tmp_path, limits=Limits(public_sets=2)) as site,
+        ):
+            patched.setattr(Party, "check_public", crash)
+            with pytest.raises(KeyboardInterrupt):
+                ask(site, task)
+    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=2)) as site:
+        assert "limits.public_sets" in ask(site, several(3)[2]).reason
+        done(site, several(2)[1])  # its answer never left
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}'])
+def test_without_its_record_a_party_looks_at_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / SETS).write_text(content)
+    with PartySite(without_rows, tmp_path) as site:
+        failure = ask(site, SENT)
+    assert failure.kind == "failed" and "the record of the public rows" in failure.reason
+    assert not (tmp_path / FOLDER).exists()
 
 
 # --- on the disk ------------------------------------------------------------------------------------
 
 
-def test_the_disk_is_full(site: PartySite, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = site._state.home
-
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("consilience.site.public.force", full)
-        failure = ask(site, SENT)
-    assert "the public rows cannot be written (No space left on device)" in failure.reason
-    assert list((home / FOLDER).iterdir()) == [] and ask(site, Describe()).public == ()
-    done(site, SENT)
-    assert ask(site, Describe()).public == (ROWS.key,)
-
-
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_a_disk_that_fails_at_any_step_leaves_nothing(
-    site: PartySite, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    """The folder, the file, its name: each is forced to the disk, and each may fail to be."""
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has the disk fail when it is forced to hold something for the given time, counted from 0."""
     from consilience.site import public
 
-    force, forced = public.force, []
+    force = public.force
 
-    def failing(path: Path) -> None:
-        forced.append(path)
-        if len(forced) == step + 1:
-            raise OSError(5, "Input/output error")
-        force(path)
+    def at(step: int, error: OSError) -> list[Path]:
+        forced: list[Path] = []
 
-    with monkeypatch.context() as patched:
-        patched.setattr(public, "force", failing)
-        assert "Input/output error" in ask(site, SENT).reason
+        def failing(path: Path) -> None:
+            forced.append(path)
+            if len(forced) == step + 1:
+                raise error
+            force(path)
+
+        monkeypatch.setattr(public, "force", failing)
+        return forced
+
+    return at
+
+
+RECORD = 4
+"""Times that the record is forced to the disk: its file and its name, before and after the look."""
+
+
+@pytest.mark.parametrize("step", range(RECORD + 3))
+def test_a_disk_that_is_full_at_any_step_leaves_nothing(
+    site: PartySite, full: Any, step: int
+) -> None:
+    """The record; then the folder, the file, its name: each may fail to be forced to the disk."""
+    home = site._state.home
+    forced = full(step, OSError(28, "No space left on device"))
+    failure = ask(site, SENT)
+    assert "cannot be written (No space left on device)" in failure.reason
     assert len(forced) == step + 1
-    assert list((site._state.home / FOLDER).iterdir()) == []
+    assert kept_public(home) == () and not list(home.glob(f"{FOLDER}/*"))
+    assert ask(site, Describe()).public == ()
+    assert LACKS_PUBLIC in ask(site, Join(agreement=agreement())).reason  # nor are they in memory
+    done(site, SENT)
+    assert ask(site, Describe()).public == (ROWS.key,)
+    done(site, Join(agreement=agreement()))
+    done(site, FitPrivate(round=1))
 
 
-def test_rows_that_were_changed_on_the_disk_are_not_used(tmp_path: Path) -> None:
-    with PartySite(without_rows, tmp_path) as site:
-        done(site, SENT)
-    (file,) = (tmp_path / FOLDER).iterdir()
+def damage(home: Path) -> None:
+    (file,) = (home / FOLDER).iterdir()
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with PartySite(without_rows, tmp_path) as site:
-        failure = ask(site, Join(agreement=agreement()))
-        assert "the public rows are damaged" in failure.reason
-        assert "Delete the file" in failure.mend
-    file.unlink()
+
+
+@pytest.mark.parametrize("lost", [damage, lambda home: shutil.rmtree(home / FOLDER)])
+def test_rows_that_are_damaged_or_gone_are_sent_again(tmp_path: Path, lost: Any) -> None:
     with PartySite(without_rows, tmp_path) as site:
         done(site, SENT)
         done(site, Join(agreement=agreement()))
+        done(site, FitPrivate(round=1))
+        expected = ask(site, PredictPublic(round=1))
+        lost(tmp_path)
+    with PartySite(without_rows, tmp_path) as site:
+        for task in (PredictPublic(round=2), Join(agreement=agreement())):
+            assert LACKS_PUBLIC in ask(site, task).reason
+        assert ask(site, Describe()).public == ()
+        done(site, SENT)
+        np.testing.assert_array_equal(
+            ask(site, PredictPublic(round=2)).values, expected.values
+        )  # it goes on from its last answer
+
+
+def test_the_same_rows_under_other_names_take_the_place_of_the_first(tmp_path: Path) -> None:
+    """A coordinator that mended its header; the party then follows, and joins."""
+
+    def named() -> Party:
+        party = without_rows()
+        party.columns = ("age", "pressure")
+        return party
+
+    with PartySite(without_rows, tmp_path) as site:
+        done(site, replace(SENT, columns=("pressure", "age")))
+    with PartySite(named, tmp_path) as site:
+        assert "not, in this order" in ask(site, Join(agreement=agreement())).reason
+        done(site, replace(SENT, columns=("age", "pressure")))
+        done(site, Join(agreement=agreement()))
+    assert read_public(tmp_path, ROWS.key).columns == ("age", "pressure")
+
+
+def test_no_more_than_two_sets_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    replaced = os.replace
+
+    def counting(part: Path, path: Path) -> None:
+        replaced(part, path)
+        seen.append(len(list((tmp_path / FOLDER).glob("*"))))
+
+    monkeypatch.setattr("consilience.site.public.os.replace", counting)
+    with PartySite(without_rows, tmp_path) as site:
+        done(site, SENT)
+        done(site, Join(agreement=agreement()))
+        for task in several(4)[1:]:
+            done(site, task)
+    assert max(seen) == 2

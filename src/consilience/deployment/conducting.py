@@ -8,7 +8,7 @@ Exchanges over Flower take seconds, so every round is kept: when its metrics are
 its state aside with them. A run that goes on has the parties take up what they put aside after the last round
 that was recorded; a party that missed it takes up its own last one. One that is not there goes on from
 its last answer when it is back; one whose state is gone joins anew after the round in which it says so, and
-trains from the beginning.
+trains from the beginning. One that lost its public rows alone is sent them then, and goes on.
 """
 
 from __future__ import annotations
@@ -138,6 +138,10 @@ def _taken_up(network: JoiningNetwork, ledger: Ledger) -> None:
     tasks = {number: Restore(round=number) for number in set(kept.values())}
     if kept:
         replies = network.ask_each({party: tasks[number] for party, number in kept.items()})
+        sent = network.supply(replies.missing)
+        for number, task in tasks.items():
+            if again := [name for name in sent if kept[name] == number]:
+                network.gather(task, to=again)
         _join_anew(network, replies)
 
 
@@ -155,7 +159,7 @@ def _kept(
     found: dict[str, Mapping[str, float]] = {}
     for number, names in alike.items():
         aside = Checkpoint(round=t, previous=number)
-        replies = network.gather(aside, Evaluate(round=t), to=names)
+        replies = network.with_rows(aside, Evaluate(round=t), to=names)
         found |= {metrics.party: metrics.values for metrics in replies.of(Metrics)}
         _join_anew(network, replies)
         refusing = [

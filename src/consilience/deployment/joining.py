@@ -2,20 +2,26 @@
 
 The others go on where they are enough. A party that is outside is asked nothing but to join, after every
 round; not even that where the protocol made sure of something at all the others before the first round, which
-it cannot do later.
+it cannot do later. One that takes fewer bytes of public rows than there are is asked how many it takes
+instead.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from consilience.federation import at_odds
+from consilience.errors import InvalidInput
+from consilience.federation import at_odds, too_large_for
 from consilience.knowledge import Description, Failure, Public, Replies
 from consilience.network.base import Arrival
 from consilience.network.flower import FlowerNetwork
 from consilience.party import LACKS_PUBLIC
 from consilience.tasks import Describe, Join, TakePublic, Task
+
+SENDS = 3
+"""Times that the public rows are sent to a party in a run: it may refuse them, or lose them, without end."""
 
 
 @dataclass
@@ -43,6 +49,10 @@ class JoiningNetwork(FlowerNetwork):
         assert isinstance(self.nodes, tuple)
         if self.least is None:
             self.least = self._needed(len(self.nodes))
+        self._narrow: set[str] = set()
+        """Those that said that they take fewer bytes of public rows than there are."""
+        self._sent: Counter[str] = Counter()
+        """How often each was sent them."""
         super().__post_init__()
 
     def exchange(
@@ -50,6 +60,8 @@ class JoiningNetwork(FlowerNetwork):
     ) -> Mapping[str, Arrival]:
         """Ask those who have joined; for the others stands why they have not."""
         inside = tuple(name for name in to if name not in self.outside)
+        if tasks and isinstance(tasks[0], TakePublic):
+            self._sent.update(inside)
         arrivals = dict(super().exchange(tasks, inside, request)) if inside else {}
         return arrivals | {
             name: Arrival(self.outside[name], 0, 0.0) for name in to if name in self.outside
@@ -61,13 +73,11 @@ class JoiningNetwork(FlowerNetwork):
         replies = self.gather(*tasks, to=[name for name in named if name not in self.outside])
         missing, answers = dict(replies.missing), dict(replies.answers)
         if isinstance(tasks[0], Describe):
+            self._narrow = set(too_large_for(_said(answers), self.public))
             while odd := at_odds(_said(answers), self.public, strict=self.strict):
                 for name, error in odd.items():
                     del answers[name]
-                    reason = f"{error.where}: {error.what}"
-                    missing[name] = Failure(
-                        party=name, reason=reason, mend=error.mend or "", kind="invalid"
-                    )
+                    missing[name] = _failure(name, error)
         self._leave_out(missing)
         if self.agreement is not None:  # else it is describing or joining, which can be repeated
             self.barred |= self.outside.keys()
@@ -83,17 +93,39 @@ class JoiningNetwork(FlowerNetwork):
         if names := sorted(names):
             for name in names:
                 self.outside.pop(name, None)
-            join = Join(agreement=self.agreed)
-            missing = dict(self.gather(join, to=names).missing)
-            lacking = [name for name, why in missing.items() if LACKS_PUBLIC in why.reason]
-            if lacking and len(self.public):
-                sent = self.gather(TakePublic.of(self.public), to=lacking)
-                missing |= sent.missing
-                for name in sent:
-                    del missing[name]
-                if sent.parties:
-                    missing |= self.gather(join, to=sent.parties).missing
+            join, missing = Join(agreement=self.agreed), self._still_narrow(names)
+            if able := [name for name in names if name not in missing]:
+                missing |= self.with_rows(join, to=able).missing
             self._leave_out(missing)
+
+    def _still_narrow(self, names: Iterable[str]) -> dict[str, Failure]:
+        """Ask those again whose limit was below the public rows; those for whom it still is, and why."""
+        if not (asked := sorted(self._narrow.intersection(names))):
+            return {}
+        replies = self.gather(Describe(), to=asked)
+        odd = too_large_for(_said(replies.answers), self.public)
+        self._narrow -= set(replies) - odd.keys()
+        return dict(replies.missing) | {name: _failure(name, error) for name, error in odd.items()}
+
+    def with_rows(self, *tasks: Task, to: Sequence[str]) -> Replies:
+        """Ask parties, whoever answers; those that lack the public rows are sent them, and asked again."""
+        replies = self.gather(*tasks, to=to)
+        sent = self.supply(replies.missing)
+        again = self.gather(*tasks, to=sent.parties) if sent.parties else sent
+        missing = {**replies.missing, **sent.missing, **again.missing}
+        answers = {**replies.answers, **again.answers}
+        return Replies(answers, {name: why for name, why in missing.items() if name not in answers})
+
+    def supply(self, missing: Mapping[str, Failure]) -> Replies:
+        """Send the public rows to those who say that they lack them, :data:`SENDS` times at most."""
+        lacking = [
+            name
+            for name, why in missing.items()
+            if LACKS_PUBLIC in why.reason and name not in self.outside and self._sent[name] < SENDS
+        ]
+        if not lacking or not len(self.public):
+            return Replies({}, {})
+        return self.gather(TakePublic.of(self.public), to=lacking)
 
     def admit(self) -> None:
         """Have those join that are outside, if they can now."""
@@ -103,6 +135,11 @@ class JoiningNetwork(FlowerNetwork):
         for name, why in missing.items():
             self.outside[name] = replace(why, reason=f"it has not joined: {why.reason}")
         self.changed()
+
+
+def _failure(name: str, error: InvalidInput) -> Failure:
+    reason = f"{error.where}: {error.what}"
+    return Failure(party=name, reason=reason, mend=error.mend or "", kind="invalid")
 
 
 def _said(answers: Mapping[str, tuple[Description, ...]]) -> list[Description]:

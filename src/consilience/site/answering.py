@@ -10,7 +10,8 @@ A request is the bytes of some tasks (:mod:`consilience.wire`), whatever carries
     6  the answer leaves
 
 Public rows that a coordinator sends are no part of the state: they are kept beside it, under their digest
-(:mod:`consilience.site.public`), and a request to take them changes nothing else.
+(:mod:`consilience.site.public`), with a record of all that were ever sent, and a request to take them
+changes nothing else.
 
 A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
 an answer to be given again. A request that is refused changes nothing; one that fails changes nothing either,
@@ -33,13 +34,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.knowledge import Agreement, Failure, Public
+from consilience.knowledge import Agreement, Failure, Public, Receipt
 from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.scores import spent
 from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, is_task, undefined, within
-from consilience.site.public import kept_public, read_public, sweep_public, write_public
+from consilience.site.public import (
+    kept_public,
+    name_of_set,
+    read_public,
+    sent_sets,
+    sweep_public,
+    write_public,
+    write_sets,
+)
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
     LONGEST_REASON,
@@ -262,24 +271,56 @@ class PartySite:
     def _taken(self, task: TakePublic, session: Session | None) -> tuple[Outcome, bytes, str]:
         """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
         home, party = self._state.home, self._made()
-        needed = {task.public} | (set() if session is None else {self._agreed().public})
-        self._standing = None  # its rows are others from here on
-        reply = task.run(party)
-        held = task.public in kept_public(home)
+        in_use = set() if session is None else {self._agreed().public}
+        public = task.rows_for(party)
+        self._look_at(party, public)
+        # What it holds from here on is what is kept: rows that could not be written are not to be used.
+        self._standing = party.public = None
+        kept = read_public(home, public.key)
+        held = kept is not None and kept.columns == public.columns
+        # Before the new ones are written, so that no more than two sets are ever on the disk.
+        sweep_public(home, in_use | {public.key} if held else in_use)
         if not held:
-            assert party.public is not None
-            write_public(home, party.public)
-        sweep_public(home, needed)
+            write_public(home, public)
+        reply = Receipt(party=party.name, round=task.round)
         return (reply,), encode([reply]), "repeated" if held else "ok"
+
+    def _look_at(self, party: Party, public: Public) -> None:
+        """Raise unless rows that were sent look like the party's own.
+
+        Each set is looked at once, and again only where the form of the party's own rows was changed since,
+        which somebody there has to do.
+
+        Raises:
+            InvalidInput: they do not.
+            KnowledgeRefused: it has looked at as many sets as it does.
+            RunFailed: that it looks, or what it saw, cannot be put down.
+        """
+        home, name = self._state.home, name_of_set(public)
+        sets = sent_sets(home)
+        if name not in sets:
+            self.limits.refuse_sets(len(sets) + 1)
+            sets[name] = {}
+            write_sets(home, sets)
+        form = [*map(str, party.X.shape[1:]), *party.columns]
+        if sets[name].get("form") != form:
+            refusal = None
+            try:
+                party.check_public(public)
+            except InvalidInput as error:
+                refusal = {"what": error.what, "where": error.where, "mend": error.mend}
+            sets[name] = {"form": form, "refusal": refusal}
+            write_sets(home, sets)
+        if refusal := sets[name]["refusal"]:
+            raise InvalidInput(**refusal)
 
     def _supply(self, party: Party, digest: str) -> None:
         """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
         if not party.takes_public or (party.public is not None and party.public.key == digest):
             return
-        party.public = None
         if digest == Public.none().key:
             party.public = Public.none()
-        elif digest in kept_public(self._state.home):
+        else:
             party.public = read_public(self._state.home, digest)
 
     def _count(self, session: Session) -> None:
@@ -369,9 +410,10 @@ class PartySite:
     def _made(self) -> Party:
         if self._party is None:
             party = self._party = self._make()
-            if party.public is None and not self.limits.takes_public:
-                party.public = Public.none()  # so that it is not sent what it would refuse
-            party.takes_public |= party.public is None
+            if party.public is None:
+                party.takes_public = self.limits.takes_public
+                if not party.takes_public:
+                    party.public = Public.none()  # so that it is not sent what it would refuse
             self.name = party.name
         return self._party
 

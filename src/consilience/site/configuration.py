@@ -334,6 +334,7 @@ rounds = 200                      # in how many rounds you take part, in all
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
 # public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
+# public_sets = 10                # how many sets of such rows are held against yours, in all
 
 # [coordinator]                   # with "consilience party start"; else leave it out
 # address = "coordinator.example.org:9092"

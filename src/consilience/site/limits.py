@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,9 @@ class Limits(Section):
             question, and a large one leaves next to no noise.
         public_bytes: bytes that public rows may have which a coordinator sends to a party without a file of
             them; those of two federations may be on the disk at once. 0 for none, ``None`` for no limit.
+        public_sets: how many sets of sent rows it holds against its own in all its life, those that it
+            refuses among them: each tells the sender a little of where its own lie. One that comes again
+            does not count, and is answered as before. ``None`` for no limit.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -54,6 +58,7 @@ class Limits(Section):
     epsilon: float | None = Field(default=None, gt=0)
     delta: float = Field(default=1e-4, gt=0, lt=1)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
+    public_sets: int | None = Field(default=10, ge=1)
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -112,9 +117,11 @@ class Limits(Section):
             )
 
     @property
-    def takes_public(self) -> bool:
-        """Whether a coordinator may send public rows."""
-        return self._allows(TakePublic.__name__, TakePublic) and self.public_bytes != 0
+    def takes_public(self) -> int:
+        """How many bytes of public rows a coordinator may send; 0 for none."""
+        if not self._allows(TakePublic.__name__, TakePublic):
+            return 0
+        return sys.maxsize if self.public_bytes is None else self.public_bytes
 
     def _refuse_rows(self, size: int) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
@@ -130,6 +137,15 @@ class Limits(Section):
             f"{self.public_bytes:,}",
             mend="The party's engineer may raise public_bytes.",
         )
+
+    def refuse_sets(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if so many sets of sent rows are more than it looks at."""
+        if self.public_sets is not None and sets > self.public_sets:
+            raise KnowledgeRefused(
+                f"limits.public_sets: it has looked at {sets - 1} sets of sent public rows, and that is all "
+                "it does",
+                mend="The party's engineer may raise public_sets, or name a file of public rows.",
+            )
 
     def refuse_more(self, *, rounds: int, requests: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
@@ -186,8 +202,8 @@ class Limits(Section):
         }
 
 
-EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None)
-"""No limits but one: a coordinator cannot have a party write files."""
+EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None, public_sets=None)
+"""No limits, for parties that trust whoever asks them as themselves."""
 
 
 def within(tasks: Sequence[Any]) -> Iterator[Any]:
