@@ -212,6 +212,12 @@ class Party:
                 where=self._where,
                 mend="The coordinator sends them before it has it join; else name the file at the party.",
             )
+        if agreement.rows and (self.public is None or not len(self.public)):
+            raise InvalidInput(
+                "it holds no public rows, and none may be sent to it",
+                where=self._where,
+                mend="Name a file of them at the party, or let its limits have them sent.",
+            )
         if self.public is None or self.public.key != agreement.public:
             raise InvalidInput(
                 "its public data are not the ones agreed on",

@@ -345,7 +345,7 @@ def test_beyond_the_limits(tmp_path: Path, limits: Limits, reason: str) -> None:
         assert said.takes_public == limits.takes_public and (said.takes_public > 0) is takes
         joined = ask(site, Join(agreement=agreement()), federation="heart")
         assert ("does not hold the public rows agreed on" in joined.reason) is takes
-        assert ("public data are not the ones agreed on" in joined.reason) is not takes
+        assert ("it holds no public rows, and none may be sent" in joined.reason) is not takes
 
 
 def test_within_the_limits(tmp_path: Path) -> None:

@@ -228,7 +228,10 @@ def _public_rows(found: Trial) -> str:
     if found.public_from == "file":
         return f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
     if found.public_from == "none":
-        return "none"
+        return (
+            "none, and limits lets the coordinator send none: it can take part only where no public rows are "
+            "needed"
+        )
     most = "" if found.public_bytes is None else f", at most {found.public_bytes:,} bytes"
     kept = f"\nkept from before: digest {', '.join(found.kept)}" if found.kept else ""
     return (
