@@ -128,3 +128,25 @@ def test_a_party_that_never_answered(call: Call, party: Path) -> None:
     done = call("party", "audit", party)
     assert done.exit_code == 0 and "0 lines (none)" in done.output
     assert not (party.parent / "state").exists()
+
+
+def test_predict_with_the_model_that_it_holds(call: Call, party: Path, folder: Path) -> None:
+    rows = folder / "clinics.csv"
+    none = call("party", "predict", party, rows)
+    assert none.exit_code == 2 and "it has no trained model yet" in none.output
+    answered(party)
+    with read_party(party).site() as site:
+        held = site.party()
+        expected = held.model().predict_proba(held.X)
+    done = call("party", "predict", party, rows, "--out", "answers.csv")
+    assert done.exit_code == 0, done.output
+    head, *lines = (folder / "answers.csv").read_text().splitlines()
+    assert head.split(",")[1:] == list(held.model().classes)
+    assert len(lines) == len(rows.read_text().splitlines()) - 1
+    found = [list(map(float, line.split(",")[1:])) for line in lines]
+    assert all(any(abs(a - b[0]) < 1e-5 for b in expected) for a, _ in found)
+    wrong = call("party", "predict", party, folder / "public.csv")
+    assert wrong.exit_code == 0  # the inputs alone are enough
+    (folder / "bad.csv").write_text("height\n1\n")
+    bad = call("party", "predict", party, folder / "bad.csv")
+    assert bad.exit_code == 2 and "bad.csv" in bad.output

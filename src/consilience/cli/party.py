@@ -17,6 +17,7 @@ from consilience.cli.talk import (
     stopping,
     tables,
     write_json,
+    write_text,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,34 @@ def check(
             address = None if spec.coordinator is None else spec.coordinator.address
             tables(json_to).print(_trial_table(found, address))
         write_json(asdict(found), json_to)
+
+
+@party.command(
+    epilog="Example: consilience party predict north/party.toml new-patients.csv --out answers.csv"
+)
+def predict(
+    file: File,
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA.csv", help="Rows with the party's input columns."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write there. [default: stdout]")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
+    with answering(debug):
+        from consilience.cli.predict import of_party, predictions
+
+        _know_protocols()
+        model = of_party(file)
+        text = predictions(model, data)
+        say(f"model: {model.about}")
+        if out is None:
+            typer.echo(text, nl=False)
+        else:
+            write_text(out, text)
 
 
 @party.command(epilog="Example: consilience party audit north/party.toml --json audit.json")

@@ -1,4 +1,4 @@
-"""Predictions of a model that a run kept."""
+"""Predictions of a model that a run kept, or a party."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.cohort import Scaling
 from consilience.experiments.methods import BASELINES
 from consilience.learners import Model, make
+from consilience.site import read_party, read_session
+
+WAIT = 60.0
+"""Seconds that a party's answer is waited for, which holds its state."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A model in a run folder, loaded.
+    """A model that was kept, loaded.
 
     Attributes:
         model: ready to predict.
         columns: the columns it was trained on, by name, where they had names.
         row_shape: the shape of one row; empty for texts.
         scaling: what was done to every row before training; ``None`` if nothing was.
-        about: method, seed and party, for people.
+        about: whose it is and of what, for people.
     """
 
     model: Model
@@ -86,6 +90,36 @@ def kept(run: Path, party: str, method: str | None = None, seed: int | None = No
         row_shape=tuple(about["row_shape"]),
         scaling=scaling,
         about=f"{method}, seed {seed}, {party}",
+    )
+
+
+def of_party(path: Path) -> Kept:
+    """The model that a party holds after the last round that it took part in.
+
+    Args:
+        path: the party's configuration.
+
+    Raises:
+        InvalidInput: it has none yet, or its configuration or data cannot be used.
+        RunFailed: its state is damaged, or somebody works on it.
+    """
+    spec = read_party(path)
+    session = read_session(spec.state)
+    if session is not None:
+        with spec.site(wait=WAIT) as site:
+            party = site.party()
+            if party is not None and party.learner.fitted:
+                return Kept(
+                    model=party.model(),
+                    columns=party.columns or None,
+                    row_shape=party.X.shape[1:],
+                    scaling=None,
+                    about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
+                )
+    raise InvalidInput(
+        "it has no trained model yet",
+        where=str(spec.state),
+        mend="There is one after the first round that it takes part in.",
     )
 
 
