@@ -27,7 +27,7 @@ from consilience.tasks import (
     PredictPublic,
     Task,
 )
-from consilience.wire import encode
+from consilience.wire import decode, encode
 
 
 class SiteNetwork(Network):
@@ -108,3 +108,9 @@ def requests(rounds: int) -> list[bytes]:
         asked.append(encode([Distill(round=t, targets=teacher, alpha=0.5)]))
         asked.append(encode([Checkpoint(round=t, previous=t - 1)]))
     return asked
+
+
+def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:
+    """What a site answers: one answer, or all of them where there are several."""
+    replies = decode(site.answer(encode(tasks), **carried))
+    return replies[0] if len(replies) == 1 else replies

@@ -44,7 +44,7 @@ from consilience.tasks import (
 )
 from consilience.wire import decode, encode
 from killed import state
-from sites import agreement, one_party, requests
+from sites import agreement, ask, one_party, requests
 
 NAME = one_party().name
 
@@ -53,11 +53,6 @@ NAME = one_party().name
 def site(tmp_path: Path) -> Any:
     with PartySite(one_party, tmp_path, limits=EVERYTHING) as made:
         yield made
-
-
-def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:
-    replies = decode(site.answer(encode(tasks), **carried))
-    return replies[0] if len(replies) == 1 else replies
 
 
 def refused(site: PartySite, *tasks: Any, **carried: Any) -> str:

@@ -36,7 +36,7 @@ from consilience.tasks import (
     TakePublic,
 )
 from consilience.wire import decode, encode
-from sites import SiteNetwork, agreement, one_party, without_rows
+from sites import SiteNetwork, agreement, ask, one_party, without_rows
 
 ROWS = classifiers()[1]
 """The rows of the federation: 20 of two columns."""
@@ -51,11 +51,6 @@ THIRD = Public(ROWS.X[2:])
 def site(tmp_path: Path) -> Any:
     with PartySite(without_rows, tmp_path, limits=EVERYTHING) as made:
         yield made
-
-
-def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:
-    replies = decode(site.answer(encode(tasks), **carried))
-    return replies[0] if len(replies) == 1 else replies
 
 
 def done(site: PartySite, *tasks: Any, **carried: Any) -> None:

@@ -12,7 +12,7 @@ from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.party import party
-from consilience.cli.talk import answering, check_target, say, tables, write_json, write_text
+from consilience.cli.talk import answering, check_target, say, tables, write_json
 
 RUNS = Path("runs")
 
@@ -327,15 +327,9 @@ def predict(
 ) -> None:
     """Predict with a party's model: a CSV of classes and their probabilities, or of values."""
     with answering(debug):
-        from consilience.cli.predict import kept, predictions
+        from consilience.cli.predict import answer, kept
 
-        model = kept(folder, party, method, seed)
-        text = predictions(model, data)
-        say(f"model: {model.about}")
-        if out is None:
-            typer.echo(text, nl=False)
-        else:
-            write_text(out, text)
+        answer(kept(folder, party, method, seed), data, out)
 
 
 def _next_folder(name: str) -> Path:

@@ -17,7 +17,6 @@ from consilience.cli.talk import (
     stopping,
     tables,
     write_json,
-    write_text,
 )
 
 if TYPE_CHECKING:
@@ -99,16 +98,10 @@ def predict(
 ) -> None:
     """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
     with answering(debug):
-        from consilience.cli.predict import of_party, predictions
+        from consilience.cli.predict import answer, of_party
 
         _know_protocols()
-        model = of_party(file)
-        text = predictions(model, data)
-        say(f"model: {model.about}")
-        if out is None:
-            typer.echo(text, nl=False)
-        else:
-            write_text(out, text)
+        answer(of_party(file), data, out)
 
 
 @party.command(epilog="Example: consilience party audit north/party.toml --json audit.json")

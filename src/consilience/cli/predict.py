@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
+from consilience.cli.talk import say, write_text
 from consilience.data import read_rows
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
@@ -121,6 +123,16 @@ def of_party(path: Path) -> Kept:
         where=str(spec.state),
         mend="There is one after the first round that it takes part in.",
     )
+
+
+def answer(model: Kept, data: Path, out: Path | None) -> None:
+    """Write :func:`predictions` to a file, or to stdout where there is none, and say whose they are."""
+    text = predictions(model, data)
+    say(f"model: {model.about}")
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
 
 
 def predictions(model: Kept, data: Path) -> str:

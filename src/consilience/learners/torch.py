@@ -465,8 +465,8 @@ class TorchLearner(Learner):
 
         Few bytes can declare a huge network: there is no memory for it unless its numbers are there.
         """
-        with torch.device("meta"), self._blamed():
-            module = self._given(shape, self.n_outputs)
+        with self._blamed():
+            module = self._outline(shape)
         own = {name: tuple(part.shape) for name, part in module.state_dict().items()}
         if differ := sorted(dict(own.items() ^ held.items())):
             name = differ[0]
@@ -474,6 +474,11 @@ class TorchLearner(Learner):
                 f"parameter {name!r} has shape {held.get(name)}, by its description {own.get(name)}"
             )
         return given_room(module, self._device)
+
+    def _outline(self, shape: tuple[int, ...]) -> nn.Module:
+        """A preset's module without its numbers."""
+        with torch.device("meta"):
+            return self._given(shape, self.n_outputs)
 
     @property
     def _preset(self) -> bool:
@@ -492,9 +497,7 @@ class TorchLearner(Learner):
             if isinstance(self._given, nn.Module):
                 module = copy.deepcopy(self._given)
             elif seed is None and self._preset:
-                with torch.device("meta"):
-                    module = self._given(example.shape[1:], self.n_outputs)
-                module = given_room(module, self._device)
+                module = given_room(self._outline(example.shape[1:]), self._device)
             else:
                 module = self._given(example.shape[1:], self.n_outputs)
             module = module.to(self._device)

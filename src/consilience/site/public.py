@@ -60,24 +60,15 @@ def write_public(home: Path, public: Public) -> None:
         RunFailed: they cannot be written; nothing of them is left.
     """
     path = _path(home, public.key)
-    part = path.with_suffix(_PART)
     try:
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700)
             force(home)
-        part.write_bytes(encode([TakePublic.of(public)]))
-        force(part)
-        os.replace(part, path)
-        force(path.parent)
+        _write_whole(path, encode([TakePublic.of(public)]))
     except OSError as error:
-        for file in (part, path):
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
-        raise RunFailed(
-            f"the public rows cannot be written ({error.strerror})",
-            where=str(path),
-            mend="Free some space or mend the permissions; they are sent again.",
-        ) from error
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise _unwritten("the public rows", path, error) from error
 
 
 def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
@@ -116,18 +107,10 @@ def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
         RunFailed: it cannot be written; what was put down before still holds.
     """
     path = home / SETS
-    part = path.with_suffix(_PART)
     try:
-        part.write_text(json.dumps(sets))
-        force(part)
-        os.replace(part, path)
-        force(home)
+        _write_whole(path, json.dumps(sets).encode())
     except OSError as error:
-        raise RunFailed(
-            f"the record of the public rows that were sent cannot be written ({error.strerror})",
-            where=str(path),
-            mend="Free some space or mend the permissions; they are sent again.",
-        ) from error
+        raise _unwritten("the record of the public rows that were sent", path, error) from error
 
 
 def name_of_set(public: Public) -> str:
@@ -138,3 +121,25 @@ def name_of_set(public: Public) -> str:
 
 def _path(home: Path, digest: str) -> Path:
     return home / FOLDER / f"{digest}{_SUFFIX}"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Put a file in the place of what is there, forced to the disk; of a failure nothing half is left."""
+    part = path.with_suffix(_PART)
+    try:
+        part.write_bytes(content)
+        force(part)
+        os.replace(part, path)
+        force(path.parent)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _unwritten(what: str, path: Path, error: OSError) -> RunFailed:
+    return RunFailed(
+        f"{what} cannot be written ({error.strerror})",
+        where=str(path),
+        mend="Free some space or mend the permissions; they are sent again.",
+    )
