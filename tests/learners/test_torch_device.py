@@ -246,6 +246,14 @@ def test_public_rows_are_moved_once() -> None:
     assert rows._kept is None
 
 
+def test_rows_arrive_in_the_usual_order() -> None:
+    rows, images = Rows(), np.ones((6, 4, 5, 3)).transpose(0, 3, 1, 2)
+    for X in (images, read_only(images.astype(np.float32, order="K"))):
+        for device in (torch.device("cpu"), META):
+            moved = rows.moved(X, torch.float32, device)
+            assert moved.shape == X.shape and moved.is_contiguous()
+
+
 def test_on_a_cpu_no_rows_are_kept() -> None:
     rows, public, cpu = Rows(), read_only(np.ones((6, 2))), torch.device("cpu")
     assert rows.moved(public, torch.float32, cpu) is not rows.moved(public, torch.float32, cpu)

@@ -43,6 +43,7 @@ def test_no_change_is_none_and_every_change_keeps_the_shape(shape: tuple[int, ..
     for how in (Augmentation(), Augmentation(3, True, 2), Augmentation(0, False, 3)):
         changed = augmented(rows, how, rng())
         assert changed.shape == rows.shape and changed.dtype == rows.dtype
+        assert changed.is_contiguous()
         assert torch.equal(changed, augmented(rows, how, rng()))
         assert not torch.equal(changed, augmented(rows, how, rng(1)))
     assert torch.equal(rows, before)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zlib
 from typing import Any
 
@@ -86,6 +89,52 @@ def test_they_take_images_in_every_layout(norm: str, shape: tuple[int, ...], tmp
     again.load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(again.predict(images), learner.predict(images))
     np.testing.assert_allclose(learner.predict(images[:1]), learner.predict(images)[:1], atol=1e-6)
+
+
+CHANNELS_LAST = {
+    "a block of ours": """
+import torch
+from consilience.learners.torch_networks import _Block
+block = _Block(4, 8, 2, "batch")
+maps = torch.randn(5, 4, 8, 8).contiguous(memory_format=torch.channels_last)
+for _ in range(1000):
+    block(maps).sum().backward()
+""",
+    "a module of the user's": """
+import numpy as np
+from torch import nn
+from consilience.learners import as_learner
+layers = nn.Conv2d(4, 8, 1, stride=2, bias=False), nn.Flatten(), nn.Linear(128, 2)
+learner = as_learner(nn.Sequential(*layers), recipe={"epochs": 1000})
+images, targets = np.ones((5, 8, 8, 4)).transpose(0, 3, 1, 2), np.eye(2)[[0, 1, 0, 1, 0]]
+learner.fit(images, targets, rng=np.random.default_rng(0))
+""",
+}
+
+
+@pytest.mark.parametrize("whose", CHANNELS_LAST)
+def test_images_with_channels_last_damage_no_memory(whose: str) -> None:
+    """torch 2.13 does, in a 1×1 convolution of stride 2: a process with the kernels of AVX2 dies of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHANNELS_LAST[whose]],
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_picked_pixel_is_that_of_a_stride() -> None:
+    """Through the shortcut goes what a 1×1 convolution of stride 2 gives, whatever the sides."""
+    from consilience.learners.torch_networks import _Block
+
+    block = _Block(3, 4, 2, "group").eval()
+    maps, filters = torch.randn(2, 3, 7, 6), block.shortcut[0].weight
+    strided = nn.functional.conv2d(maps, filters, stride=2)
+    seen: list[Any] = []
+    block.shortcut[0].register_forward_hook(lambda *given: seen.append(given[2]))
+    block(maps)
+    np.testing.assert_allclose(seen[0].detach(), strided.detach(), atol=1e-6)
 
 
 def test_group_norm_keeps_no_means_and_takes_single_rows() -> None:

@@ -98,18 +98,19 @@ class Rows:
         self._kept: tuple[Tensor, int] | None = None
 
     def moved(self, X: Array, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """``X`` as a tensor of that type on that device."""
+        """``X`` as a contiguous tensor of that type on that device."""
         if self._array is not None and self._array() is X and self._kept is not None:
             rows, version = self._kept
             if rows.dtype == dtype and rows.device.type == device.type and rows._version == version:
                 return rows
-        # A copy, since torch warns of read-only arrays such as those that arrive by wire.
+        # A copy, since torch warns of read-only arrays such as those that arrive by wire; in the usual
+        # order, as images with channels last crash some convolutions (torch_networks._Block).
         wide = {torch.int64: np.int64, torch.float64: np.float64}.get(dtype, np.float32)
         if device.type == "cpu" or X.flags.writeable:
-            return torch.from_numpy(np.array(X, dtype=wide)).to(device, dtype)
+            return torch.from_numpy(np.array(X, dtype=wide, order="C")).to(device, dtype)
         self._forget()  # before the next are there
         with torch.inference_mode(False):  # they may be trained on later
-            rows = torch.from_numpy(np.array(X, dtype=wide)).to(device, dtype)
+            rows = torch.from_numpy(np.array(X, dtype=wide, order="C")).to(device, dtype)
         self._array, self._kept = weakref.ref(X, self._forget), (rows, rows._version)
         return rows
 

@@ -84,6 +84,9 @@ def augmented(rows: Tensor, how: Augmentation, rng: np.random.Generator) -> Tens
         rows: shape ``(n, *shape)``, in any layout of :func:`layout_of`; left as they are.
         how: what is changed.
         rng: the only source of randomness.
+
+    Returns:
+        A contiguous tensor.
     """
     layout = layout_of(tuple(rows.shape[1:]), "augmentation")
     images = layout.images(rows)
@@ -108,7 +111,7 @@ def augmented(rows: Tensor, how: Augmentation, rng: np.random.Generator) -> Tens
             & (_within(left, how.cutout, width)[:, None, :])
         )
         images = images.masked_fill(torch.from_numpy(inside).to(rows.device)[:, None], 0.0)
-    return layout.rows(images)
+    return layout.rows(images).contiguous()
 
 
 def _within(start: np.ndarray, length: int, size: int) -> np.ndarray:
