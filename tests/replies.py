@@ -9,6 +9,7 @@ import numpy as np
 from consilience.knowledge import (
     PRECISION,
     Certainties,
+    CoarseRatios,
     DensityRatios,
     LogDensities,
     Predictions,
@@ -48,8 +49,9 @@ def replies(
             given.append(Selection(party=name, round=1, public="", values=speaks))
         if ratios is not None:
             near = np.array(ratios[i], dtype=np.float32)
-            given.append(
-                DensityRatios(party=name, round=1, classes=classes, public="", values=near)
-            )
+            given += [
+                told(party=name, round=1, classes=classes, public="", values=near)
+                for told in (DensityRatios, CoarseRatios)
+            ]
         answers[name] = tuple(given)
     return Replies(answers, {})

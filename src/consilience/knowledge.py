@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -321,6 +322,9 @@ class Selection:
 class DensityRatios:
     """How much denser a party's rows of each class lie than the public ones, at each public row.
 
+    With ``n`` rows none is beyond ``n / (2 sqrt(ridge))``, of either sign: the ratios are
+    ``K^½ (K + ridge I)⁻¹ s`` with ``|s| ≤ n`` and the eigenvalues of K at least 0.
+
     Attributes:
         party: its name.
         round: the round of the task.
@@ -342,8 +346,34 @@ class DensityRatios:
         assert agreement is not None
         _scored(self, (agreement.outputs,), np.float32, party, task, agreement)
         _same("classes", self.classes, agreement.classes, where=party)
-        _finite(self.values, where=party)
-        within_reach("values", self.values, where=party)
+        reach = MOST_ROWS / (2 * math.sqrt(getattr(task, "ridge", 0.25)))
+        _between(self.values, -reach, reach, where=party)
+
+
+@message
+class CoarseRatios:
+    """Density ratios by round counts, in a party's own settings (:func:`consilience.density.coarse_ratios`).
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        classes: the column order.
+        public: digest of the public data.
+        values: shape ``(n_public, n_classes)``, float32, from 0 to the party's rows of the class.
+    """
+
+    party: str
+    round: int
+    classes: tuple[str, ...]
+    public: str
+    values: Array
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` naming the first thing that is not as agreed."""
+        assert agreement is not None
+        _scored(self, (agreement.outputs,), np.float32, party, task, agreement)
+        _same("classes", self.classes, agreement.classes, where=party)
+        _between(self.values, 0, MOST_ROWS, where=party)
 
 
 @message
@@ -499,7 +529,7 @@ def _same(what: str, got: object, expected: object, *, where: str) -> None:
 
 
 def _scored(
-    scores: LogDensities | Certainties | Selection | DensityRatios,
+    scores: LogDensities | Certainties | Selection | DensityRatios | CoarseRatios,
     columns: tuple[int, ...],
     precision: type[np.generic],
     party: str,
@@ -522,6 +552,16 @@ def _shaped(
         raise KnowledgeRefused(f"values are {values.dtype}, expected {expected}", where=where)
     if values.shape != shape:
         raise KnowledgeRefused(f"values have shape {values.shape}, expected {shape}", where=where)
+
+
+def _between(values: Array, low: float, high: float, *, where: str) -> None:
+    """Raise ``KnowledgeRefused`` on ratios that no rows have."""
+    _finite(values, where=where)
+    if values.size and not (low <= values.min() and values.max() <= high):
+        raise KnowledgeRefused(
+            f"ratios from {values.min():g} to {values.max():g}, where {low:g} to {high:g} can be",
+            where=where,
+        )
 
 
 def _finite(values: Array, *, where: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.inputs import check_alike, check_inputs, read_only
 from consilience.knowledge import MOST_CLASSES, Agreement, Public
@@ -48,6 +49,8 @@ class Party:
         trusts: packages whose models it accepts from others, where models are exchanged.
         sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
             machine, may be sent to others.
+        coarseness: how little it says of where its rows lie, for the aggregator ``coarse_density_ratio``;
+            the usual settings by default.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -66,6 +69,7 @@ class Party:
         kind: Kind | None = None,
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
+        coarseness: Coarseness | None = None,
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
@@ -86,6 +90,7 @@ class Party:
         self._calibration = calibration
         self._aliases = aliases or {}
         self._trusts, self._sends_rows = tuple(trusts), sends_rows
+        self.coarseness = coarseness or Coarseness()
         self.X, self.y = self._checked(X, y, "private data")
         if self.kind == "classification":
             check_aliases(self._aliases, y, where=f"{self._where}, private data")
@@ -109,7 +114,8 @@ class Party:
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
         self.drawn: dict[str, Array] = {}
-        """Scores with noise, each drawn once: neither joining nor restoring has it drawn anew."""
+        """Scores with noise, each drawn once, and for which public rows coarse ratios were said: neither
+        joining nor restoring undoes it."""
         self.public: Public | None = None
         self.columns: tuple[str, ...] = ()
         """Names of the input columns, where they are known."""

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.certainty import Privacy, certainties
-from consilience.density import ClassGaussians, PublicRatio, selection
+from consilience.density import (
+    ClassGaussians,
+    Coarseness,
+    PublicRatio,
+    coarse_ratios,
+    selection,
+)
 from consilience.errors import InvalidInput
 from consilience.knowledge import Agreement, Public
 from consilience.randomness import stream
@@ -157,11 +163,7 @@ class Scores:
         Raises:
             InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
         """
-        if self.agreement.kind == "regression":
-            raise InvalidInput(
-                "density ratios are of classes, it has none", where=f"party {self.party!r}"
-            )
-
+        self._check_classes()
         X, targets = self.held_out if calibration else self.rows
         if not len(X):
             raise InvalidInput(
@@ -175,16 +177,62 @@ class Scores:
 
         return _once(self._said, f"density ratios {ridge!r} {calibration}", computed)
 
+    def coarse_ratios(self, coarseness: Coarseness, *, drawn: dict[str, Array]) -> Array:
+        """The same by round counts near few public rows (:func:`~consilience.density.coarse_ratios`).
+
+        It depends on no seed: a coordinator that begins anew with another one is told nothing new.
+
+        Args:
+            coarseness: the party's settings.
+            drawn: where it is put down for good that something was said of these public rows.
+
+        Returns:
+            Shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: the party does regression, or no two public rows differ.
+        """
+        self._check_classes()
+
+        X, targets = self.rows
+
+        def computed() -> Array:
+            own = self._fixed.coordinates(X)
+            return coarse_ratios(own, targets, self._fixed.public, coarseness)
+
+        said = _once(self._said, f"{_SETS} {coarseness!r}", computed)
+        drawn[f"{_SETS} {self.agreement.public} {Public(X).key} {coarseness!r}"] = np.zeros(0)
+        return said
+
+    def _check_classes(self) -> None:
+        """Raise ``InvalidInput`` where there are no classes to compare by."""
+        if self.agreement.kind == "regression":
+            raise InvalidInput(
+                "density ratios are of classes, it has none", where=f"party {self.party!r}"
+            )
+
     @property
     def _common(self) -> _Common:
-        made, seed = _COMMON.setdefault(self.public, {}), self.agreement.seed
-        return _once(made, seed, lambda: _Common(self.public.X, seed))
+        return _common(self.public, self.agreement.seed)
+
+    @property
+    def _fixed(self) -> _Common:
+        """The space that no coordinator's seed can change."""
+        return _common(self.public, 0)
+
+
+_SETS = "coarse ratios"
 
 
 def spent(drawn: Iterable[str]) -> tuple[float, float]:
     """ε and δ of all certainties with noise that were drawn, by their names: privacy losses add up."""
-    each = [tuple(map(float, name.split()[1:3])) for name in drawn]
+    each = [tuple(map(float, name.split()[1:3])) for name in drawn if not name.startswith(_SETS)]
     return sum(epsilon for epsilon, _ in each), sum(delta for _, delta in each)
+
+
+def compared_sets(drawn: Iterable[str]) -> int:
+    """Of how many sets of public rows coarse ratios were said, by the names of what was put down."""
+    return sum(name.startswith(_SETS) for name in drawn)
 
 
 class _Common:
@@ -209,6 +257,10 @@ class _Common:
     def ratio(self, ridge: float) -> PublicRatio:
         rng = stream(self._seed, "coordinator", 0, "landmarks")
         return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
+
+
+def _common(public: Public, seed: int) -> _Common:
+    return _once(_COMMON.setdefault(public, {}), seed, lambda: _Common(public.X, seed))
 
 
 _MOST_KEPT = 16

@@ -14,6 +14,7 @@ from consilience.knowledge import (
     Agreement,
     Array,
     Certainties,
+    CoarseRatios,
     DensityRatios,
     Description,
     Failure,
@@ -371,7 +372,10 @@ class SelectPublic:
 
 @message
 class ComparePublic:
-    """Say how much denser your rows of each class lie than the public ones, at each public row.
+    """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
+
+    Rows can be rebuilt from the answer: a party with limits of its own gives none
+    (:class:`consilience.site.Limits`), and is asked :class:`CompareCoarsely` instead.
 
     Attributes:
         ridge: of :class:`consilience.density.PublicRatio`, above 0.
@@ -394,6 +398,23 @@ class ComparePublic:
         values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
         classes = party.scores.agreement.classes
         return _scored(DensityRatios, self, party, values.astype(np.float32), classes=classes)
+
+
+@message
+class CompareCoarsely:
+    """Say by round counts, and in your own settings, how much denser your rows lie than the public ones."""
+
+    answers: ClassVar[type[Any]] = CoarseRatios
+    group: ClassVar[str] = "predictions"
+    standing: ClassVar[bool] = True
+    keeps_model: ClassVar[bool] = True
+    round: int
+
+    def run(self, party: Party) -> CoarseRatios:
+        """One number a public row and class, the same in every round and for every seed."""
+        values = party.scores.coarse_ratios(party.coarseness, drawn=party.drawn)
+        classes = party.scores.agreement.classes
+        return _scored(CoarseRatios, self, party, values.astype(np.float32), classes=classes)
 
 
 def _scored(kind: Callable[..., K], task: Task, party: Party, values: Array, **more: Any) -> K:
@@ -509,6 +530,7 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
     Certainties: ScoreCertainty,
     Selection: SelectPublic,
     DensityRatios: ComparePublic,
+    CoarseRatios: CompareCoarsely,
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 

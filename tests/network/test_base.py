@@ -18,6 +18,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFa
 from consilience.knowledge import (
     Agreement,
     Certainties,
+    CoarseRatios,
     DensityRatios,
     Description,
     Failure,
@@ -31,6 +32,7 @@ from consilience.knowledge import (
 from consilience.network import Network
 from consilience.network.base import LONGEST_TEXT, Arrival
 from consilience.tasks import (
+    CompareCoarsely,
     ComparePublic,
     CountRows,
     Describe,
@@ -240,9 +242,21 @@ def test_logits_may_be_any_finite_numbers():
                 round=2,
                 classes=("x", "y"),
                 public="key",
-                values=HALVES * np.float32(-3e38),
+                values=HALVES * np.float32(-2e18),
             ),
-            "values beyond 1e+18",
+            "ratios from -1e+18 to -1e+18, where -9.12871e+11 to 9.12871e+11 can be",
+        ),
+        (
+            CompareCoarsely(round=2),
+            CoarseRatios(party="b", round=2, classes=("x", "y"), public="key", values=-HALVES),
+            "ratios from -0.5 to -0.5, where 0 to 1e+12 can be",
+        ),
+        (
+            CompareCoarsely(round=2),
+            CoarseRatios(
+                party="b", round=2, classes=("x", "y"), public="key", values=HALVES * 1e18
+            ),
+            "where 0 to 1e+12 can be",
         ),
     ],
 )
@@ -416,6 +430,7 @@ def test_no_reply_can_crash_the_coordinator(data):
         Certainties: ScoreCertainty(round=2, regularization=0.1, epsilon=None, delta=0.1),
         Selection: SelectPublic(round=2, quantile=0.25, reference="public"),
         DensityRatios: ComparePublic(round=2, ridge=0.3),
+        CoarseRatios: CompareCoarsely(round=2),
         RowCount: CountRows(round=2),
         Metrics: Evaluate(round=2),
         Receipt: FitPrivate(round=2),
@@ -433,6 +448,7 @@ def test_no_reply_can_crash_the_coordinator(data):
             Certainties: HALVES[:, 0],
             Selection: HALVES[:, 0] > 0,
             DensityRatios: HALVES,
+            CoarseRatios: HALVES,
         }.get(kind, {"m": 0.5}),
         "rows": 1,
         "reason": "r",

@@ -25,7 +25,6 @@ def test_every_task_is_in_one_group() -> None:
 def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
     assert set(Limits().leaving().values()) == {
         "Certainties",
-        "DensityRatios",
         "Description",
         "Encoded",
         "LogDensities",
@@ -77,6 +76,7 @@ def test_what_leaves_the_model_as_it_is() -> None:
     assert said == {
         "CheckSharing",
         "Checkpoint",
+        "CompareCoarsely",
         "ComparePublic",
         "CountRows",
         "Evaluate",

@@ -17,6 +17,7 @@ from consilience import (
     LocalNetwork,
     Party,
     certainty_weighted,
+    coarse_density_ratio,
     density_ratio,
     ensemble_distillation,
     iterative_distillation,
@@ -72,6 +73,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "by density": (ensemble_distillation(aggregate=suwa(), rounds=2), classifiers),
     "selected": (ensemble_distillation(aggregate=selective_mean(), rounds=2), classifiers),
     "by ratio": (ensemble_distillation(aggregate=density_ratio(), rounds=2), classifiers),
+    "by coarse ratio": (
+        ensemble_distillation(aggregate=coarse_density_ratio(), rounds=2),
+        classifiers,
+    ),
     "codec, some": (
         ensemble_distillation(aggregate=uwa(), rounds=4, codec=EVERYTHING, participation=2),
         classifiers,

@@ -19,7 +19,7 @@ from consilience.aggregation.classification import (
 )
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
-from consilience.aggregation.ratios import density_ratio
+from consilience.aggregation.ratios import coarse_density_ratio, density_ratio
 from consilience.aggregation.regression import mean, median, weighted_mean
 from consilience.aggregation.reliability import (
     certainty_weighted,
@@ -38,6 +38,7 @@ __all__ = [
     "anderson",
     "avg",
     "certainty_weighted",
+    "coarse_density_ratio",
     "coordinate_median",
     "count_weighted",
     "damped",
@@ -79,6 +80,7 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
     "weighted-mean": weighted_mean,
     "value-median": median,
     "density-ratio": density_ratio,
+    "coarse-density-ratio": coarse_density_ratio,
 }
 """The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
 

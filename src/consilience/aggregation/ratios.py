@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from consilience.aggregation.base import Aggregator, Array, Stack
 from consilience.errors import InvalidInput
-from consilience.knowledge import DensityRatios
+from consilience.knowledge import CoarseRatios, DensityRatios
 
 RIDGE = 0.3
 """How much density ratios are smoothed. Chosen on digits, MNIST and TREC, by the accuracy of the teacher that
@@ -32,6 +35,10 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
     answers alone is believed as it is: there is nobody to weigh it against. The weights that the teacher
     reports are the shares of its mass that came from each party.
 
+    **For simulations.** Rows of small classes can be rebuilt from the ratios, and who is in a class can be
+    told (``benchmarks/rebuilding.py``); between sites parties refuse them. :func:`coarse_density_ratio` is
+    what may be used there.
+
     Args:
         ridge: how much the ratios are smoothed, above 0. The default was chosen on digits, MNIST and TREC,
             by the teacher's accuracy on their public rows; up to ten times it little changes, and below a
@@ -46,16 +53,37 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
             f"ridge is {ridge}", where="density-ratio", mend="It must be greater than 0."
         )
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        m, n, _ = stack.outputs.shape
-        if m == 1:
-            return stack.outputs[0], np.ones((1, n))
-        near = np.maximum(stack.further[DensityRatios], 0)
-        doubt = _DOUBT * near.sum() / (m * n)
-        votes = (near + (doubt or 1.0)) * stack.outputs
-        total = votes.sum(axis=(0, 2))
-        return votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total
-
     return Aggregator(
-        "density-ratio", rule, needs=(DensityRatios,), options={DensityRatios: {"ridge": ridge}}
+        "density-ratio",
+        partial(_by_ratio, kind=DensityRatios),
+        needs=(DensityRatios,),
+        options={DensityRatios: {"ridge": ridge}},
     )
+
+
+def coarse_density_ratio() -> Aggregator:
+    """:func:`density_ratio` with what may leave a party: ratios by round counts, in the party's settings.
+
+    The coordinator chooses nothing of them. A party says how densely its rows lie by at most 100 counts a
+    class, in fives, in 20 directions, and nothing of a class with fewer than 20 rows, unless it has chosen
+    otherwise (:class:`consilience.density.Coarseness`); at a site it says so only where its limits allow
+    it (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
+
+    Source:
+        This library's own, as :func:`density_ratio`.
+    """
+    return Aggregator(
+        "coarse-density-ratio", partial(_by_ratio, kind=CoarseRatios), needs=(CoarseRatios,)
+    )
+
+
+def _by_ratio(stack: Stack, *, kind: type[Any]) -> tuple[Array, Array]:
+    """The teacher, and the share of its mass that came from each party."""
+    m, n, _ = stack.outputs.shape
+    if m == 1:
+        return stack.outputs[0], np.ones((1, n))
+    near = np.maximum(stack.further[kind], 0)
+    doubt = _DOUBT * near.sum() / (m * n)
+    votes = (near + (doubt or 1.0)) * stack.outputs
+    total = votes.sum(axis=(0, 2))
+    return votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total

@@ -13,6 +13,7 @@ from consilience.errors import KnowledgeRefused
 from consilience.knowledge import (
     PRECISION,
     Certainties,
+    CoarseRatios,
     DensityRatios,
     LogDensities,
     Predictions,
@@ -73,6 +74,7 @@ def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, 
         Certainties,
         Selection,
         DensityRatios,
+        CoarseRatios,
     )
     for kind in kinds:
         for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
@@ -184,6 +186,7 @@ def _replies(
             Certainties: Certainties(public="", values=certainty, **common),
             Selection: Selection(public="", values=selected, **common),
             DensityRatios: DensityRatios(classes=classes, public="", values=ratios, **common),
+            CoarseRatios: CoarseRatios(classes=classes, public="", values=ratios, **common),
         }
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),

@@ -5,7 +5,7 @@ address = "coordinator.example.org:9092"        # where the parties reach it
 public = "public.csv"                           # sent to every party that has no file of these rows
 
 [method]
-aggregate = "density-ratio"                     # consilience list methods; or protocol = "scaffold"
+aggregate = "avg"                               # consilience list methods; or protocol = "scaffold"
 
 [protocol]
 name = "ensemble_distillation"
@@ -217,7 +217,8 @@ quorum = 0.5                      # share of the parties that must answer, or ho
 wait = 600                        # seconds to wait for the parties at the start
 
 [method]
-aggregate = "density-ratio"       # consilience list methods; without public rows: protocol = "scaffold"
+aggregate = "avg"                 # consilience list methods; without public rows: protocol = "scaffold"
+                                  # what others need beside predictions the parties' limits must allow
 
 [protocol]
 name = "ensemble_distillation"    # consilience list protocols

@@ -33,11 +33,12 @@ from typing import Any, Literal, Self
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Agreement, Failure, Public, Receipt
 from consilience.party import Party
 from consilience.randomness import limited_threads
-from consilience.scores import spent
+from consilience.scores import compared_sets, spent
 from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, is_task, undefined, within
 from consilience.site.public import (
@@ -76,7 +77,8 @@ _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 _SESSION = "session.json"
 
 _DRAWN = "drawn.safetensors"
-"""Scores with noise, which stay what they are whatever is joined or restored."""
+"""Scores with noise, which stay what they are, and what density ratios were said for, whatever is joined or
+restored."""
 
 
 @dataclass(frozen=True)
@@ -367,6 +369,7 @@ class PartySite:
             if isinstance(outcome, Failure):
                 raise _Failed(outcome)
             self.limits.refuse_spending(*spent(party.drawn))
+            self.limits.refuse_comparisons(compared_sets(party.drawn))
             result.append((outcome, reply))
             (after / _SESSION).write_text(json.dumps(asdict(session)))
             if isinstance(first, Join):
@@ -410,6 +413,8 @@ class PartySite:
     def _made(self) -> Party:
         if self._party is None:
             party = self._party = self._make()
+            if isinstance(self.limits.density_ratios, Coarseness):
+                party.coarseness = self.limits.density_ratios
             if party.public is None:
                 party.takes_public = self.limits.takes_public
                 if not party.takes_public:

@@ -336,6 +336,12 @@ rounds = 200                      # in how many rounds you take part, in all
 # public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
 # public_sets = 10                # how many sets of such rows are held against yours, in all
 
+# [limits.density_ratios]         # with this line you say how densely your rows lie, by these settings
+# rows = 20                       # of no class with fewer rows
+# unit = 5                        # in counts that are multiples of it
+# directions = 20                 # in so many directions of the space that all parties share
+# sets = 1                        # for so many sets of public rows, in all
+
 # [coordinator]                   # with "consilience party start"; else leave it out
 # address = "coordinator.example.org:9092"
 # certificate = "ca.pem"          # the coordinator's tls/ca.pem

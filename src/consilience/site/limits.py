@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
+from consilience.density import Coarseness
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages import REGISTRY, fields
+from consilience.options import check_options
 from consilience.sections import Section
-from consilience.tasks import ScoreCertainty, TakePublic
+from consilience.tasks import (
+    CompareCoarsely,
+    ComparePublic,
+    ScoreCertainty,
+    SelectPublic,
+    TakePublic,
+)
 
 GROUPS = ("predictions", "parameters", "models")
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -22,6 +30,28 @@ model says of the public rows, scores of them, counts of rows, metrics on test r
 
 OTHERS = "others"
 """Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
+
+
+Exact = Literal["exact"]
+
+
+def _coarseness(value: Any) -> Coarseness | Exact | None:
+    """The settings that a table gives.
+
+    Raises:
+        InvalidInput: it is no table, or holds unknown or unsafe settings.
+    """
+    if isinstance(value, Mapping):
+        check_options(Coarseness, value, where="density_ratios")
+        return Coarseness(**value)
+    if value is None or isinstance(value, Coarseness):
+        return value
+    if value == "exact":
+        return "exact"
+    raise InvalidInput(
+        f"it should be a table, not {value!r}",
+        mend="Write [limits.density_ratios]; left empty, it has the usual settings.",
+    )
 
 
 class Limits(Section):
@@ -48,6 +78,14 @@ class Limits(Section):
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
+        density_ratios: how coarsely it says how densely its rows of each class lie
+            (:class:`~consilience.tasks.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
+            simulations, where parties trust whoever asks: rows can be rebuilt from exact ratios, whose ridge
+            the coordinator chooses (:class:`~consilience.tasks.ComparePublic`). No file may say it.
+        quantile: from where to where the share of its own rows may lie that a coordinator has it take for
+            foreign (:class:`~consilience.tasks.SelectPublic`).
+        regularization: the least λ that a coordinator may choose for certainties
+            (:class:`~consilience.tasks.ScoreCertainty`).
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -59,9 +97,20 @@ class Limits(Section):
     delta: float = Field(default=1e-4, gt=0, lt=1)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
     public_sets: int | None = Field(default=10, ge=1)
+    density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
+        None
+    )
+    quantile: tuple[float, float] = (0.05, 0.5)
+    regularization: float = Field(default=1e-3, ge=0)
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
+        if self.density_ratios == "exact":
+            raise InvalidInput(
+                "rows can be rebuilt from exact density ratios, which are for simulations",
+                where="limits.density_ratios",
+                mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
+            )
         known = {*GROUPS, OTHERS, *_tasks()}
         for name in self.allow:
             if name not in known:
@@ -108,6 +157,8 @@ class Limits(Section):
                     "limits.epsilon: it says certainties with noise alone",
                     mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
                 )
+            self._refuse_ratios(type(task))
+            self._refuse_extremes(task)
             if isinstance(task, TakePublic):
                 self._refuse_rows(task.nbytes)
         if self.federation not in (None, federation):
@@ -122,6 +173,37 @@ class Limits(Section):
         if not self._allows(TakePublic.__name__, TakePublic):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
+
+    def _refuse_ratios(self, task: type[Any]) -> None:
+        """Raise ``KnowledgeRefused`` if a task asks how densely its rows lie, and it does not say so."""
+        if self._compares(task):
+            return
+        what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
+        if task is ComparePublic:
+            what = "rows can be rebuilt from exact density ratios, and it gives none"
+            mend = (
+                "Choose the aggregator coarse-density-ratio, which the party's engineer may allow"
+            )
+        raise KnowledgeRefused(
+            f"limits.density_ratios: {what}",
+            mend=f"{mend} with a table [limits.density_ratios]; or choose one that needs predictions alone, "
+            "such as avg.",
+        )
+
+    def _refuse_extremes(self, task: Any) -> None:
+        """Raise ``KnowledgeRefused`` on a number of the coordinator's that single rows would show by."""
+        low, high = self.quantile
+        if isinstance(task, SelectPublic) and not low <= task.quantile <= high:
+            raise KnowledgeRefused(
+                f"limits.quantile: it selects by quantiles from {low:g} to {high:g}, not {task.quantile:g}",
+                mend="Give the aggregator another quantile, as in selective_mean(quantile=0.25).",
+            )
+        least = self.regularization
+        if isinstance(task, ScoreCertainty) and task.regularization < least:
+            raise KnowledgeRefused(
+                f"limits.regularization: it takes {least:g} or more, not {task.regularization:g}",
+                mend="Give the aggregator a larger one, as in certainty_weighted(regularization=0.01).",
+            )
 
     def _refuse_rows(self, size: int) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
@@ -185,8 +267,24 @@ class Limits(Section):
                     mend=f"The party's engineer may raise {name}.",
                 )
 
+    def refuse_comparisons(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
+        if isinstance(self.density_ratios, Coarseness) and sets > self.density_ratios.sets:
+            raise KnowledgeRefused(
+                f"limits.density_ratios: it has compared its rows with {sets - 1} sets of public rows, and "
+                "that is all it does",
+                mend="The party's engineer may raise sets; rows or settings of its own that changed make "
+                "another set, too.",
+            )
+
     def _allows(self, name: str, task: type[Any]) -> bool:
         return name in self.allow or _group_of(name, task) in self.allow
+
+    def _compares(self, task: type[Any]) -> bool:
+        """Whether ``density_ratios`` lets a task be asked."""
+        if task is ComparePublic:
+            return self.density_ratios == "exact"
+        return task is not CompareCoarsely or self.density_ratios is not None
 
     def leaving(self) -> dict[str, str]:
         """What may leave the party under these limits: the task, and what it answers with."""
@@ -194,6 +292,7 @@ class Limits(Section):
             name: task.answers.__name__
             for name, task in sorted(_tasks().items())
             if self._allows(name, task)
+            and self._compares(task)
             and (
                 self.protocols is None
                 or _protocol(task) is None
@@ -202,7 +301,15 @@ class Limits(Section):
         }
 
 
-EVERYTHING = Limits(allow=(*GROUPS, OTHERS), requests=None, public_bytes=None, public_sets=None)
+EVERYTHING = Limits(
+    allow=(*GROUPS, OTHERS),
+    requests=None,
+    public_bytes=None,
+    public_sets=None,
+    density_ratios="exact",
+    quantile=(0, 1),
+    regularization=0,
+)
 """No limits, for parties that trust whoever asks them as themselves."""
 
 

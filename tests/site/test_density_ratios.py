@@ -1,0 +1,158 @@
+"""What a party says of where its rows lie: nothing, unless its own limits say how coarsely."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import Party
+from consilience.density import Coarseness
+from consilience.errors import InvalidInput
+from consilience.federation import agree
+from consilience.knowledge import CoarseRatios, Failure, Public
+from consilience.site import EVERYTHING, Limits, PartySite
+from consilience.tasks import (
+    CompareCoarsely,
+    ComparePublic,
+    Describe,
+    Join,
+    ScoreCertainty,
+    SelectPublic,
+)
+from sites import ask
+
+EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(-1, 1, (40, 12)), RNG.normal(1, 1, (30, 12)), np.ones((1, 12))])
+Y = np.repeat(["many", "some", "one"], [40, 30, 1])
+
+
+def rows_of(seed: int) -> Public:
+    return Public(np.random.default_rng(seed).normal(size=(150, 12)))
+
+
+def party(public: Public | None = None) -> Party:
+    made = Party("a", GaussianNB(), X, Y)
+    made.public = public or rows_of(1)
+    return made
+
+
+def joining(made: Party, seed: int = 0) -> Join:
+    assert made.public is not None
+    return Join(agreement=agree([Describe().run(made)], made.public, seed=seed, strict=False))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Callable[..., Any]:
+    """What a party under these limits answers, started anew for the question."""
+
+    def answer(limits: Limits, task: Any, *, public: Public | None = None, seed: int = 0) -> Any:
+        made = party(public)
+        with PartySite(lambda: made, tmp_path, limits=limits) as site:
+            ask(site, joining(made, seed))
+            return ask(site, task)
+
+    return answer
+
+
+@pytest.mark.parametrize("task", [EXACT, COARSE])
+@pytest.mark.parametrize(
+    "allow", [(), ("predictions",), ("predictions", "ComparePublic", "CompareCoarsely")]
+)
+def test_nothing_leaves_whatever_is_allowed(asked: Any, task: Any, allow: tuple[str, ...]) -> None:
+    limits = Limits(allow=(*allow, "Describe", "Join")) if allow else Limits()
+    failure = asked(limits, task)
+    assert isinstance(failure, Failure) and failure.kind == "refused"
+    assert failure.reason.startswith("limits.density_ratios: ")
+    assert "[limits.density_ratios]" in failure.mend and "such as avg" in failure.mend
+    assert not {"ComparePublic", "CompareCoarsely"} & set(limits.leaving())
+
+
+def test_coarse_ones_leave_where_the_party_says_so_and_exact_ones_never(asked: Any) -> None:
+    limits = Limits(density_ratios=Coarseness())
+    assert isinstance(asked(limits, COARSE), CoarseRatios)
+    assert "rows can be rebuilt from exact" in asked(limits, EXACT).reason
+    assert limits.leaving()["CompareCoarsely"] == "CoarseRatios"
+    assert "ComparePublic" not in limits.leaving()
+
+
+def test_simulations_may_ask_for_either(asked: Any) -> None:
+    assert asked(EVERYTHING, EXACT).values.shape == asked(EVERYTHING, COARSE).values.shape
+
+
+def test_small_classes_give_nothing(asked: Any) -> None:
+    said = asked(Limits(density_ratios=Coarseness()), COARSE)
+    given = dict(zip(said.classes, said.values.any(axis=0).tolist(), strict=True))
+    assert given == {"many": True, "one": False, "some": True}
+    said = asked(Limits(density_ratios=Coarseness(rows=31, sets=2)), COARSE)
+    assert dict(zip(said.classes, said.values.any(axis=0).tolist(), strict=True)) == {
+        "many": True,
+        "one": False,
+        "some": False,
+    }
+
+
+def test_the_coordinator_chooses_nothing(asked: Any) -> None:
+    """There is nothing in the task to choose by, and another seed gets the same bits."""
+    assert [field.name for field in dataclasses.fields(CompareCoarsely)] == ["round"]
+    limits = Limits(density_ratios=Coarseness())
+    first, again = (asked(limits, COARSE, seed=seed).values for seed in (0, 7))
+    np.testing.assert_array_equal(first, again)
+    own = asked(Limits(density_ratios=Coarseness(unit=2, sets=2)), COARSE).values
+    assert not np.array_equal(own, first)
+
+
+def test_one_set_of_public_rows_and_no_more(asked: Any, tmp_path: Path) -> None:
+    """Over all that is joined; what is refused does not leave in a later request either."""
+    limits = Limits(density_ratios=Coarseness())
+    assert isinstance(asked(limits, COARSE), CoarseRatios)
+    for _ in range(2):
+        failure = asked(limits, COARSE, public=rows_of(2))
+        assert "limits.density_ratios: it has compared its rows with 1 sets" in failure.reason
+    assert isinstance(asked(limits, COARSE), CoarseRatios)
+    two = Limits(density_ratios=Coarseness(sets=3))  # settings that changed count, too
+    assert isinstance(asked(two, COARSE, public=rows_of(2)), CoarseRatios)
+
+
+def test_refused_in_one_process_as_well(tmp_path: Path) -> None:
+    made = party()
+    with PartySite(lambda: made, tmp_path, limits=Limits(density_ratios=Coarseness())) as site:
+        ask(site, joining(made))
+        assert isinstance(ask(site, COARSE), CoarseRatios)
+        made.public = rows_of(2)
+        ask(site, joining(made))
+        for round in (1, 2):
+            assert isinstance(ask(site, CompareCoarsely(round=round)), Failure)
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (SelectPublic(round=1, quantile=5e-324, reference="public"), "limits.quantile: .* not 4.94066e-324"),
+        (SelectPublic(round=1, quantile=0.99, reference="public"), "limits.quantile: .* not 0.99"),
+        (
+            ScoreCertainty(round=1, regularization=1e-12, epsilon=None, delta=1e-5),
+            "limits.regularization: it takes 0.001 or more, not 1e-12",
+        ),
+    ],
+)  # fmt: skip
+def test_extremes_are_refused(asked: Any, task: Any, reason: str) -> None:
+    failure = asked(Limits(), task)
+    assert failure.kind == "refused" and re.match(reason, failure.reason) and failure.mend
+    assert not isinstance(asked(EVERYTHING, task), Failure)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rows", 19), ("directions", 0), ("directions", 31), ("unit", 1), ("sets", 0), ("rows", True)],
+)
+def test_settings_that_are_too_fine(name: str, value: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} is {value}"):
+        Coarseness(**{name: value})
