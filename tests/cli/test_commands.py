@@ -148,14 +148,15 @@ class Surprised:
 def test_a_party_that_fails_is_named_even_quietly(
     call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its class is found in the current folder; of its error, little leaves."""
+    """Its class is found in the current folder, once that is trusted; of its error, little leaves."""
     (folder / "mymodels.py").write_text(MODELS)
     (folder / "clinics.toml").write_text(
         TABLE.replace("rounds = 1", "rounds = 1\n[network]\nquorum = 1")
         + '[[models]]\nname = "mymodels:Surprised"\n'
     )
-    done = shell("run", "clinics.toml", "--out", "run", "--quiet")
+    done = shell("run", "clinics.toml", "--out", "run", "--quiet", "--trust")
     assert done.returncode == 0, done.stderr
+    assert "trusted: models.1.name = 'mymodels:Surprised' (from" in done.stderr
     assert "warning: party 'south' was left out" in done.stderr
     assert "the model cannot be" in done.stderr and "x" * 300 not in done.stderr
     monkeypatch.syspath_prepend(folder)

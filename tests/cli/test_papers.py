@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 from command_line import PROGRAM, Call
@@ -26,7 +27,8 @@ def test_lists_what_there_is(call: Call) -> None:
 
 
 def test_prints_and_writes(call: Call, folder: Path) -> None:
-    said = call(*QUICK)
+    with matplotlib.rc_context({"text.usetex": True}):  # as a matplotlibrc may have it
+        said = call(*QUICK)
     assert said.exit_code == 0, said.output
     assert "Figure 1" in said.stdout and "holds: " in said.stdout
     written = folder / "runs" / "park2023"

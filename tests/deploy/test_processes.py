@@ -192,6 +192,17 @@ def test_what_ends_in_the_background_tells_its_error_alone(
     assert str(caught.value) == "here: wrong\n  Mend it."
 
 
+def test_in_the_background_modules_of_the_current_folder_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("typer.py").write_text("1 / 0")
+    assert detached(["--version"], tmp_path / "run", tmp_path / "log")
+    made = environment(tmp_path / "home")
+    asked = [sys.executable, "-c", "import sys; print(sys.flags.safe_path)"]
+    assert subprocess.run(asked, env=made, capture_output=True, text=True).stdout == "True\n"
+
+
 def test_who_comes_after_a_kill_takes_over(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -220,7 +231,10 @@ def test_whatever_flower_starts_at_a_party_is_ours(tmp_path: Path) -> None:
         if command != "flwr-clientapp":
             said = subprocess.run([folder / command], capture_output=True, text=True, check=False)
             assert said.returncode == 1 and "runs nothing else" in said.stderr
-    assert "answer_once" in (folder / "flwr-clientapp").read_text()
+    (tmp_path / "consilience.py").write_text("raise SystemExit('of the folder')")
+    words = [folder / "flwr-clientapp", "--help"]
+    said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "usage: " in said.stdout, said.stderr
 
 
 def test_a_run_ends_with_whoever_started_it() -> None:

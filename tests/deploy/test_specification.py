@@ -88,6 +88,10 @@ def test_without_a_folder_init_is_named(tmp_path: Path) -> None:
 
 
 def test_the_app_holds_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (
+        tmp_path / "app" / "pandas.py"
+    ).touch()  # Flower would send it, and find it before what is installed
     app = write_app(tmp_path / "app")
     assert sorted(path.name for path in app.iterdir()) == ["deployed.py", "pyproject.toml"]
     shutil.rmtree(app)

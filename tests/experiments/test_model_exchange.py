@@ -327,7 +327,7 @@ def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_meant_is_said_at_once(changes: Any, what: str, mend: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        spec_of(**changes)
+        spec_of(**changes).check_models()
     assert what in str(raised.value) and mend in str(raised.value)
 
 

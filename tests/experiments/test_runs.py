@@ -224,7 +224,7 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
 )
 def test_a_configuration_is_checked_first(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        spec_of(CONFIG, **change)
+        spec_of(CONFIG, **change).check_models()
 
 
 def test_a_party_that_cannot_write_its_state_costs_no_run(

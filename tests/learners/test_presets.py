@@ -125,7 +125,7 @@ def test_import_paths() -> None:
         ("mlp", {"recipe": {"epoch": 5}}, "Did you mean 'epochs'"),
         ("ridge", {"kind": "classification"}, "is a regressor"),
         ("random-forest", {"max_depth": "deep"}, "max_depth"),
-        ("no_such_package:Model", {}, "cannot import 'no_such_package'"),
+        ("sklearn.no_such_module:Model", {}, "cannot import 'sklearn.no_such_module'"),
         ("sklearn.svm:SVCC", {}, "Did you mean"),
         ("sklearn.svm:", {}, "package.module:Class"),
         ("sklearn:__version__", {}, "not a class or function"),

@@ -103,6 +103,27 @@ def test_it_answers_as_the_library_does(folder: str) -> None:
 
 
 @needs_transformers
+def test_no_code_of_a_hub_is_fetched(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder's file may name implementations and classes there, as well as the models' own."""
+    from transformers.integrations import hub_kernels
+
+    fetched: list[object] = []
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda *_: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *named, **_: fetched.append(named))
+    named = {
+        "attn_implementation": "owner/kernel",
+        "auto_map": {"AutoModelForSequenceClassification": "owner/name--module.Class"},
+    }
+    copied = Path(shutil.copytree(folder, tmp_path / "bert"))
+    told = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(told | named))
+    np.testing.assert_array_equal(started(str(copied)).logits(TEXTS), started(folder).logits(TEXTS))
+    assert not fetched
+
+
+@needs_transformers
 def test_it_learns_goes_on_and_is_kept(folder: str, tmp_path: Path) -> None:
     learner = bert(folder)
     learner.bind(2)

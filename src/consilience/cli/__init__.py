@@ -1,7 +1,6 @@
 """The command line: parse, call, print."""
 
 import os
-import sys
 
 from consilience.cli.commands import app
 
@@ -9,6 +8,6 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """What the shell's ``consilience`` starts; models may live in modules of the current folder."""
-    sys.path.append(os.getcwd())
+    """Run the command of the shell's ``consilience``; the current folder is nowhere searched for modules."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # nor by the processes that are started
     app()

@@ -13,6 +13,7 @@ from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.party import party
 from consilience.cli.talk import answering, check_target, say, tables, write_json
+from consilience.cli.trust import Trust, allowing
 
 RUNS = Path("runs")
 
@@ -81,6 +82,7 @@ def run(
             metavar="FOLDER", help="The run folder, a new one. [default: runs/NAME-001, -002, …]"
         ),
     ] = None,
+    trust: Trust = False,
     json_to: Json = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -96,13 +98,24 @@ def run(
         check_target(json_to)
         spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
         fate.run = folder = out if out is not None else _next_folder(spec.name)
-        with shown(spec, quiet=quiet) as report:
+        foreign = spec.foreign_code()
+        fate.trust = bool(foreign)
+        with (
+            allowing(foreign, file, trust=trust, ask=True),
+            shown(spec, quiet=quiet) as report,
+        ):
             start(spec, folder, report=report, warn=lambda line: say(f"warning: {line}"))
         _finish(folder, json_to, quiet)
 
 
 @app.command(epilog="Example: consilience resume runs/digits-001")
-def resume(folder: Run, json_to: Json = None, quiet: Quiet = False, debug: Debug = False) -> None:
+def resume(
+    folder: Run,
+    trust: Trust = False,
+    json_to: Json = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
     """Continue a run that was stopped; its results are those of a run that never was."""
     with answering(debug) as fate:
         from consilience.cli.progress import shown
@@ -110,8 +123,11 @@ def resume(folder: Run, json_to: Json = None, quiet: Quiet = False, debug: Debug
         from consilience.experiments import stored_spec
 
         spec = stored_spec(folder)
-        fate.run = folder
-        with shown(spec, done=_arms_done(folder), quiet=quiet) as report:
+        fate.run, fate.trust = folder, trust
+        with (
+            allowing(spec.foreign_code() if trust else (), folder, trust=trust),
+            shown(spec, done=_arms_done(folder), quiet=quiet) as report,
+        ):
             go_on(folder, report=report)
         _finish(folder, json_to, quiet)
 
@@ -184,6 +200,7 @@ def parties(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a page, a plot and the data there.")
     ] = None,
+    trust: Trust = False,
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
@@ -197,18 +214,19 @@ def parties(
         check_folder(out)
         spec = read_spec(file, settings or [])
         seed = spec.seed_list[0] if seed is None else seed
-        cohort = gather(spec, seed)
-        options = {
-            "inputs": not labels_only,
-            "equalize": equalized(cohort, scale),
-            "by_rows": by_rows,
-            "directions": directions,
-            "permutations": permutations,
-        }
-        rows = sum(map(len, cohort.rows))
-        say(f"comparing {len(cohort.names):,} parties with {rows:,} rows; nothing is trained")
-        found = compared(cohort, seed=seed, **options)
-        public = judged(spec, cohort, seed)
+        with allowing(spec.foreign_code(), file, trust=trust, ask=True):
+            cohort = gather(spec, seed)
+            options = {
+                "inputs": not labels_only,
+                "equalize": equalized(cohort, scale),
+                "by_rows": by_rows,
+                "directions": directions,
+                "permutations": permutations,
+            }
+            rows = sum(map(len, cohort.rows))
+            say(f"comparing {len(cohort.names):,} parties with {rows:,} rows; nothing is trained")
+            found = compared(cohort, seed=seed, **options)
+            public = judged(spec, cohort, seed)
         title = f"{spec.name}, seed {seed}: how different are the parties?"
         known = facts(spec, seed, settings=settings or [], **options)
         console = tables(json_to)
@@ -323,13 +341,14 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there. [default: stdout]")
     ] = None,
+    trust: Trust = False,
     debug: Debug = False,
 ) -> None:
     """Predict with a party's model: a CSV of classes and their probabilities, or of values."""
     with answering(debug):
         from consilience.cli.predict import answer, kept
 
-        answer(kept(folder, party, method, seed), data, out)
+        answer(kept(folder, party, method, seed, trust=trust), data, out)
 
 
 def _next_folder(name: str) -> Path:

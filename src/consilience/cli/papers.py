@@ -154,18 +154,21 @@ def _write(exhibit: Exhibit, folder: Path) -> list[Path]:
     files = [folder / f"{exhibit.name}.md"]
     write_text(files[0], exhibit.as_markdown())
     if exhibit.draw is not None:
-        import matplotlib
+        import matplotlib.style
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9, 5.5), layout="constrained")
-        exhibit.draw(figure)
-        figure.suptitle(exhibit.title, fontsize=10)
-        for suffix in (".png", ".svg"):
-            path = folder / f"{exhibit.name}{suffix}"
-            try:
-                with matplotlib.rc_context({"svg.hashsalt": exhibit.name}):
+        # As in a run's plots: no matplotlibrc of the current folder has a say.
+        with matplotlib.style.context(["default", {"svg.hashsalt": exhibit.name}]):
+            figure = Figure(figsize=(9, 5.5), layout="constrained")
+            exhibit.draw(figure)
+            figure.suptitle(exhibit.title, fontsize=10)
+            for suffix in (".png", ".svg"):
+                path = folder / f"{exhibit.name}{suffix}"
+                try:
                     figure.savefig(path, dpi=150)
-            except OSError as error:
-                raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
-            files.append(path)
+                except OSError as error:
+                    raise RunFailed(
+                        f"cannot be written ({error.strerror})", where=str(path)
+                    ) from error
+                files.append(path)
     return files

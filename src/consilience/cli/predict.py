@@ -14,13 +14,14 @@ import numpy as np
 import typer
 
 from consilience.cli.talk import say, write_text
+from consilience.cli.trust import allowing
 from consilience.data import read_rows
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.cohort import Scaling
 from consilience.experiments.methods import BASELINES
-from consilience.learners import Model, make
+from consilience.learners import Model, foreign_code, make
 from consilience.site import read_party, read_session
 
 WAIT = 60.0
@@ -46,7 +47,14 @@ class Kept:
     about: str
 
 
-def kept(run: Path, party: str, method: str | None = None, seed: int | None = None) -> Kept:
+def kept(
+    run: Path,
+    party: str,
+    method: str | None = None,
+    seed: int | None = None,
+    *,
+    trust: bool = False,
+) -> Kept:
     """Load a party's model.
 
     Args:
@@ -54,8 +62,10 @@ def kept(run: Path, party: str, method: str | None = None, seed: int | None = No
         party: whose model.
         method: label of the method; by default the last one in the configuration that is not a baseline.
         seed: by default the first.
+        trust: whether a model of code beyond the trusted packages may be imported and run.
 
     Raises:
+        ForeignCode: it is of such code, which is not trusted; nothing of it was imported.
         InvalidInput: no such run, method, seed or party, with the nearest that there is.
         RunFailed: the model is damaged.
     """
@@ -84,7 +94,7 @@ def kept(run: Path, party: str, method: str | None = None, seed: int | None = No
         raise InvalidInput(
             f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
         )
-    model, scaling, about = _loaded(folder)
+    model, scaling, about = _loaded(folder, trust)
     columns = about["columns"]
     return Kept(
         model=model,
@@ -191,7 +201,7 @@ def _took_part(run: Path, seed: int, party: str) -> bool:
         ledger.close()
 
 
-def _loaded(folder: Path) -> tuple[Model, Scaling | None, dict[str, Any]]:
+def _loaded(folder: Path, trust: bool) -> tuple[Model, Scaling | None, dict[str, Any]]:
     path = folder / "model.json"
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
@@ -207,7 +217,9 @@ def _loaded(folder: Path) -> tuple[Model, Scaling | None, dict[str, Any]]:
             where=str(path),
             mend="Restore it from a copy, or run the configuration anew.",
         ) from error
-    learner = make(name, **named)
+    foreign = foreign_code(name, named)
+    with allowing([foreign.within("model")] if foreign else [], path, trust=trust):
+        learner = make(name, **named)
     learner.bind(outputs)
     learner.load(folder / f"model{learner.suffix}")
     return Model(learner, classes), scaling, about

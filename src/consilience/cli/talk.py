@@ -27,10 +27,12 @@ class Fate:
     Attributes:
         run: the run folder that it works on, which need not exist yet.
         again: the command that goes on where it was stopped, where that is not ``resume``.
+        trust: whether the run may import what it names.
     """
 
     run: Path | None = None
     again: str | None = None
+    trust: bool = False
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def answering(debug: bool) -> Iterator[Fate]:
         yield fate
     except KeyboardInterrupt:
         if fate.run is not None and fate.run.exists():
-            fate.again = f"consilience resume {fate.run}"
+            fate.again = f"consilience resume {fate.run}{' --trust' if fate.trust else ''}"
         say("stopped" + (f"; continue with: {fate.again}" if fate.again else ""))
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit):

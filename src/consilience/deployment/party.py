@@ -45,7 +45,7 @@ PAUSE = 3.0
 _CLIENT = """\
 #!/bin/sh
 # Flower starts this for every message. It runs what is installed, whatever app was sent.
-exec '{python}' -c 'from consilience.deployment.answering import answer_once; answer_once()' "$@"
+exec '{python}' -P -c 'from consilience.deployment.answering import answer_once; answer_once()' "$@"
 """
 
 _REFUSAL = """\

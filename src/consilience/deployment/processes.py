@@ -29,6 +29,7 @@ from consilience.network.flower import QUIET
 
 _SETTINGS = {
     **QUIET,
+    "PYTHONSAFEPATH": "1",  # no modules of the folder that a process is started in
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",  # seconds, not 1: a message waits for it
 }
 
@@ -210,7 +211,7 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     begun = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", main, *command],
+            [sys.executable, "-P", "-c", main, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

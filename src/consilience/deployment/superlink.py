@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import time
@@ -49,8 +50,12 @@ server = apps.server
 
 
 def write_app(folder: Path) -> Path:
-    """Write the folder that Flower packs and sends, with nothing else in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the folder that Flower packs and runs, with nothing else in it."""
+    if (
+        folder.exists()
+    ):  # what else lies there would be packed, and imported before what is installed
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "deployed.py").write_text(MODULE)
     return folder

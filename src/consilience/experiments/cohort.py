@@ -131,8 +131,10 @@ def gather(spec: Spec, seed: int) -> Cohort:
     """Load the data, set the public rows aside, deal out the rest and the models.
 
     Raises:
-        InvalidInput: the data, the public rows or the partition cannot be had as asked.
+        ForeignCode: a model's code is of others, outside of :func:`~consilience.learners.trusting`.
+        InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
     """
+    spec.check_models()
     dataset = _load(spec.data.name, json.dumps(_seeded(spec.data, seed), sort_keys=True))
     if spec.data.flat:
         dataset = dataset.flat()

@@ -18,7 +18,7 @@ from consilience.sections import first_of
 def read_spec(
     path: Path, settings: Sequence[str] = (), *, overrides: Mapping[str, Any] = {}
 ) -> Spec:
-    """Read a configuration file.
+    """Read a configuration file; none of the models that it names is made or imported.
 
     Args:
         path: a TOML file.
@@ -45,7 +45,10 @@ def read_spec(
 
 
 def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:
-    """Validate a parsed configuration; file names in it are relative to ``relative_to``."""
+    """Validate a parsed configuration, its models' parameters aside: no model is made or imported.
+
+    File names in it are relative to ``relative_to``.
+    """
     document = json.loads(json.dumps(document, default=str))
     if relative_to is not None and isinstance(document.get("data"), dict):
         for key in ("path", "test_path", "public_file"):

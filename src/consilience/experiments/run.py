@@ -28,11 +28,13 @@ from consilience.experiments.ledger import Ledger
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
 from consilience.knowledge import Agreement, Replies, SharedModel
-from consilience.learners import make
+from consilience.learners import ForeignCode, make
 from consilience.learners.estimators import make_of
 from consilience.learners.sklearn import SklearnLearner
 from consilience.network import LocalNetwork
 from consilience.tasks import Task
+
+CONFIGURATION = "config.json"
 
 PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
 
@@ -52,6 +54,8 @@ def start(
 ) -> None:
     """Run a configuration in a new folder.
 
+    Models of code beyond the trusted packages run inside of :func:`consilience.learners.trusting` alone.
+
     Args:
         spec: what to run.
         folder: where.
@@ -59,6 +63,7 @@ def start(
         warn: is told, before anything is trained, what bodes ill and does not keep it from running.
 
     Raises:
+        ForeignCode: a model is of such code; nothing of it was imported.
         InvalidInput: the folder exists, or the configuration's data, parties and models do not go
             together; before anything is trained or written.
         RunFailed: the disk is full, a party's state cannot be written.
@@ -93,7 +98,7 @@ def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        (partial / "config.json").write_text(spec.model_dump_json(indent=2), encoding="utf-8")
+        (partial / CONFIGURATION).write_text(spec.model_dump_json(indent=2), encoding="utf-8")
         ledger = Ledger(partial / "ledger.sqlite", create=True)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         ledger.note(versions=versions(), machine=machine(), started=started, warnings=warnings)
@@ -110,15 +115,20 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
     """Continue a run that stopped for whatever reason; a finished one is left as it is.
 
     Raises:
+        ForeignCode: the folder names code beyond the models of trusted packages, outside of
+            :func:`consilience.learners.trusting`; nothing of it was imported.
         RunFailed: no run there, or a damaged ledger or state.
     """
     spec = stored_spec(folder)
-    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+    try:
+        _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+    except ForeignCode as error:
+        raise error.said_in(folder / CONFIGURATION) from error
 
 
 def stored_spec(folder: Path) -> Spec:
-    """The configuration of a run folder."""
-    path = folder / "config.json"
+    """The configuration of a run folder, read alone: no model that it names is made or imported."""
+    path = folder / CONFIGURATION
     try:
         return parse_spec(json.loads(path.read_text(encoding="utf-8")), where=str(path))
     except FileNotFoundError as error:

@@ -48,8 +48,10 @@ from consilience.experiments.methods import (
     ProtocolSpec,
     protocol_for,
 )
-from consilience.learners import make
+from consilience.learners import ForeignCode, foreign_code, make
+from consilience.learners.presets import check_name
 from consilience.learners.transfer import TRUSTED
+from consilience.learners.trust import trusted
 from consilience.options import check_options
 from consilience.protocols import Protocol
 from consilience.sections import Open, Quorum, Section, known
@@ -178,7 +180,7 @@ class Spec(Section):
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` on a name or option that nothing here knows."""
+        """Raise ``InvalidInput`` on a name or option that nothing here knows; no model is imported."""
         seeds = self.seed_list
         if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise InvalidInput(
@@ -201,7 +203,7 @@ class Spec(Section):
             given=("y", "parties", "rng", "group"),
         )
         for model in self.models:
-            make(model.name, **model.options)
+            check_name(model.name)
         labels = [method.label for method in self.methods]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice or not labels:
@@ -216,6 +218,33 @@ class Spec(Section):
         for method in self.methods:
             self._check_deregularized(method, self.protocol_for(method).options)
         self._check_public()
+
+    def foreign_code(self) -> tuple[ForeignCode, ...]:
+        """The models and packages beyond those that are trusted, each with its field; none is imported.
+
+        Raises:
+            InvalidInput: a parameter that a trusted model does not take.
+            MissingExtra: a model's library is not installed.
+        """
+        found = [ForeignCode(name, "trusts") for name in self.trusts if name not in TRUSTED]
+        for i, model in enumerate(self.models):
+            if foreign := foreign_code(model.name, model.options):
+                found.append(foreign.within(f"models.{i}"))
+        return tuple(found)
+
+    def check_models(self) -> None:
+        """Make every model, before anything else is done for it.
+
+        Raises:
+            ForeignCode: code of others, outside of :func:`~consilience.learners.trusting`; none is imported.
+            InvalidInput: a name or parameter that cannot be used.
+            MissingExtra: a model's library is not installed.
+        """
+        if trusted():
+            for model in self.models:
+                make(model.name, **model.options)
+        elif foreign := self.foreign_code():
+            raise foreign[0]
 
     def _check_deregularized(self, method: MethodSpec, options: Mapping[str, Any]) -> None:
         """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""

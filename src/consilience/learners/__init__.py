@@ -16,6 +16,7 @@ from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import Abilities, Kind, Learner, Model, Phase, Pull, Steps
 from consilience.learners.presets import LEARNERS, Entry, model_of
 from consilience.learners.recipe import Augmentation, TorchRecipe
+from consilience.learners.trust import ForeignCode, trusting
 
 if TYPE_CHECKING:
     from consilience.learners.kernel_ridge import KernelRidge
@@ -25,6 +26,7 @@ __all__ = [
     "Abilities",
     "Augmentation",
     "Entry",
+    "ForeignCode",
     "KernelRidge",
     "Kind",
     "Learner",
@@ -34,8 +36,10 @@ __all__ = [
     "Steps",
     "TorchRecipe",
     "as_learner",
+    "foreign_code",
     "kind_told_by",
     "make",
+    "trusting",
 ]
 
 
@@ -118,13 +122,16 @@ def make(
     """The learner that a configuration file names.
 
     Args:
-        name: a preset of :data:`LEARNERS`, or ``"package.module:Class"``.
+        name: a preset of :data:`LEARNERS`, or ``"package.module:Class"`` of an estimator of scikit-learn,
+            XGBoost, LightGBM or consilience; of anything else inside of :func:`trusting` alone, since names
+            come from files as a rule. A class of your own can be given to :func:`as_learner` as an object.
         kind: as for :func:`as_learner`.
         recipe: how to train a torch model; a table of :class:`TorchRecipe`'s fields will do.
         parameters: of the model; those of a preset with transformers in front go to the model.
 
     Raises:
         InvalidInput: unknown name or parameter, with the nearest known one.
+        ForeignCode: an import path that leads elsewhere; it was not imported.
         MissingExtra: the model's library is not installed.
 
     >>> make("random-forest", n_estimators=5).model
@@ -133,6 +140,20 @@ def make(
     if kind is not None and name in LEARNERS and "kind" in LEARNERS[name].parameters():
         parameters["kind"] = kind
     return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
+
+
+def foreign_code(name: str, parameters: Mapping[str, Any]) -> ForeignCode | None:
+    """What :func:`make` would refuse to import outside of :func:`trusting`; ``None`` if nothing.
+
+    Raises:
+        InvalidInput, MissingExtra: as :func:`make`.
+    """
+    try:
+        with trusting(False):
+            make(name, **parameters)
+    except ForeignCode as error:
+        return error
+    return None
 
 
 def _is_torch(model: Any) -> bool:

@@ -16,6 +16,7 @@ from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
 from consilience.learners.oracles import LeastSquares, oracle_of
 from consilience.learners.targets import usable
 from consilience.learners.transfer import NETWORKS, TRUSTED, check_packing
+from consilience.learners.trust import ForeignCode
 from consilience.learners.vetting import EVERYWHERE
 from consilience.learners.weighted import (
     WeightedEnsemble,
@@ -397,6 +398,8 @@ def _weak_learner(given: Any) -> Learner:
             learner = make(**{**table, "kind": "regression"})
         else:
             learner = copy.deepcopy(as_learner(given, kind="regression"))
+    except ForeignCode as error:
+        raise error.within("weak") from error
     except InvalidInput as error:
         raise InvalidInput(
             f"the weak learner cannot be used: {error.what}",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.learners.base import Kind
 from consilience.learners.recipe import TorchRecipe
+from consilience.learners.trust import check_packages, find, model_at
 
 
 @dataclass(frozen=True)
@@ -206,12 +205,24 @@ LEARNERS: dict[str, Entry] = {
 """The presets. Those that are not for texts take flat rows and images alike."""
 
 
+_OURS = frozenset(entry.target for entry in LEARNERS.values())
+
+
+def check_name(name: str) -> None:
+    """Raise ``InvalidInput`` on what is neither a preset nor an import path; nothing is imported."""
+    if name not in LEARNERS and ":" not in name:
+        raise InvalidInput(f"unknown learner {name!r}", mend=nearest(name, LEARNERS))
+
+
 def model_of(name: str, parameters: Mapping[str, Any]) -> Any:
     """The unwrapped model (or torch factory) of a preset or an import path.
 
     Raises:
         InvalidInput: unknown name, import path or parameter.
+        ForeignCode: code of others, outside of :func:`~consilience.learners.trust.trusting`.
     """
+    check_name(name)
+    check_packages(parameters)
     if name in LEARNERS:
         entry = LEARNERS[name]
         _known(name, parameters, entry.parameters())
@@ -221,35 +232,9 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Any:
 
             return make_pipeline(*(find(path)() for path in entry.before), model)
         return model
-    if ":" not in name:
-        raise InvalidInput(f"unknown learner {name!r}", mend=nearest(name, LEARNERS))
-    try:
-        target = find(name)
-    except ImportError as error:
-        raise InvalidInput(
-            f"cannot import {name.partition(':')[0]!r}: {error}",
-            where=name,
-            mend="Write package.module:Class; the package must be importable where this runs.",
-        ) from error
-    if not callable(target):
-        raise InvalidInput("this is not a class or function", where=name)
+    target = model_at(name, _OURS)
     _known(name, parameters, known_parameters(target))
     return _call(target, parameters, name)
-
-
-def find(path: str) -> Any:
-    """The object at ``"package.module:name"``."""
-    module_name, _, attribute = path.partition(":")
-    if not module_name or module_name.startswith(".") or not attribute:
-        raise InvalidInput(f"{path!r} is no import path", mend="Write package.module:Class.")
-    module = import_module(module_name)
-    if not hasattr(module, attribute):
-        close = get_close_matches(attribute, dir(module), n=1)
-        raise InvalidInput(
-            f"{module_name} has no {attribute!r}",
-            mend=f"Did you mean {close[0]!r}?" if close else None,
-        )
-    return getattr(module, attribute)
 
 
 def known_parameters(target: Any) -> tuple[str, ...]:

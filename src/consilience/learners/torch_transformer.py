@@ -125,6 +125,8 @@ def _transformer(
     try:
         with _quiet(library):
             config = library.AutoConfig.from_pretrained(source, num_labels=n_outputs, **options)
+            # It may name an implementation on the hub, which would be fetched and imported.
+            config._attn_implementation = None
             tokenizer = library.AutoTokenizer.from_pretrained(source, **options)
             network, report = library.AutoModelForSequenceClassification.from_pretrained(
                 source,

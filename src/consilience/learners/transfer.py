@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.learners.base import Learner
 from consilience.learners.estimators import make_of
-from consilience.learners.presets import find
 from consilience.learners.sklearn import SklearnLearner
 from consilience.learners.store import blob_of, passing_through, read
+from consilience.learners.trust import find
 from consilience.learners.vetting import PACKAGES, parts
 
 Bytes = NDArray[np.uint8]

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.learners import Model
+from consilience.learners.trust import importers
 from consilience.messages import REGISTRY, message
 from consilience.network.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.network.local import by_name
@@ -134,7 +135,7 @@ class ProcessNetwork(Network):
                         mend="Define classes and functions at the top level of a module.",
                     ) from error
                 here, there = context.Pipe()
-                arguments = (there, rows, packed, self.threads, modules)
+                arguments = (there, rows, packed, self.threads, modules, importers())
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
                 there.close()
@@ -237,7 +238,12 @@ def _lost(name: str, seconds: float) -> Arrival:
 
 
 def _serve(
-    connection: Connection, rows: int, packed: bytes, threads: int, modules: Iterable[str]
+    connection: Connection,
+    rows: int,
+    packed: bytes,
+    threads: int,
+    modules: Iterable[str],
+    _importers: object,  # which serve here since they were received
 ) -> None:
     """The worker: answer requests until the coordinator closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the coordinator ends us

@@ -16,6 +16,7 @@ from typing import Any
 from consilience.errors import ConsilienceError
 from consilience.knowledge import Public
 from consilience.learners import Model
+from consilience.learners.trust import importers
 from consilience.messages import REGISTRY
 from consilience.network.flower import PATIENCE, QUIET, START, FlowerNetwork, simulate, site_app
 from consilience.network.local import by_name
@@ -61,7 +62,8 @@ class RayNetwork(FlowerNetwork):
             member.home = member.home or Path(self._folder.name) / str(number)
         # A protocol may define messages in its own file; the workers must know them too.
         modules = sorted({made.__module__ for made in REGISTRY.values()} - {"__main__"})
-        app = site_app(partial(_site_of, tuple(self._members.values()), threads, tuple(modules)))
+        given = (importers(), tuple(self._members.values()), threads, tuple(modules))
+        app = site_app(partial(_site_of, *given))
         self._done = Event()
         begun: Queue[Any] = Queue()
 
@@ -105,7 +107,11 @@ class RayNetwork(FlowerNetwork):
 
 
 def _site_of(
-    members: Sequence[Party], threads: int, modules: Iterable[str], context: Any
+    _importers: object,  # which serve since they were received, before the parties
+    members: Sequence[Party],
+    threads: int,
+    modules: Iterable[str],
+    context: Any,
 ) -> PartySite:
     for module in modules:
         with suppress(ImportError):  # a message that stays unknown is refused when it comes

@@ -351,7 +351,7 @@ def _short_all(names: Iterable[str], most: int = 22) -> tuple[str, ...]:
 @contextmanager
 def _style() -> Iterator[None]:
     """Text stays text, names are no formulas, and the same data give the same file."""
-    import matplotlib
+    import matplotlib.style
 
     style: Any = {
         "text.parse_math": False,
@@ -362,7 +362,8 @@ def _style() -> Iterator[None]:
         "xtick.color": "#444444",
         "ytick.color": "#444444",
     }
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    # Not the settings of a matplotlibrc, which may lie in the current folder and have LaTeX started.
+    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
         # A name in a script that matplotlib's font lacks: the SVG has it, the PNG shows boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield

@@ -36,7 +36,7 @@ from consilience.data.dataset import Dataset
 from consilience.data.table import load_table, read_rows
 from consilience.errors import InvalidInput
 from consilience.knowledge import Public
-from consilience.learners import Learner, make
+from consilience.learners import Learner, make, trusting
 from consilience.learners.base import Kind
 from consilience.learners.transfer import TRUSTED
 from consilience.party import Party
@@ -183,7 +183,7 @@ class PartySpec(Section):
         )
 
     def learner(self) -> Learner:
-        """The untrained model.
+        """The untrained model, of whatever code the file names: it is the party's own, and trusted.
 
         Raises:
             InvalidInput: an unknown name or parameter, with the nearest known one.
@@ -194,7 +194,8 @@ class PartySpec(Section):
         try:
             if colon and file.endswith(".py"):
                 path = f"{_imported(Path(file))}:{name}"
-            return make(path, **self.model.options)
+            with trusting():  # the file is the party's own
+                return make(path, **self.model.options)
         except InvalidInput as error:
             where = f"model, {error.where}" if error.where else "model"
             raise InvalidInput(error.what, where=where, mend=error.mend) from error

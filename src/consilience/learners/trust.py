@@ -1,0 +1,222 @@
+"""Import paths in files: which of them are followed, and where their code would come from.
+
+A configuration or a run folder names its models, as presets or as ``"package.module:name"``. Whoever wrote
+the file chose the name, and following it runs code. Unless the user trusts the file, a path is followed only
+into the packages of :data:`~consilience.learners.vetting.PACKAGES`, and what it leads to is called only if
+it is the class of an estimator of theirs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module, util
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import InvalidInput
+from consilience.learners.vetting import PACKAGES
+
+_folders: ContextVar[tuple[Path, ...] | None] = ContextVar("folders", default=None)
+"""Where modules that a trusted file names may lie if they are not installed; ``None``: no file is trusted."""
+
+
+class ForeignCode(InvalidInput):
+    """A file names code beyond the models of the trusted packages; nothing of it was imported.
+
+    Args:
+        path: the import path, or the package that would be trusted.
+        field: the key that says so, such as ``"models.0.name"``.
+        file: the file, where it is known.
+    """
+
+    def __init__(self, path: str, field: str = "name", file: str | None = None) -> None:
+        self.path, self.field, self.file = path, field, file
+        super().__init__(
+            f"it would import and run {path!r}, which is no model of {', '.join(PACKAGES)}",
+            where=field if file is None else f"{file}: {field}",
+            mend="If you know that code and trust whoever wrote this: --trust\n"
+            "  (in Python: with consilience.learners.trusting(): …)",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ForeignCode, (self.path, self.field, self.file)
+
+    def within(self, section: str) -> ForeignCode:
+        """The same, where the field is one of a section."""
+        return ForeignCode(self.path, f"{section}.{self.field}", self.file)
+
+    def said_in(self, file: Path) -> ForeignCode:
+        """The same, with the file that says it."""
+        return ForeignCode(self.path, self.field, str(file))
+
+    def source(self, folder: Path) -> str:
+        """The file that the code would be read from, looked for without importing anything.
+
+        Args:
+            folder: where modules may lie that are not installed.
+        """
+        name, places, spec = "", list[str](), None
+        for part in self.path.partition(":")[0].split("."):
+            spec = PathFinder.find_spec(f"{name}.{part}", places) if name else _spec(part, folder)
+            if spec is None:
+                return "not found"
+            name, places = spec.name, list(spec.submodule_search_locations or ())
+        return str(spec and (spec.origin or places[0]))
+
+
+@contextmanager
+def trusting(yes: bool = True, *, folders: Sequence[Path] = ()) -> Iterator[None]:
+    """Inside of the block, call whatever models are named, wherever their code is from.
+
+    It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
+    :func:`consilience.experiments.start`, :func:`consilience.experiments.resume`, ….
+
+    Args:
+        yes: ``False`` takes it back.
+        folders: where modules may lie that are named and not installed. Nothing else is imported from there.
+
+    Example:
+        >>> from consilience.learners import make
+        >>> with trusting():
+        ...     make("collections:Counter", kind="regression")
+        Traceback (most recent call last):
+        consilience.errors.InvalidInput: Counter: a model needs the methods fit and predict
+    """
+    token = _folders.set(tuple(folders) if yes else None)
+    try:
+        yield
+    finally:
+        _folders.reset(token)
+
+
+def trusted() -> bool:
+    """Whether whatever is named may be called: inside of :func:`trusting`."""
+    return _folders.get() is not None
+
+
+def model_at(path: str, ours: Container[str]) -> Any:
+    """The class or function at an import path that a file names.
+
+    Args:
+        path: ``"package.module:name"``.
+        ours: paths that are accepted beside the classes of estimators.
+
+    Raises:
+        ForeignCode: it is not accepted, and the file is not trusted.
+        InvalidInput: there is no such thing, or it cannot be called.
+    """
+    if not trusted() and path.partition(":")[0].partition(".")[0] not in PACKAGES:
+        raise ForeignCode(path)
+    try:
+        found = find(path)
+    except ImportError as error:
+        raise InvalidInput(
+            f"cannot import {path.partition(':')[0]!r}: {error}",
+            where=path,
+            mend="Write package.module:Class; the package must be importable where this runs.",
+        ) from error
+    if not callable(found):
+        raise InvalidInput("this is not a class or function", where=path)
+    if not (trusted() or path in ours or _is_estimator(found)):
+        raise ForeignCode(path)
+    return found
+
+
+def check_packages(parameters: Mapping[str, Any]) -> None:
+    """Raise ``ForeignCode`` where a model's parameter ``trusts`` would have more packages trusted."""
+    given = parameters.get("trusts")
+    packages = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
+    for package in packages:
+        if not trusted() and package not in PACKAGES:
+            raise ForeignCode(str(package), "trusts")
+
+
+def find(path: str) -> Any:
+    """The object at ``"package.module:name"``, imported whatever it is.
+
+    Raises:
+        InvalidInput: this is no import path, or the module has no such name.
+        ImportError: there is no such module, or it cannot be imported.
+    """
+    module_name, _, attribute = path.partition(":")
+    first, *rest = module_name.split(".")
+    if not attribute or not all(map(str.isidentifier, (first, *rest))):
+        raise InvalidInput(f"{path!r} is no import path", mend="Write package.module:Class.")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != first or not _serve(first):
+            raise
+        module = import_module(module_name)
+    if not hasattr(module, attribute):
+        close = get_close_matches(attribute, dir(module), n=1)
+        raise InvalidInput(
+            f"{module_name} has no {attribute!r}",
+            mend=f"Did you mean {close[0]!r}?" if close else None,
+        )
+    return getattr(module, attribute)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """An importer of one module or package of a folder, asked after all others.
+
+    The folder stays out of ``sys.path``, where libraries would find what they try to import on their own.
+    Sent to another process, it serves there.
+    """
+
+    folder: str
+    name: str
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [self.folder]) if name == self.name else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _importer, (self.folder, self.name)
+
+
+def importers() -> tuple[object, ...]:
+    """The importers of modules that were found in folders, for processes that are sent objects of theirs."""
+    return tuple(one for one in sys.meta_path if isinstance(one, _Beside))
+
+
+def _serve(name: str) -> bool:
+    """Whether a folder has that module, which can be imported from now on."""
+    for folder in _folders.get() or ():
+        if PathFinder.find_spec(name, [str(folder)]) is not None:
+            _importer(str(folder), name)
+            return True
+    return False
+
+
+def _importer(folder: str, name: str) -> _Beside:
+    beside = _Beside(folder, name)
+    if beside not in sys.meta_path:
+        sys.meta_path.append(beside)
+    return beside
+
+
+def _spec(name: str, folder: Path) -> ModuleSpec | None:
+    """Where a top-level module is: installed, or else in a folder."""
+    try:
+        spec = util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    return spec or PathFinder.find_spec(name, [str(folder)])
+
+
+def _is_estimator(found: object) -> bool:
+    """Whether it is a class with ``fit`` and ``predict`` that a trusted package defines."""
+    return (
+        isinstance(found, type)
+        and found.__module__.partition(".")[0] in PACKAGES
+        and all(callable(getattr(found, name, None)) for name in ("fit", "predict"))
+    )
