@@ -42,17 +42,18 @@ def allowing(
     """
     from consilience.learners import trusting
 
+    here = Path.cwd() if foreign else Path()
     asked = bool(foreign) and ask and not trust and on_terminal()
     if asked:
         say(f"{file} names code that would be imported and run as you:")
     for one in foreign if trust or asked else ():
         word = "  " if asked else "trusted: "
-        say(f"{word}{one.field} = {one.path!r} (from {one.source(Path.cwd())})")
+        say(f"{word}{one.field} = {one.path!r} (from {one.source(here)})")
     if asked:
         trust = typer.confirm("Do you know it, and trust whoever wrote this?", err=True)
     if foreign and not trust:
         raise foreign[0].said_in(file)
-    with trusting(bool(foreign), folders=(Path.cwd(),)):
+    with trusting(bool(foreign), folders=(here,)):
         yield
 
 

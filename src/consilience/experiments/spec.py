@@ -133,7 +133,8 @@ class Spec(Section):
         methods: lines of the results table; by default a choice that goes with the protocol.
         metric: what the results table shows.
         calibration: share of each party's rows kept from training.
-        trusts: packages whose models the parties accept from one another, where models are exchanged.
+        trusts: packages whose models the parties accept from one another, where models are exchanged; others
+            than these four are foreign code (:meth:`foreign_code`).
         strict: refuse a party with one class, and a class that one party alone knows; by default where
             parties are natural groups, whose labels may be misspelt, and not where a partition made them.
         evaluate_every: rounds between measurements on the test rows.
