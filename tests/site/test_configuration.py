@@ -10,6 +10,7 @@ import pytest
 
 import consilience.protocols  # noqa: F401 (limits name what protocols ask for)
 from command_line import clinics
+from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.knowledge import Public
 from consilience.site import PartySpec, read_party, tried, write_template
@@ -201,10 +202,11 @@ def test_every_key_of_the_template_is_known(folder: Path) -> None:
     lines: list[Any] = []
     for line in text.splitlines():
         opened = line.removeprefix("# ")
-        section = opened.startswith(("[data.", "[coordinator]"))
+        section = opened.startswith(("[data.", "[limits.", "[coordinator]"))
         lines.append(opened if "=" in opened or section else line)
     (folder / "party.toml").write_text("\n".join(lines))
     spec = read_party(folder / "party.toml")
     assert spec.limits.federation == "heart" and spec.model.sends_rows
+    assert spec.limits.density_ratios == Coarseness()
     assert spec.coordinator.key == folder / "party.key"
     assert spec.data.aliases == {"1": "ill"} and spec.data.columns == ("age", "pressure")
