@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.files import inside
 from consilience.inputs import check_alike, check_inputs, read_only
 from consilience.knowledge import MOST_CLASSES, Agreement, Public
 from consilience.labels import check_aliases, class_order, label_names
@@ -588,8 +589,7 @@ class Party:
 
         A party's state is its model and its memory: random streams are keyed, optimisers start afresh.
         """
-        folder = self._state_folder(label)
-        partial = folder.with_name(f".{label}.writing")
+        folder, partial = self._state_folder(label), self._state_folder(f".{label}.writing")
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -635,9 +635,9 @@ class Party:
         """Delete the saved states that ``labels`` does not name."""
         for folder in self._state_folder("").glob("*/model.*"):
             if folder.parent.name not in labels:
-                shutil.rmtree(folder.parent)
+                shutil.rmtree(self._state_folder(folder.parent.name))
 
     def _state_folder(self, label: str) -> Path:
         if self.home is None:
             raise InvalidInput("it has no folder to keep its state in", where=self._where)
-        return self.home / label
+        return inside(self.home / label, self.home)

@@ -473,7 +473,7 @@ def test_all_of_a_state_is_on_the_disk_before_it_counts(
         if Path(new).name == "current":
             (before, after) = sorted(home.glob("state-*"))
             shared = {path.stat().st_ino for path in before.rglob("*") if path.is_file()}
-            written = [after, *after.rglob("*"), home / "current.part"]
+            written = [after, *after.rglob("*"), home / ".part-current"]
             counted.append(len(written))
             assert {path.stat().st_ino for path in written} - shared <= forced
         switch(old, new)

@@ -502,20 +502,19 @@ def test_without_its_record_a_party_looks_at_nothing(tmp_path: Path, content: st
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has the disk fail when it is forced to hold something for the given time, counted from 0."""
-    from consilience.site import public
+    flush = os.fsync
 
-    force = public.force
+    def at(step: int, error: OSError) -> list[int]:
+        forced: list[int] = []
 
-    def at(step: int, error: OSError) -> list[Path]:
-        forced: list[Path] = []
+        def failing(handle: int) -> None:
+            if len(forced) <= step:  # what comes after it is the audit log's
+                forced.append(handle)
+                if len(forced) == step + 1:
+                    raise error
+            flush(handle)
 
-        def failing(path: Path) -> None:
-            forced.append(path)
-            if len(forced) == step + 1:
-                raise error
-            force(path)
-
-        monkeypatch.setattr(public, "force", failing)
+        monkeypatch.setattr(os, "fsync", failing)
         return forced
 
     return at
@@ -596,7 +595,7 @@ def test_no_more_than_two_sets_are_on_the_disk(
         replaced(part, path)
         seen.append(len(list((tmp_path / FOLDER).glob("*"))))
 
-    monkeypatch.setattr("consilience.site.public.os.replace", counting)
+    monkeypatch.setattr("os.replace", counting)
     with PartySite(without_rows, tmp_path) as site:
         done(site, SENT)
         done(site, Join(agreement=agreement()))

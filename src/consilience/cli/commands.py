@@ -362,7 +362,7 @@ def _next_folder(name: str) -> Path:
 def _arms_done(folder: Path) -> int:
     from consilience.experiments import Ledger
 
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = Ledger(folder / "ledger.sqlite", read_only=True)
     (found,) = ledger.read("SELECT count(*) FROM arms WHERE status = 'done'")
     ledger.close()
     return int(found[0])

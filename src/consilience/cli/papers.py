@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.cli.talk import say, write_text
+from consilience.cli.talk import say
 from consilience.errors import InvalidInput, RunFailed, nearest
+from consilience.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -151,8 +153,7 @@ def _table(exhibit: Exhibit) -> Table:
 
 
 def _write(exhibit: Exhibit, folder: Path) -> list[Path]:
-    files = [folder / f"{exhibit.name}.md"]
-    write_text(files[0], exhibit.as_markdown())
+    files = [_written(folder / f"{exhibit.name}.md", exhibit.as_markdown())]
     if exhibit.draw is not None:
         import matplotlib.style
         from matplotlib.figure import Figure
@@ -163,12 +164,14 @@ def _write(exhibit: Exhibit, folder: Path) -> list[Path]:
             exhibit.draw(figure)
             figure.suptitle(exhibit.title, fontsize=10)
             for suffix in (".png", ".svg"):
-                path = folder / f"{exhibit.name}{suffix}"
-                try:
-                    figure.savefig(path, dpi=150)
-                except OSError as error:
-                    raise RunFailed(
-                        f"cannot be written ({error.strerror})", where=str(path)
-                    ) from error
-                files.append(path)
+                draw = partial(figure.savefig, format=suffix[1:], dpi=150)
+                files.append(_written(folder / f"{exhibit.name}{suffix}", draw))
     return files
+
+
+def _written(path: Path, content: str | Callable[[Path], object]) -> Path:
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+    return path

@@ -194,7 +194,7 @@ def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
 
 
 def _took_part(run: Path, seed: int, party: str) -> bool:
-    ledger = Ledger(run / "ledger.sqlite")
+    ledger = Ledger(run / "ledger.sqlite", read_only=True)
     try:
         return bool(ledger.read("SELECT 1 FROM holdings WHERE seed = ? AND party = ?", seed, party))
     finally:

@@ -18,6 +18,7 @@ from consilience.deployment.specification import (
 )
 from consilience.errors import InvalidInput
 from consilience.experiments.ledger import Ledger
+from consilience.files import inside, without_links
 from consilience.network.flower import check_installed
 from consilience.tasks import TakePublic
 
@@ -145,7 +146,9 @@ def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
 def _usable(folder: Path) -> CoordinatorSpec:
     """The configuration, if all that it names can be used."""
     check_installed()
-    spec, tls = read_coordinator(folder), folder / "tls"
+    spec, tls, run = read_coordinator(folder), folder / "tls", inside(folder / "run", folder)
+    if run.is_dir():
+        without_links(run)
     spec.rows()
     check_server(tls)
     hosts = certified_hosts(tls / "server.pem")

@@ -26,6 +26,7 @@ from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import locked
 from consilience.federation import Federation
+from consilience.files import write_whole
 from consilience.knowledge import Failure, Metrics, Replies
 from consilience.network import Network
 from consilience.protocols import Round, RoundState
@@ -49,9 +50,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
     folder = Path(str(config["folder"]))
     with closing(locked(folder / "run", wait=LOCK)):  # a second one ends here, and says nothing
         found = _ended(grid, folder)
-        part = folder / "run" / "outcome.part"
-        part.write_text(json.dumps(found))
-        part.replace(folder / "run" / OUTCOME)
+        write_whole(folder / "run" / OUTCOME, json.dumps(found))
 
 
 def _ended(grid: Any, folder: Path) -> dict[str, Any]:

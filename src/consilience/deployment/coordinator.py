@@ -46,11 +46,10 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
     folder = folder.resolve()
     spec, run = check_start(folder), folder / "run"
     with Processes(run / "flower", "the coordinator") as processes:
-        for file in run.glob("ledger.sqlite*"):  # of a run that ended before it had kept a round
+        for file in run.glob("ledger.*"):  # of a run that ended before it had kept a round
             file.unlink()
         keep(spec, folder)
         part = run / "ledger.part"
-        part.unlink(missing_ok=True)
         with closing(Ledger(part, create=True)) as ledger:
             started = datetime.now(UTC).isoformat(timespec="seconds")
             ledger.note(versions=versions(), started=started)

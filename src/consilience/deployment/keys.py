@@ -6,12 +6,12 @@ Flower takes a party's keys as OpenSSH writes them, on a NIST curve; here P-384.
 from __future__ import annotations
 
 import ipaddress
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import InvalidInput, MissingExtra
+from consilience.files import write_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -96,9 +96,9 @@ def make_authority(folder: Path, host: str) -> None:
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InvalidInput(f"cannot be made ({error.strerror})", where=str(folder)) from error
-    _write(folder / "ca.pem", root.public_bytes(pem), 0o644)
-    _write(folder / "server.pem", leaf.public_bytes(pem), 0o644)
-    _write(folder / "server.key", _private(server), 0o600)
+    write_whole(folder / "ca.pem", root.public_bytes(pem), mode=0o644)
+    write_whole(folder / "server.pem", leaf.public_bytes(pem), mode=0o644)
+    write_whole(folder / "server.key", _private(server), mode=0o600)
 
 
 def certified_hosts(path: Path) -> tuple[str, ...]:
@@ -142,10 +142,7 @@ def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
         else:
             key = ec.generate_private_key(ec.SECP384R1())
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(path.name + ".part")
-            part.unlink(missing_ok=True)
-            _write(part, _private(key, openssh=True), 0o600)
-            part.replace(path)
+            write_whole(path, _private(key, openssh=True), mode=0o600)
     except (ValueError, OSError) as error:
         raise InvalidInput(
             f"this is no key of a party: {error}",
@@ -156,7 +153,7 @@ def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     text = f"{line.decode()} {comment}"
-    path.with_name(path.name + ".pub").write_text(text + "\n")
+    write_whole(path.with_name(path.name + ".pub"), text + "\n")
     return text
 
 
@@ -198,13 +195,6 @@ def _name(host: str) -> GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """A new file that has its mode before anything is in it."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
 
 
 def cryptography_x509() -> Any:

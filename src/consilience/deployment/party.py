@@ -20,6 +20,7 @@ from consilience.deployment.supernode import (
     worked,
 )
 from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
 from consilience.network.flower import check_installed, task_commands
 from consilience.site import (
     AUDIT,
@@ -123,7 +124,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         trouble.unlink(missing_ok=True)
 
         def tell(line: str) -> None:
-            trouble.write_text(line)
+            write_whole(trouble, line)
             say(line)
 
         say(f"party {spec.name!r} dials {connection.address}; its log: {processes.folder}")
@@ -131,7 +132,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         try:
             _serve(path, connection, processes, variables, tell)
         except RunFailed as error:
-            trouble.write_text(f"it ended: {error}")
+            write_whole(trouble, f"it ended: {error}")
             raise
         except KeyboardInterrupt:  # it is told to stop
             trouble.unlink(missing_ok=True)
@@ -180,8 +181,8 @@ def write_programs(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name in {"flwr-clientapp", *task_commands()}:
         ours = name == "flwr-clientapp"
-        (folder / name).write_text(_CLIENT.format(python=sys.executable) if ours else _REFUSAL)
-        (folder / name).chmod(0o700)
+        program = _CLIENT.format(python=sys.executable) if ours else _REFUSAL
+        write_whole(folder / name, program, mode=0o700)
     return folder
 
 
@@ -252,7 +253,7 @@ def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:
 
 def keep(connection: ConnectionSpec, folder: Path) -> None:
     """Keep what the processes of a folder were started with."""
-    (folder / "connection.json").write_text(connection.model_dump_json())
+    write_whole(folder / "connection.json", connection.model_dump_json())
 
 
 def kept(folder: Path) -> ConnectionSpec | None:

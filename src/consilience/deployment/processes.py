@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.files import without_links, write_whole
 from consilience.network.flower import QUIET
 
 _SETTINGS = {
@@ -50,7 +51,7 @@ class Processes:
 
     Raises:
         InvalidInput: they run already.
-        RunFailed: the folder cannot be written.
+        RunFailed: the folder cannot be written, or something in it is a link out of it.
     """
 
     def __init__(self, folder: Path, what: str) -> None:
@@ -59,6 +60,7 @@ class Processes:
         self._begun: dict[str, int] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            without_links(folder)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise RunFailed(f"cannot be written ({error.strerror})", where=str(folder)) from error
@@ -92,7 +94,7 @@ class Processes:
 
     def ready(self) -> None:
         """Say that this process does what it was started for."""
-        (self.folder / "ready").write_text(str(os.getpid()))
+        write_whole(self.folder / "ready", str(os.getpid()))
 
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
@@ -143,9 +145,8 @@ class Processes:
 
     def _note(self) -> None:
         pids = [os.getpid(), *(process.pid for process in self._started.values())]
-        part = self.folder / "processes.part"
-        part.write_text(json.dumps([(pid, _born(pid)) for pid in pids]))
-        part.replace(self.folder / "processes.json")
+        noted = json.dumps([(pid, _born(pid)) for pid in pids])
+        write_whole(self.folder / "processes.json", noted)
 
 
 def running(folder: Path) -> int | None:
@@ -208,6 +209,7 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     """
     main = "import sys; from consilience.cli import main; sys.argv[0] = 'consilience'; main()"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    without_links(folder)
     begun = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -31,6 +31,7 @@ from consilience.data import read_rows
 from consilience.deployment.keys import cryptography_x509, make_authority, public_key
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
+from consilience.files import read_text, write_whole
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
 from consilience.sections import Address, Quorum, Section, check_address, first_of, write_new
@@ -183,9 +184,7 @@ def check_folder(folder: Path) -> None:
 
 def keep(spec: CoordinatorSpec, folder: Path) -> None:
     """Keep what a run is started or gone on with; the run reads this, and not what is edited meanwhile."""
-    part = folder / "run" / "config.part"
-    part.write_text(spec.model_dump_json(indent=2), encoding="utf-8")
-    part.replace(folder / "run" / "config.json")
+    write_whole(folder / "run" / "config.json", spec.model_dump_json(indent=2))
 
 
 def kept(folder: Path) -> CoordinatorSpec | None:
@@ -196,7 +195,7 @@ def kept(folder: Path) -> CoordinatorSpec | None:
     """
     path = folder / "run" / "config.json"
     try:
-        return CoordinatorSpec.model_validate_json(path.read_text(encoding="utf-8"))
+        return CoordinatorSpec.model_validate_json(read_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.errors import RunFailed
+from consilience.files import write_whole
 
 ASK_EVERY = 15.0
 """Seconds between looks at how the run does: the command that says it costs two of them."""
@@ -108,20 +109,19 @@ class SuperLink:
         certificate = json.dumps(str(tls / "ca.pem"))
         user = home / "user"
         user.mkdir(exist_ok=True)
-        (user / "config.toml").write_text(
+        write_whole(
+            user / "config.toml",
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n'
-            f"root-certificates = {certificate}\n"
+            f"root-certificates = {certificate}\n",
         )
         if fresh:
             nodes = {}
             for name, key in wanted.items():
                 file = user / "key.pub"
-                file.write_text(key + "\n")
+                write_whole(file, key + "\n")
                 said = flwr(home, "supernode", "register", file, "--name", name)
                 nodes[name] = str(said["node-id"])
-            part = home / "nodes.part"
-            part.write_text(json.dumps({"keys": wanted, "nodes": nodes}))
-            part.replace(known)
+            write_whole(known, json.dumps({"keys": wanted, "nodes": nodes}))
 
     def submit(self) -> None:
         """Start a run."""

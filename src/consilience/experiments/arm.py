@@ -8,7 +8,6 @@ random stream is keyed by (seed, party, round, purpose) it comes out bit for bit
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import time
@@ -27,6 +26,7 @@ from consilience.experiments.ledger import Ledger
 from consilience.experiments.methods import MethodSpec
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
+from consilience.files import inside, write_whole
 from consilience.knowledge import Predictions, Public
 from consilience.network import LocalNetwork, Network, ProcessNetwork
 from consilience.party import Party
@@ -78,7 +78,8 @@ class Arm:
         state_folder = self.folder / "state"
         parties = self.cohort.parties(pooled=self.method.aggregate == "central")
         for party in parties:
-            party.home = state_folder / file_name(party.name)
+            party.home = inside(state_folder / file_name(party.name), self.folder)
+            inside(self._model_folder(party.name), self.folder)
         network = make_network(self.spec, parties, self.cohort.public)
         try:
             self._run(network, state_folder)
@@ -213,15 +214,15 @@ class Arm:
                 [(label, seed, round.number, name, value) for name, value in parts.items()],
             )
 
+    def _model_folder(self, party: str) -> Path:
+        return model_folder(self.folder, self.method.label, self.seed, party)
+
     def _keep_models(self, network: Network) -> None:
         scaling = self.cohort.scaling
         for name, model in network.models().items():
-            folder = model_folder(self.folder, self.method.label, self.seed, name)
+            folder = self._model_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
-            target = folder / f"model{model.learner.suffix}"
-            partial = target.with_name("writing" + target.name)
-            model.learner.save(partial)
-            os.replace(partial, target)
+            write_whole(folder / f"model{model.learner.suffix}", model.learner.save)
             brought = self.cohort.models[self.cohort.names.index(name)]
             about = {
                 "classes": model.classes,
@@ -233,7 +234,7 @@ class Arm:
                 if scaling is None
                 else {"centre": scaling.centre.tolist(), "spread": scaling.spread.tolist()},
             }
-            (folder / "model.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+            write_whole(folder / "model.json", json.dumps(about, indent=2))
 
 
 def model_folder(run: Path, method: str, seed: int, party: str) -> Path:

@@ -1,16 +1,22 @@
-"""What happened: one SQLite file per run, written round by round, enough to resume from."""
+"""What happened: one SQLite file per run, written round by round, enough to resume from.
+
+A ledger may be a stranger's. Before anything in it is read it is held against the tables that are written
+here, so that no view or trigger runs; a report opens it to read alone.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import astuple
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import RunFailed
+from consilience.files import database
 from consilience.network import Delivery
 
 _SCHEMA = """
@@ -44,31 +50,98 @@ CREATE TABLE IF NOT EXISTS teachers (
 """
 
 
+_DOUBTFUL = {
+    "TEXT": "typeof({0}) <> 'text'",
+    "INTEGER": "typeof({0}) <> 'integer' OR {0} < 0",
+    "REAL": "typeof({0}) NOT IN ('real', 'null') OR abs({0}) > 1e100",  # NaN is written as NULL
+    "BLOB": "typeof({0}) NOT IN ('blob', 'null')",
+}
+"""What a column of a declared type never holds here; SQLite takes anything in any."""
+
+_LONGEST = 1 << 24
+"""Bytes of a text that a report reads; states of protocols may be longer, and are not read."""
+
+_STEPS = 10_000_000, 20
+"""Steps of SQLite's machine in which a ledger is looked through: so many, and so many more a byte."""
+
+
+def _made(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """Name of every table, index and the like to how it was made."""
+    query = "SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master"
+    return {name: (*kind, " ".join(sql.split())) for name, *kind, sql in connection.execute(query)}
+
+
+@cache
+def _ours() -> dict[str, tuple[str, ...]]:
+    """What is made in a new ledger."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA + _TEACHERS)
+        return _made(connection)
+
+
+_TABLES = frozenset(name for name, (kind, *_) in _ours().items() if kind == "table")
+
+
 class Ledger:
     """The record of a run.
 
     Args:
         path: the SQLite file; it must exist unless ``create``.
+        read_only: it is not to be written.
 
     Raises:
-        RunFailed: no ledger there, or a damaged one.
+        RunFailed: no ledger there; a damaged one, or one of somebody else's making; or a link in its place.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        self.path = database(path)
         if not create and not path.is_file():
             raise RunFailed("there is no ledger", where=str(path), mend="Is this a run folder?")
+        log = path.with_name(f"{path.name}-wal")
+        mode = "rwc" if create else "rw"
+        if read_only:  # without its log nobody writes it, and nothing need be made beside it
+            mode = "ro" if log.exists() else "ro&immutable=1"
         with self._explained():
-            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None
+            )
             if create:  # on disk with the change of mode, and not once more before
                 self._connection.execute("PRAGMA synchronous = OFF")
                 self._connection.executescript(f"BEGIN; {_SCHEMA} {_TEACHERS} COMMIT;")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            if not create:
-                if self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-                    raise sqlite3.DatabaseError("it fails SQLite's own check")
-                self._connection.execute("SELECT method FROM arms LIMIT 1").fetchone()
+            else:
+                self._check(path.stat().st_size + (log.stat().st_size if log.exists() else 0))
+            if read_only:
+                self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+            else:
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def _check(self, size: int) -> None:
+        """Raise ``sqlite3.DatabaseError`` unless it holds tables of ours and nothing else, and is whole."""
+        steps = iter(range((_STEPS[0] + _STEPS[1] * size) // 10_000))
+        self._connection.set_progress_handler(lambda: next(steps, None) is None, 10_000)
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.execute("PRAGMA cell_size_check = ON")
+        found, ours = _made(self._connection), _ours()
+        for name, how in found.items():
+            if how != ours.get(name):
+                raise sqlite3.DatabaseError(
+                    f"{name!r} in it is none of the tables that are written here"
+                )
+        if missing := sorted(_TABLES - {"teachers"} - found.keys()):
+            raise sqlite3.DatabaseError(f"there is no table {missing[0]!r} in it")
+        if self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("it fails SQLite's own check")
+        self._connection.set_progress_handler(None, 0)
+
+    def check_values(self) -> None:
+        """Raise ``RunFailed`` where a column holds what is never written into it."""
+        for table in sorted(_TABLES):
+            columns = self.read("SELECT name, type FROM pragma_table_info(?)", table)
+            for name, declared in columns:
+                doubtful = _DOUBTFUL[declared].format(f'"{name}"')
+                if self.read(f"SELECT 1 FROM {table} WHERE {doubtful} LIMIT 1"):
+                    raise self.damaged(f"{table}.{name} holds what is never written there")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -83,13 +156,14 @@ class Ledger:
                     where=str(self.path),
                     mend=f"Free some space, then: consilience resume {self.path.parent}",
                 ) from error
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
         except sqlite3.DatabaseError as error:
-            raise self._damaged(error) from error
+            raise self.damaged(error) from error
 
-    def _damaged(self, error: Exception) -> RunFailed:
+    def damaged(self, why: object) -> RunFailed:
+        """The error for a ledger that does not hold what a run writes."""
         return RunFailed(
-            f"the ledger is damaged ({error})",
+            f"the ledger is damaged ({why})",
             where=str(self.path),
             mend="Restore it from a copy, or start the run anew in another folder.",
         )
@@ -188,7 +262,11 @@ class Ledger:
     @property
     def meta(self) -> Mapping[str, Any]:
         """Facts about the whole run: versions, machine, dataset notes."""
-        return {key: json.loads(value) for key, value in self.read("SELECT key, value FROM meta")}
+        try:
+            facts = self.read("SELECT key, value FROM meta")
+            return {key: json.loads(value) for key, value in facts}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.damaged(f"meta.value is no JSON: {error}") from error
 
     def note(self, **facts: Any) -> None:
         """Add facts to :attr:`meta`."""

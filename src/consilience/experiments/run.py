@@ -27,6 +27,7 @@ from consilience.experiments.known import public_known
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.spec import Spec
 from consilience.federation import Federation
+from consilience.files import database, read_text, without_links
 from consilience.knowledge import Agreement, Replies, SharedModel
 from consilience.learners import ForeignCode, make
 from consilience.learners.estimators import make_of
@@ -79,7 +80,7 @@ def start(
     for line in warnings:
         warn(line)
     _open(spec, folder, warnings)
-    _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report, gathered)
+    _continue(spec, folder, report, gathered)
 
 
 def _warnings(spec: Spec, gathered: Mapping[int, Cohort]) -> list[str]:
@@ -121,7 +122,7 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
     """
     spec = stored_spec(folder)
     try:
-        _continue(spec, folder, Ledger(folder / "ledger.sqlite"), report)
+        _continue(spec, folder, report)
     except ForeignCode as error:
         raise error.said_in(folder / CONFIGURATION) from error
 
@@ -130,14 +131,14 @@ def stored_spec(folder: Path) -> Spec:
     """The configuration of a run folder, read alone: no model that it names is made or imported."""
     path = folder / CONFIGURATION
     try:
-        return parse_spec(json.loads(path.read_text(encoding="utf-8")), where=str(path))
+        return parse_spec(json.loads(read_text(path)), where=str(path))
     except FileNotFoundError as error:
         raise InvalidInput(
             "this is not a run folder: it has no config.json", where=str(folder)
         ) from error
     except NotADirectoryError as error:
         raise InvalidInput("this is a file, not a run folder", where=str(folder)) from error
-    except ValueError as error:  # not JSON, not UTF-8, or no longer a configuration
+    except (ValueError, RecursionError) as error:  # not JSON or UTF-8, or no longer a configuration
         what = error.what if isinstance(error, InvalidInput) else str(error)
         raise RunFailed(f"the configuration is damaged ({what})", where=str(path)) from error
 
@@ -231,13 +232,17 @@ class _Rehearsal:
 def _continue(
     spec: Spec,
     folder: Path,
-    ledger: Ledger,
     report: Report,
     gathered: dict[int, Cohort] | None = None,
 ) -> None:
     """Run what is not done yet; ``gathered`` are parties that are there already, which are let go of."""
     gathered = {} if gathered is None else gathered
     lock = locked(folder)
+    try:
+        ledger = Ledger(folder / "ledger.sqlite")
+    except BaseException:
+        lock.close()
+        raise
     try:
         done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
         for seed in spec.seed_list:
@@ -285,12 +290,13 @@ def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
 
     Raises:
         InvalidInput: another process holds it.
-        RunFailed: it cannot be written.
+        RunFailed: it cannot be written, or something in it is a link out of it.
     """
-    lock = sqlite3.connect(folder / "lock.sqlite", timeout=wait, isolation_level=None)
+    path = database(without_links(folder) / "lock.sqlite")
+    lock = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         lock.close()
         if "locked" not in str(error):
             raise RunFailed(f"cannot be locked ({error})", where=str(folder)) from error

@@ -32,6 +32,7 @@ Such methods need no public rows, and where all are of their kind ``public`` may
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +59,10 @@ from consilience.sections import Open, Quorum, Section, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""
+
+
+MOST_SEEDS = 10_000
+"""Seeds of one run."""
 
 
 class DataSpec(Open):
@@ -182,6 +187,10 @@ class Spec(Section):
 
     def check(self) -> None:
         """Raise ``InvalidInput`` on a name or option that nothing here knows; no model is imported."""
+        if isinstance(self.seeds, int) and self.seeds > MOST_SEEDS:
+            raise InvalidInput(
+                f"seeds is {self.seeds:,}", where="seeds", mend=f"Give {MOST_SEEDS:,} or fewer."
+            )
         seeds = self.seed_list
         if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
             raise InvalidInput(
@@ -206,7 +215,7 @@ class Spec(Section):
         for model in self.models:
             check_name(model.name)
         labels = [method.label for method in self.methods]
-        twice = sorted({label for label in labels if labels.count(label) > 1})
+        twice = sorted(label for label, count in Counter(labels).items() if count > 1)
         if twice or not labels:
             raise InvalidInput(
                 f"two methods are called {twice[0]!r}" if twice else "there are no methods",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
 from consilience.learners.vetting import PACKAGES, found_at, refused, skops_io, unsound, vetted
 
 _passing: ContextVar[bool] = ContextVar("passing", default=False)
@@ -35,21 +35,15 @@ def for_this_process() -> Iterator[None]:
         _passing.reset(token)
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a file next to ``path`` and rename it, so that no half file is left.
+def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:
+    """Write a model's file whole or not at all, as :func:`consilience.files.write_whole` does.
 
     Raises:
         RunFailed: the file cannot be written (full disk, no such folder, no permission).
     """
-    part = path.with_name(path.name + ".part")
-    try:
-        write(part)
-        if not _passing.get():
-            with part.open("rb+") as written:  # a power cut must not leave a name without its bytes
-                os.fsync(written.fileno())
-        os.replace(part, path)
+    try:  # a power cut must not leave a name without its bytes
+        write_whole(path, content, sync=not _passing.get())
     except (OSError, SafetensorError) as error:  # the latter is safetensors' name for a full disk
-        part.unlink(missing_ok=True)
         raise RunFailed(
             f"the model cannot be written: {getattr(error, 'strerror', None) or error}",
             where=str(path),
@@ -70,8 +64,7 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
         InvalidInput: the model holds something that cannot be written safely.
         RunFailed: the file cannot be written.
     """
-    blob = blob_of(state, given=given, where=where)
-    write_whole(path, lambda part: _write(part, blob))
+    write_model(path, blob_of(state, given=given, where=where))
 
 
 def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
@@ -128,10 +121,6 @@ def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> di
     if not isinstance(state, dict):
         raise RunFailed("the model file is not one of ours", where=str(path))
     return state
-
-
-def _write(path: Path, blob: bytes) -> None:
-    path.write_bytes(blob)
 
 
 def _names_in(given: Any) -> set[str]:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.recipe import Augmentation, Precision, TorchRecipe
-from consilience.learners.store import write_whole
+from consilience.learners.store import write_model
 from consilience.learners.targets import usable
 from consilience.learners.torch_cohort import Prediction, Training
 from consilience.learners.torch_device import (
@@ -423,7 +423,7 @@ class TorchLearner(Learner):
         about = {"input_shape": shape, "dtype": dtype, "n_outputs": self.n_outputs}
         metadata = {"consilience": json.dumps(about)}
 
-        write_whole(Path(path), lambda part: save_model(module, str(part), metadata))
+        write_model(Path(path), lambda part: save_model(module, str(part), metadata))
 
     def load(self, path: Path) -> None:
         from safetensors import safe_open

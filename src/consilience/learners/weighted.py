@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner
 from consilience.learners.base import Learner
-from consilience.learners.store import write_whole
+from consilience.learners.store import write_model
 from consilience.learners.transfer import TRUSTED, pack, unpack
 from consilience.losses import on_simplex
 
@@ -282,7 +282,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], about: Any) -> None:
         RunFailed: it cannot be written.
     """
     metadata = {"consilience": json.dumps(about), "digest": _digest(arrays, about)}
-    write_whole(path, lambda part: save_file(dict(arrays), str(part), metadata))
+    write_model(path, lambda part: save_file(dict(arrays), str(part), metadata))
 
 
 def _digest(arrays: Mapping[str, Array], about: Any) -> str:

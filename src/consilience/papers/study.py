@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import RunFailed
+from consilience.files import database
 from consilience.randomness import limited_threads
 
 Array = NDArray[np.float64]
@@ -66,7 +67,9 @@ class Study:
         key = hashlib.sha256(key.encode()).hexdigest()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.folder / "results.sqlite", timeout=60)) as store:
+            with closing(
+                sqlite3.connect(database(self.folder / "results.sqlite"), timeout=60)
+            ) as store:
                 found = self._found(store, key)
                 missing = [r for r in range(repetitions) if r not in found]
                 done = repetitions - len(missing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from consilience.errors import RunFailed
+from consilience.files import inside, write_whole
 from consilience.report.html import STYLE, amount, counted, paragraph, picture, section, table
 from consilience.report.plots import Plot, draw_all, uneven
 from consilience.report.reading import read_results
@@ -36,15 +36,13 @@ def write_report(run: Path) -> Path:
 
     Raises:
         InvalidInput: not a run folder.
-        RunFailed: a damaged ledger, a full disk.
+        RunFailed: a damaged ledger, a full disk, ``plots`` that is a link out of the run folder.
     """
     results = read_results(run)
     target = run / "report.html"
-    partial = run / ".report.html.writing"
     try:
-        plots = draw_all(results, run / "plots")
-        partial.write_text(page(results, plots), encoding="utf-8")
-        os.replace(partial, target)
+        plots = draw_all(results, inside(run / "plots", run))
+        write_whole(target, page(results, plots))
     except OSError as error:
         raise RunFailed(
             f"the report cannot be written ({error.strerror})", where=str(error.filename or run)
@@ -197,7 +195,8 @@ def _trust(results: Results, pictures: dict[str, Plot]) -> str:
         parts.append(paragraph(text))
     for i, method in enumerate(uneven_ones):
         caption = f"{method.label}, seed {method.seeds[0]}. {_on_holders(results, method)}"
-        parts.append(picture(pictures[f"trust-{i + 1}"], caption))
+        if drawn := pictures.get(f"trust-{i + 1}"):
+            parts.append(picture(drawn, caption))
     if even:
         text = f"Under {', '.join(even)}, all parties have the same mean weight on every class."
         parts.append(paragraph(text, "small"))

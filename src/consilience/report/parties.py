@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.errors import RunFailed
+from consilience.files import write_whole
 from consilience.heterogeneity import Distance, Heterogeneity
 from consilience.report.html import STYLE, counted, paragraph, picture, section, table
 from consilience.report.plots import COLOURS, Plot, _legend, _render, _short_all, _style
@@ -207,9 +207,7 @@ def write_parties(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            partial = folder / f".{name}.writing"
-            partial.write_bytes(content)
-            os.replace(partial, folder / name)
+            write_whole(folder / name, content)
     except OSError as error:
         raise RunFailed(
             f"cannot be written ({error.strerror})", where=str(error.filename or folder)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.data import Holdings, draw
+from consilience.files import write_whole
 from consilience.report.results import Method, Results, mean, words
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ WIDTH = 5.2
 """Inches: shown on a phone at two thirds of its size, letters stay legible."""
 CELLS = 12
 """Up to this many parties and classes have their weights written into the heat map."""
+DRAWN = 1_000
+"""Parties for whom there are figures with a mark for each."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
             svg, png = _render(figure(), folder is not None)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-            (folder / f"{name}.png").write_bytes(png)
+            write_whole(folder / f"{name}.svg", svg)
+            write_whole(folder / f"{name}.png", png)
         start = svg.index('viewBox="0 0 ') + len('viewBox="0 0 ')
         points = float(svg[start:].split(" ", 1)[0])
         drawn.append(Plot(name, title, svg, round(points * 96 / 72)))
@@ -65,14 +68,14 @@ def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
 
 
 def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
-    metric = results.metric
+    metric, few = results.metric, len(results.parties) <= DRAWN
     if metric is not None:
         yield "rounds", f"{words(metric)} over rounds", lambda: over_rounds(results, metric)
-        if any(method.exchanges for method in results.methods):
+        if few and any(method.exchanges for method in results.methods):
             yield "parties", f"{words(metric)} per party", lambda: per_party(results, metric)
-    for i, method in enumerate(m for m in results.methods if uneven(m.trust)):
+    for i, method in enumerate(m for m in results.methods if few and uneven(m.trust)):
         yield f"trust-{i + 1}", f"trust under {method.label}", _Trust(results, method)
-    if results.holdings is not None:
+    if few and results.holdings is not None:
         held = results.holdings
         names = Holdings(held.counts, _short_all(held.parties), _short_all(held.classes, 14))
         yield "holdings", "rows of each class per party", lambda: draw(names)
@@ -158,7 +161,7 @@ def per_party(results: Results, metric: str) -> Figure:
     methods = [m for m in results.methods if m.exchanges and metric in m.scores]
     central = results.baseline("central")
     step = 0.8 / len(methods)
-    figure, axis = _figure(1.3 + len(results.parties) * max(0.3, 0.14 * len(methods)))
+    figure, axis = _figure(min(300, 1.3 + len(results.parties) * max(0.3, 0.14 * len(methods))))
     for party in range(len(results.parties)):
         if party % 2:
             axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)

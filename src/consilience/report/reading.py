@@ -1,33 +1,48 @@
-"""From a run's ledger to :class:`~consilience.report.results.Results`."""
+"""From a run's ledger to :class:`~consilience.report.results.Results`.
+
+A run may be a stranger's: what its tables say is held against one another, and against the memory that is
+left, before anything is made as large as they say.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from consilience.data import Holdings
 from consilience.experiments import Ledger, stored_spec
+from consilience.memory import check_memory
 from consilience.report.results import Arm, Array, Event, Left, Method, Note, Results
 
 NOT_PROTOCOL = ("Evaluate", "Checkpoint", "Restore")
 """Tasks of the experiment, not of the method: they are left out of what a method costs."""
+
+_MOST_NAMES = 100
+"""Metrics, or parts of a teacher's error, of one run."""
+
+_FACTS: Mapping[str, type] = {"versions": dict, "warnings": list, "public_rows": int}
+"""Facts about a run that a report does more with than print them."""
 
 
 def read_results(run: Path) -> Results:
     """Read a run folder, finished or not.
 
     Raises:
-        InvalidInput: not a run folder.
+        InvalidInput: not a run folder, or one that would not fit into memory.
         RunFailed: a damaged ledger.
     """
     spec = stored_spec(run)
-    ledger = Ledger(run / "ledger.sqlite")
+    ledger = Ledger(run / "ledger.sqlite", read_only=True)
     try:
+        ledger.check_values()
+        meta = _facts(ledger)
         splits, models = _splits(ledger)
         parties = tuple(dict.fromkeys(name for split in splits.values() for name in split.parties))
+        _check(ledger, splits, parties)
         status = {
             (method, seed): (state, seconds)
             for method, seed, state, seconds in ledger.read(
@@ -58,7 +73,7 @@ def read_results(run: Path) -> Results:
         return Results(
             folder=run,
             spec=spec,
-            meta=ledger.meta,
+            meta=meta,
             methods=tuple(methods),
             missing=tuple(missing),
             parties=parties,
@@ -72,6 +87,48 @@ def read_results(run: Path) -> Results:
         ledger.close()
 
 
+def _facts(ledger: Ledger) -> Mapping[str, Any]:
+    """Facts about the whole run."""
+    meta = ledger.meta
+    for key, kind in _FACTS.items():
+        if not isinstance(meta.get(key, kind()), kind):
+            raise ledger.damaged(f"meta.{key} is {meta[key]!r:.100}")
+    return meta
+
+
+def _check(ledger: Ledger, splits: Mapping[int, Holdings], parties: Sequence[str]) -> None:
+    """Raise ``RunFailed`` where tables contradict one another, ``InvalidInput`` where they are too much."""
+    last: dict[tuple[str, int], int] = {}
+    for method, seed, most, count in ledger.read(
+        "SELECT method, seed, max(round), count(*) FROM rounds GROUP BY method, seed"
+    ):
+        last[method, seed] = most
+        if most >= count:
+            raise ledger.damaged(f"rounds of {method!r} are missing, of {most:,} with seed {seed}")
+    for (seed,) in ledger.read("SELECT DISTINCT seed FROM arms"):
+        if seed not in splits and last:
+            raise ledger.damaged(f"it does not say who holds what with seed {seed}")
+    for table in ("metrics", "trust", "deliveries"):
+        for (party,) in ledger.read(f"SELECT DISTINCT party FROM {table}"):
+            if party not in parties:
+                raise ledger.damaged(f"{table} are of party {party!r:.100}, who holds nothing")
+    for method, seed, most in ledger.read(
+        "SELECT method, seed, max(round) FROM metrics GROUP BY method, seed"
+    ):
+        if most > last.get((method, seed), -1):
+            raise ledger.damaged(f"metrics of {method!r} are of a round that was not recorded")
+    names = ledger.read("SELECT count(DISTINCT name) FROM metrics")[0][0]
+    parts = 0
+    if ledger.has("teachers"):
+        parts = ledger.read("SELECT count(DISTINCT part) FROM teachers")[0][0]
+    if max(names, parts) > _MOST_NAMES:
+        raise ledger.damaged(f"it holds {max(names, parts):,} metrics")
+    rounds = sum(last.values()) + len(last)
+    needed = 8 * rounds * (len(parties) * (names + 2) + parts + 1)
+    what = f"{rounds:,} rounds of {len(parties):,} parties with {names:,} metrics"
+    check_memory(needed, what, where=str(ledger.path))
+
+
 def _splits(ledger: Ledger) -> tuple[dict[int, Holdings], dict[str, str]]:
     counts: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     models: dict[str, str] = {}
@@ -83,7 +140,11 @@ def _splits(ledger: Ledger) -> tuple[dict[int, Holdings], dict[str, str]]:
     splits = {}
     for seed, held in counts.items():
         classes = tuple(dict.fromkeys(label for row in held.values() for label in row))
-        table = [[row.get(label, 0) for label in classes] for row in held.values()]
+        if any(len(row) < len(classes) for row in held.values()):
+            raise ledger.damaged(
+                f"it does not say of each class how many rows who holds, seed {seed}"
+            )
+        table = [[row[label] for label in classes] for row in held.values()]
         splits[seed] = Holdings(np.array(table, dtype=np.int64), tuple(held), classes)
     return splits, models
 
@@ -153,13 +214,11 @@ def _method(
         seconds=seconds,
         bytes_down=down,
         bytes_up=up,
-        trust=_trust(ledger, label, seeds[0], splits[seeds[0]], where),
+        trust=_trust(ledger, label, seeds[0], splits[seeds[0]]),
     )
 
 
-def _trust(
-    ledger: Ledger, label: str, seed: int, split: Holdings, where: Mapping[str, int]
-) -> Array | None:
+def _trust(ledger: Ledger, label: str, seed: int, split: Holdings) -> Array | None:
     found = ledger.read(
         "SELECT party, class, weight FROM trust WHERE method = ? AND seed = ? AND round = "
         "(SELECT max(round) FROM trust WHERE method = ? AND seed = ?)",
@@ -167,9 +226,14 @@ def _trust(
     )
     if not found:
         return None
-    weights = np.full((len(where), len(split.classes)), np.nan)
+    row, column = (
+        {name: i for i, name in enumerate(names)} for names in (split.parties, split.classes)
+    )
+    weights = np.full(split.counts.shape, np.nan)
     for party, name, weight in found:
-        weights[where[party], split.classes.index(name)] = weight
+        if party not in row or name not in column:
+            raise ledger.damaged(f"trust is in party {party!r:.100} on class {name!r:.100}")
+        weights[row[party], column[name]] = weight
     return weights
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import RunFailed
+from consilience.files import force, write_whole
 from consilience.messages import REGISTRY, fields
-from consilience.site.state import force
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""
@@ -101,7 +101,8 @@ class AuditLog:
         new = not self.path.exists()
         try:
             if not prefix:  # what mends is written again when it is torn
-                self._announce(line + b"\n")
+                write_whole(_next(self.path), line + b"\n", sync=True)
+                force(self.path.parent)
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 while data:
@@ -122,13 +123,6 @@ class AuditLog:
         """Whether these are among the last lines: then the log need not be read from its beginning."""
         ending = _content(self.path, _TAIL).splitlines(keepends=True)
         return lines <= {BEGINNING, *(_digest(line[:-1]) for line in ending)}
-
-    def _announce(self, line: bytes) -> None:
-        part = self.path.with_suffix(".part")
-        part.write_bytes(line)
-        force(part)
-        os.replace(part, _next(self.path))
-        force(self.path.parent)
 
     def _look(self) -> None:
         """Find the last whole line, and what is torn after it."""

@@ -14,26 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, RunFailed
+from consilience.files import PART, force, inside, write_whole
 from consilience.knowledge import Public
-from consilience.site.state import force
 from consilience.tasks import TakePublic
 from consilience.wire import decode, encode
 
 FOLDER, SETS = "public-rows", "public-sets.json"
 
-_SUFFIX, _PART = ".safetensors", ".part"
+_SUFFIX = ".safetensors"
 
 
 def kept_public(home: Path) -> tuple[str, ...]:
     """Digests of the rows that are kept, sorted."""
-    return tuple(sorted(file.stem for file in (home / FOLDER).glob(f"*{_SUFFIX}")))
+    return tuple(sorted(file.stem for file in (home / FOLDER).glob(f"[!.]*{_SUFFIX}")))
 
 
 def read_public(home: Path, digest: str) -> Public | None:
@@ -64,7 +63,8 @@ def write_public(home: Path, public: Public) -> None:
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700)
             force(home)
-        _write_whole(path, encode([TakePublic.of(public)]))
+        write_whole(path, encode([TakePublic.of(public)]), sync=True)
+        force(path.parent)
     except OSError as error:
         with suppress(OSError):
             path.unlink(missing_ok=True)
@@ -73,9 +73,9 @@ def write_public(home: Path, public: Public) -> None:
 
 def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
     """Delete what a crash left half written; and the rows that ``keep`` does not name, where it is given."""
-    for file in (home / FOLDER).glob("*"):
+    for file in inside(home / FOLDER, home).glob("*"):
         stale = keep is not None and file.suffix == _SUFFIX and file.stem not in keep
-        if stale or file.suffix == _PART:
+        if stale or file.name.startswith(PART):
             with suppress(OSError):
                 file.unlink()
 
@@ -108,7 +108,8 @@ def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
     """
     path = home / SETS
     try:
-        _write_whole(path, json.dumps(sets).encode())
+        write_whole(path, json.dumps(sets), sync=True)
+        force(home)
     except OSError as error:
         raise _unwritten("the record of the public rows that were sent", path, error) from error
 
@@ -121,20 +122,6 @@ def name_of_set(public: Public) -> str:
 
 def _path(home: Path, digest: str) -> Path:
     return home / FOLDER / f"{digest}{_SUFFIX}"
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Put a file in the place of what is there, forced to the disk; of a failure nothing half is left."""
-    part = path.with_suffix(_PART)
-    try:
-        part.write_bytes(content)
-        force(part)
-        os.replace(part, path)
-        force(path.parent)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
 
 
 def _unwritten(what: str, path: Path, error: OSError) -> RunFailed:

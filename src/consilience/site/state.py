@@ -22,6 +22,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from consilience.errors import RunFailed
+from consilience.files import force, without_links, write_whole
 
 _NAME = re.compile(r"state-(\d{8,})")
 Fill = Callable[[Path, Path | None], None]
@@ -36,7 +37,7 @@ class StateFolder:
         wait: seconds to wait for another process to let go of it.
 
     Raises:
-        RunFailed: another process works on it, or it cannot be written.
+        RunFailed: another process works on it, it cannot be written, or something in it is a link out of it.
     """
 
     def __init__(self, home: Path, *, wait: float = 0.0) -> None:
@@ -45,6 +46,7 @@ class StateFolder:
             if not home.exists():
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 force(home.parent)
+            without_links(home)
             self._lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -115,10 +117,7 @@ class StateFolder:
                         force(path)  # those that the state before shares are on the disk
                 force(Path(folder))
             force(self.home)  # that the folder is there must be on the disk before its name is
-            pointer = self.home / "current.part"
-            pointer.write_text(after.name)
-            force(pointer)
-            os.replace(pointer, self.home / "current")
+            write_whole(self.home / "current", after.name, sync=True)
             force(self.home)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -167,12 +166,3 @@ def keep(file: Path, after: Path) -> None:
         os.link(file, after)
     except OSError:  # a file system without links
         shutil.copyfile(file, after)
-
-
-def force(path: Path) -> None:
-    """Have the disk hold what was written to a file, or the names in a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

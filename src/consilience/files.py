@@ -1,0 +1,147 @@
+"""Files that are written whole or not at all, and through no link.
+
+What lies in a folder may be a stranger's: a run that came by mail, a state out of a backup. A symbolic link
+in it, under a name that is about to be written or removed, would have another file of the user's overwritten.
+So a file is filled as a new one and renamed, which replaces a link, and a link that leads out of the folder
+is refused by name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from consilience.errors import RunFailed
+
+PART = ".part-"
+"""Begins the name of a file that is being written; where one is left, a crash left it."""
+
+LONGEST = 1 << 24
+"""Bytes of a file of settings or facts, such as a configuration."""
+
+_NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
+"""Ends a journal of SQLite's that names another (``writeSuperJournal`` in its ``pager.c``)."""
+
+
+def write_whole(
+    path: Path,
+    content: bytes | str | Callable[[Path], object],
+    *,
+    sync: bool = False,
+    mode: int = 0o666,
+) -> None:
+    """Put a file in the place of what is there: fill a new one beside it, and rename that.
+
+    Args:
+        path: the file; its folder is there.
+        content: bytes, text, or a function that fills the file whose path it is given.
+        sync: have the disk hold the content before the file has its name; for the name, :func:`force` the
+            folder.
+        mode: permissions, less the process's umask, from before anything is in the file.
+
+    Raises:
+        OSError: it cannot be written; what was there before still is, and nothing half.
+    """
+    part = path.with_name(PART + path.name)
+    try:
+        part.unlink(missing_ok=True)  # of a link the link alone
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            if not callable(content):
+                file.write(content.encode() if isinstance(content, str) else content)
+        if callable(content):
+            content(part)
+        if sync:
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def force(path: Path) -> None:
+    """Have the disk hold what was written to a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def inside(path: Path, folder: Path) -> Path:
+    """The path, unless a link on its way leads out of a folder.
+
+    Args:
+        path: below the folder; it need not exist.
+        folder: the user's own word, so that it may be a link itself.
+
+    Raises:
+        RunFailed: a link leads out; names it, and what it points at.
+    """
+    place, real = folder, os.path.realpath(folder)
+    for part in path.relative_to(folder).parts:
+        place = place / part
+        if place.is_symlink() and not Path(os.path.realpath(place)).is_relative_to(real):
+            raise RunFailed(
+                f"it is a link to {os.readlink(place)}, out of {folder}",
+                where=str(place),
+                mend="Nothing is written or removed through it: delete the link, or put what it points at "
+                "in its place.",
+            )
+    return path
+
+
+def without_links(folder: Path) -> Path:
+    """The folder, unless something in it is a link out of it; what lies deeper is not looked at.
+
+    Raises:
+        RunFailed: as :func:`inside`.
+    """
+    for path in folder.iterdir():
+        inside(path, folder)
+    return folder
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of settings or facts, which a stranger may have written.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, whose reading need not end; longer than :data:`LONGEST`; or not
+            UTF-8.
+    """
+    found = path.stat()
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise ValueError("it is no regular file")
+    if found.st_size > LONGEST:
+        raise ValueError(f"it has {found.st_size:,} bytes, of at most {LONGEST:,}")
+    with path.open("rb") as file:
+        return file.read(LONGEST).decode()
+
+
+def database(path: Path) -> Path:
+    """The path of an SQLite file, if it can be opened without harm to others.
+
+    A journal beside it may end with the name of another one, which SQLite deletes when the file is opened,
+    whatever it is. Ours, of one file each, never do.
+
+    Raises:
+        RunFailed: there is such a journal; or the file, or one that SQLite keeps beside it, is a link out of
+            its folder.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        inside(path.with_name(path.name + suffix), path.parent)
+    journal = path.with_name(f"{path.name}-journal")
+    with suppress(FileNotFoundError), journal.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
+        if file.read() == _NAMES_ANOTHER:
+            raise RunFailed(
+                f"this journal has SQLite delete another file when {path.name} is opened",
+                where=str(journal),
+                mend=f"No run writes such a one: delete it; {path.name} stays as it is.",
+            )
+    return path

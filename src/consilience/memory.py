@@ -1,0 +1,52 @@
+"""Memory that is left, so that what would not fit is refused before any work starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from consilience.errors import InvalidInput
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+_LITTLE = 1 << 26
+"""Bytes that are taken without asking what is left, which takes a millisecond."""
+
+
+def spare_memory() -> int:
+    """Bytes that can still be taken: what the system has left, or a control group allows, if that is less."""
+    left = [sys.maxsize]
+    with suppress(OSError, ValueError, AttributeError):  # AttributeError: Windows
+        left.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        known = next(line for line in lines if line.startswith("MemAvailable:"))
+        left.append(int(known.split()[1]) * 1024)
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, group = line.split(":", 2)
+            place = _GROUPS / kinds / group.lstrip("/")
+            for folder in (place, *place.parents):
+                for name in ("memory.max", "memory.limit_in_bytes"):
+                    with suppress(OSError, ValueError):  # "max": no limit
+                        left.append(int((folder / name).read_text()))
+    return min(left)
+
+
+def check_memory(needed: int, what: str, *, where: str, mend: str | None = None) -> None:
+    """Raise ``InvalidInput`` if something needs more memory than is left.
+
+    Args:
+        needed: bytes, by what was declared: sizes, shapes, numbers of rows.
+        what: what needs them, in words.
+        where: the file, field or party.
+        mend: what would help.
+    """
+    if needed > _LITTLE and needed > (left := spare_memory()):
+        raise InvalidInput(
+            f"{what} would take {needed / 1e9:,.1f} GB of memory, and {left / 1e9:,.1f} GB are left",
+            where=where,
+            mend=mend,
+        )
