@@ -1,4 +1,4 @@
-"""Code that a file names and its reader may not know: shown, and run only if the user says so."""
+"""Foreign code in a file: show it to the user, and run it only if the user says so."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def allowing(
 
 
 def on_terminal() -> bool:
-    """Whether somebody is there to be asked."""
+    """Return true if somebody is there to be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

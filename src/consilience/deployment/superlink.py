@@ -52,9 +52,8 @@ server = apps.server
 
 def write_app(folder: Path) -> Path:
     """Write the folder that Flower packs and runs, with nothing else in it."""
-    if (
-        folder.exists()
-    ):  # what else lies there would be packed, and imported before what is installed
+    if folder.exists():
+        # Flower would pack other modules in it too, and import them before what is installed.
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(PROJECT)

@@ -143,7 +143,7 @@ def make(
 
 
 def foreign_code(name: str, parameters: Mapping[str, Any]) -> ForeignCode | None:
-    """What :func:`make` would refuse to import outside of :func:`trusting`; ``None`` if nothing.
+    """Find what :func:`make` refuses to import outside of :func:`trusting`; ``None`` if nothing.
 
     Raises:
         InvalidInput, MissingExtra: as :func:`make`.

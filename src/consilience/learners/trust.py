@@ -27,7 +27,7 @@ _folders: ContextVar[tuple[Path, ...] | None] = ContextVar("folders", default=No
 
 
 class ForeignCode(InvalidInput):
-    """A file names code beyond the models of the trusted packages; nothing of it was imported.
+    """Code in a file beyond the models of the trusted packages: not called, and not imported from elsewhere.
 
     Args:
         path: the import path, or the package that would be trusted.
@@ -48,15 +48,15 @@ class ForeignCode(InvalidInput):
         return ForeignCode, (self.path, self.field, self.file)
 
     def within(self, section: str) -> ForeignCode:
-        """The same, where the field is one of a section."""
+        """Return the same error, where the field is one of a section."""
         return ForeignCode(self.path, f"{section}.{self.field}", self.file)
 
     def said_in(self, file: Path) -> ForeignCode:
-        """The same, with the file that says it."""
+        """Return the same error, with the file that says it."""
         return ForeignCode(self.path, self.field, str(file))
 
     def source(self, folder: Path) -> str:
-        """The file that the code would be read from, looked for without importing anything.
+        """Find the file that the code would be read from, without importing anything.
 
         Args:
             folder: where modules may lie that are not installed.
@@ -72,7 +72,7 @@ class ForeignCode(InvalidInput):
 
 @contextmanager
 def trusting(yes: bool = True, *, folders: Sequence[Path] = ()) -> Iterator[None]:
-    """Inside of the block, call whatever models are named, wherever their code is from.
+    """Trust names: inside of the block, models are imported and called wherever their code is from.
 
     It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
     :func:`consilience.experiments.start`, :func:`consilience.experiments.resume`, ….
@@ -94,12 +94,12 @@ def trusting(yes: bool = True, *, folders: Sequence[Path] = ()) -> Iterator[None
 
 
 def trusted() -> bool:
-    """Whether whatever is named may be called: inside of :func:`trusting`."""
+    """Return true inside of :func:`trusting`, where whatever is named may be called."""
     return _folders.get() is not None
 
 
 def model_at(path: str, ours: Container[str]) -> Any:
-    """The class or function at an import path that a file names.
+    """Import the class or function that a file names.
 
     Args:
         path: ``"package.module:name"``.
@@ -136,7 +136,7 @@ def check_packages(parameters: Mapping[str, Any]) -> None:
 
 
 def find(path: str) -> Any:
-    """The object at ``"package.module:name"``, imported whatever it is.
+    """Import the object at ``"package.module:name"``, whatever it is.
 
     Raises:
         InvalidInput: this is no import path, or the module has no such name.
@@ -187,7 +187,7 @@ def importers() -> tuple[object, ...]:
 
 
 def _serve(name: str) -> bool:
-    """Whether a folder has that module, which can be imported from now on."""
+    """Make a module of the folders importable; true if one of them has it."""
     for folder in _folders.get() or ():
         if PathFinder.find_spec(name, [str(folder)]) is not None:
             _importer(str(folder), name)
@@ -203,7 +203,7 @@ def _importer(folder: str, name: str) -> _Beside:
 
 
 def _spec(name: str, folder: Path) -> ModuleSpec | None:
-    """Where a top-level module is: installed, or else in a folder."""
+    """The place of a top-level module: installed, or else in a folder; ``None`` if it is nowhere."""
     try:
         spec = util.find_spec(name)
     except (ImportError, ValueError):
@@ -212,7 +212,7 @@ def _spec(name: str, folder: Path) -> ModuleSpec | None:
 
 
 def _is_estimator(found: object) -> bool:
-    """Whether it is a class with ``fit`` and ``predict`` that a trusted package defines."""
+    """True for a class with ``fit`` and ``predict`` that a trusted package defines."""
     return (
         isinstance(found, type)
         and found.__module__.partition(".")[0] in PACKAGES
