@@ -204,7 +204,7 @@ def test_networks_as_one_lie_on_the_device(clip: float | None) -> None:
 
 def test_perceptrons_as_one_lie_on_the_device() -> None:
     network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).to(META)
-    layers = layers_of(architecture(network), (5,), 9)
+    layers = layers_of(architecture(network), (5,))
     assert Stack([job(n, epochs=2, module=network) for n in (20, 33)], layers).trained() == [6, 8]
     said = outputs_of([network] * 2, layers, [torch.zeros(300, 5, device=META)] * 2)
     assert [(one.device, tuple(one.shape)) for one in said] == [(META, (300, 3))] * 2

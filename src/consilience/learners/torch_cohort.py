@@ -68,7 +68,7 @@ class Training:
         if self._alike is None:
             return None
         rows, size = len(self.job.targets), self.job.recipe.batch_size
-        layers = layers_of(self._alike, self.job.shape, rows_of_a_batch(rows, size))
+        layers = layers_of(self._alike, self.job.shape)
         return layers if layers and worth_it(layers, rows, size) else None
 
     @property
@@ -139,7 +139,7 @@ class Prediction:
     def _layers(self) -> tuple[Layer, ...] | None:
         if self._alike is None:
             return None
-        return layers_of(self._alike, self.shape[1:], self.shape[0])
+        return layers_of(self._alike, self.shape[1:])
 
     @property
     def weight(self) -> float:

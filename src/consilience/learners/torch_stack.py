@@ -4,11 +4,12 @@ Party i's parameters are slice i of stacked tensors, so that an operation does a
 of them; on small networks the operations' own cost is most of what training takes. Gradients are written
 out, not recorded, for the same reason.
 
-What is computed for a network has the same shapes whoever trains beside it: a batch always has as many rows
-as the network's own number of rows and batch size say, filled up with rows that count for nothing. Products
-of stacks go slice by slice and everything else by elements or rows, in one thread, so on a CPU the others
-change no bit. A single matrix is multiplied in another way than several where one of its sides is 1, so
-batches have two rows at least, and networks with a layer of one input are not among these.
+What is computed for a network does not depend on who trains beside it. A batch always has as many rows as the
+network's own number of rows and batch size say, filled up with rows that count for nothing. A slice begins on
+a cache line and ends before a gap, so that operations go through one slice after another, in one thread, each
+from a place like any other to its end; and BLAS is asked for one product after another, all of the same shape
+and strides (:func:`_product`). So on a CPU it is enough that an operation gives the same bits for the same
+numbers in memory that is aligned alike, whatever its kernel. On a GPU results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -25,20 +26,36 @@ from torch import Tensor, nn
 
 from consilience.learners.base import Array
 from consilience.learners.torch_architecture import Architecture
+from consilience.learners.torch_losses import Loss
 from consilience.learners.torch_optimizer import TorchOptimizer
 from consilience.learners.torch_steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
+from consilience.randomness import Threads
 
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
-    nn.ReLU: (torch.relu_, lambda g, h: torch.ops.aten.threshold_backward(g, h, 0)),
-    nn.Tanh: (torch.tanh_, torch.ops.aten.tanh_backward),
-    nn.Sigmoid: (torch.sigmoid_, torch.ops.aten.sigmoid_backward),
+    nn.ReLU: (
+        torch.relu_,
+        lambda g, h: torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g),
+    ),
+    nn.Tanh: (
+        torch.tanh_,
+        lambda g, h: torch.ops.aten.tanh_backward.grad_input(g, h, grad_input=g),
+    ),
+    nn.Sigmoid: (
+        torch.sigmoid_,
+        lambda g, h: torch.ops.aten.sigmoid_backward.grad_input(g, h, grad_input=g),
+    ),
 }
-"""Activations: what they do in place; the gradient at their inputs from that at their outputs and these."""
+"""Activations: what they do in place; the gradient at their inputs, likewise, from that at their outputs and
+these."""
 
 _FLAT = nn.Flatten().extra_repr()
 
-_VECTOR = 32
-"""Numbers that elementwise functions take at a time at most; what is left over is rounded in another way."""
+_TYPES = (torch.float32, torch.float64)
+"""Numbers that BLAS multiplies."""
+
+_LINE = 32
+"""Numbers that slices begin at multiples of: a cache line's, and as many as elementwise functions take at a
+time at most; what is left over is rounded in another way."""
 
 _FILLING = 2**20
 """Products of parameters and rows that take as long as a step's gradients take to be recorded."""
@@ -65,15 +82,12 @@ class Layer:
 
 
 @lru_cache
-def layers_of(network: Architecture, shape: tuple[int, ...], rows: int) -> tuple[Layer, ...] | None:
-    """The layers of a network that is nothing but fully connected ones, all of them trained.
-
-    ``None`` for others, and where a batch does not fill the vectors that an activation takes at a time.
+def layers_of(network: Architecture, shape: tuple[int, ...]) -> tuple[Layer, ...] | None:
+    """The layers of a network that is nothing but fully connected ones, all of them trained; or ``None``.
 
     Args:
         network: its architecture.
         shape: of an input.
-        rows: of a batch.
     """
     layers: list[Layer] = []
     width, flat = math.prod(shape), len(shape) == 1
@@ -85,7 +99,9 @@ def layers_of(network: Architecture, shape: tuple[int, ...], rows: int) -> tuple
         elif part.kind is nn.Linear:
             own = dict(part.parameters)
             weight, bias = own["weight"], own["bias"]
-            if weight is None or not weight.trained or width != weight.shape[1] or width < 2:
+            if weight is None or not weight.trained or width != weight.shape[1]:
+                return None
+            if weight.dtype not in _TYPES:
                 return None
             if bias is not None and not bias.trained:
                 return None
@@ -93,8 +109,6 @@ def layers_of(network: Architecture, shape: tuple[int, ...], rows: int) -> tuple
             numbers = math.prod(weight.shape) + (0 if bias is None else width)
             layers.append(Layer(weight.name, None if bias is None else bias.name, numbers, None))
         elif part.kind in _ACTIVATIONS and layers and layers[-1].activation is None:
-            if part.kind is not nn.ReLU and rows * width % _VECTOR:
-                return None
             layers[-1] = replace(layers[-1], activation=part.kind)
         else:
             return None
@@ -116,8 +130,8 @@ def numbers_of(layers: Sequence[Layer]) -> int:
 def rows_of_a_batch(rows: int, size: int) -> int:
     """How many rows every batch is filled up to, for so many rows and a batch size."""
     if rows < size:
-        return max(2, min(size, 1 << (rows - 1).bit_length()))
-    return max(2, size + (1 < size < rows))  # a last batch of one row joins the one before
+        return min(size, 1 << (rows - 1).bit_length())
+    return size + (1 < size < rows)  # a last batch of one row joins the one before
 
 
 def outputs_of(
@@ -126,36 +140,104 @@ def outputs_of(
     """What each of these networks says of its inputs ``(n, …)``, the same n for all: ``(n, n_outputs)``."""
     named = [dict(module.named_parameters()) for module in modules]
     found = []
-    with torch.inference_mode(), one_thread():
-        stacked = {name: torch.stack([parts[name] for parts in named]) for name in named[0]}
+    with _computing():
+        parts = {}
+        for name, part in named[0].items():
+            parts[name] = _room(part, len(named), *part.shape)
+            torch.stack([own[name] for own in named], out=parts[name])
         for pieces in zip(*(torch.split(X.flatten(1), PREDICT_ROWS) for X in inputs), strict=True):
-            rows = torch.stack(pieces)
-            h = (rows if rows.shape[1] > 1 else rows.repeat(1, 2, 1)).transpose(1, 2)
-            for layer in layers:
-                bias = stacked[layer.bias] if layer.bias else None
-                h = _product(stacked[layer.weight], h, bias)
-                if layer.activation is not None:
-                    h = _ACTIVATIONS[layer.activation][0](h)
-            found.append(h[:, :, : rows.shape[1]].transpose(1, 2))
+            forward = _Forward(layers, parts, *pieces[0].shape)
+            torch.stack(pieces, out=forward.inputs)
+            found.append(forward().transpose(1, 2))
         return list(torch.cat(found, dim=1))
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """torch's operations in one thread: with more, sums go by how many networks there are."""
-    before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _computing() -> Iterator[None]:
+    """Without gradients, and in one thread: with more, torch's sums go by how many networks there are.
+
+    Numbers that grow beyond all bounds are no matter for numpy's warnings: a learner says so of its own.
+    """
+    with torch.inference_mode(), np.errstate(over="ignore", invalid="ignore"):
+        if torch.get_num_threads() == 1:  # as in a federation, where all libraries have one
+            yield
+            return
+        with _one_thread().limited():
+            yield
 
 
-def _product(W: Tensor, h: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.bmm(W, h) if bias is None else torch.baddbmm(bias.unsqueeze(2), W, h)
+@lru_cache
+def _one_thread() -> Threads:
+    return Threads(1)
+
+
+def _room(like: Tensor, count: int, *shape: int) -> Tensor:
+    """Empty memory for a stack of so many tensors of a shape, of the type of ``like`` and where it is."""
+    return like.new_empty_strided((count, *shape), _strides(shape))
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Those of a stack of vectors or matrices, with a gap after each."""
+    return ((math.prod(shape) // _LINE + 1) * _LINE, *shape[1:], 1)
+
+
+def _product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
+    """What multiplies two stacks of matrices into a third, whatever they hold by the time it is called.
+
+    On a CPU by numpy, which asks BLAS for one after another. torch asks for all at once, and MKL's kernels
+    for AVX2, which AMD's processors get too, take other sums for one product than for several.
+    """
+    if A.shape[2] == 1:  # nothing is added up, at which numpy is slow
+        return partial(torch.mul, A, B, out=out)
+    if A.is_cpu:
+        return partial(np.matmul, A.numpy(), B.numpy(), out=out.numpy())
+    return partial(torch.bmm, A, B, out=out)
+
+
+class _Forward:
+    """What so many networks say of rows that are written to ``inputs``.
+
+    Args:
+        layers: theirs.
+        parts: their parameters, stacked.
+        rows: how many each is asked about.
+        width: numbers of a row.
+
+    Attributes:
+        inputs: shape ``(networks, rows, width)``.
+        maps: what every layer is given, and at last the outputs, ``(networks, …, rows)`` each.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], parts: Mapping[str, Tensor], rows: int, width: int
+    ) -> None:
+        like = parts[layers[0].weight]
+        length = width + -width % _LINE
+        self._rows = like.new_empty(len(like) * rows, length)[:, :width]
+        self.inputs = self._rows.view(len(like), rows, width)
+        self.maps = [self.inputs.transpose(1, 2)]
+        self._steps = []
+        for layer in layers:
+            W = parts[layer.weight]
+            h = _room(like, len(W), W.shape[1], rows)
+            multiply = _product(W, self.maps[-1], h)
+            bias = parts[layer.bias].unsqueeze(2) if layer.bias else None
+            self._steps.append((multiply, bias, layer.activation, h))
+            self.maps.append(h)
+
+    def take(self, X: Tensor, rows: Tensor) -> None:
+        """Write rows of ``X`` to ``inputs``, the first network's first."""
+        torch.index_select(X, 0, rows, out=self._rows)
+
+    def __call__(self) -> Tensor:
+        """The outputs, ``(networks, n_outputs, rows)``; written over by the next call."""
+        for multiply, bias, activation, h in self._steps:
+            multiply()
+            if bias is not None:
+                h.add_(bias)
+            if activation is not None:
+                _ACTIVATIONS[activation][0](h)
+        return self.maps[-1]
 
 
 class Stack:
@@ -186,7 +268,7 @@ class Stack:
 
     def trained(self) -> list[int]:
         """Train all of them: their numbers of steps, in the order they were given."""
-        with torch.inference_mode(), one_thread():
+        with _computing():
             self._train()
         return self.steps
 
@@ -203,8 +285,11 @@ class Stack:
             optimizer = TorchOptimizer(recipe, [numbers])
             optimizer.state[numbers] = state
             parts, slopes = self._parts(numbers, count), self._parts(gradient, count)
-            for batch in self._batches(count, self.left[count - 1]):
-                self._gradients(batch, parts, slopes)
+            step = _Step(self.layers, parts, slopes, self.width, self.X.shape[1])
+            for rows, targets, share in self._batches(count, self.left[count - 1]):
+                step.outputs.take(self.X, rows)
+                aims = self.targets.index_select(0, targets).view(count, self.width, -1)
+                step(self.jobs[0].loss, aims.transpose(1, 2), share)
                 self._change(slopes, gradient, numbers, pulls)
                 optimizer.step()
             left = sum(steps > 0 for steps in self.left)
@@ -229,13 +314,12 @@ class Stack:
             share = torch.from_numpy(np.stack([share for _, share in drawn], axis=1))
             yield from zip(*both, share.to(self.targets).unsqueeze(2), strict=True)
 
-    # A parameter of all networks is a contiguous piece of one vector, its end filled up: optimizers round
-    # what is left of a vector register differently.
+    # Parameters of all lie one after another in one vector, so that an optimizer moves them at once.
 
     def _numbers(self, count: int, values: Callable[[str], Tensor | None]) -> Tensor:
         """A vector of the first few networks' parameters, from what is stacked of each; zeros without."""
-        size = count * sum(parts[0].numel() for parts in self.own.values())
-        numbers = self.own[self.layers[0].weight][0].new_zeros(size + -size % _VECTOR)
+        size = sum(_strides(parts[0].shape)[0] for parts in self.own.values())
+        numbers = self.own[self.layers[0].weight][0].new_zeros(count * size)
         for name, part in self._parts(numbers, count).items():
             if (given := values(name)) is not None:
                 part.copy_(given)
@@ -243,13 +327,12 @@ class Stack:
 
     def _parts(self, numbers: Tensor, count: int) -> dict[str, Tensor]:
         """The parameters in such a vector of so many networks, each ``(networks, …)``."""
-        shapes = [parts[0].shape for parts in self.own.values()]
-        sizes = [count * shape.numel() for shape in shapes]
-        pieces = torch.split(numbers, [*sizes, len(numbers) - sum(sizes)])
-        return {
-            name: piece.view(count, *shape)
-            for name, piece, shape in zip(self.own, pieces, shapes, strict=False)
-        }
+        found, start = {}, 0
+        for name, parts in self.own.items():
+            strides = _strides(parts[0].shape)
+            found[name] = numbers.as_strided((count, *parts[0].shape), strides, start)
+            start += count * strides[0]
+        return found
 
     def _first(self, count: int, numbers: Tensor, held: int) -> Tensor:
         """The vector of the first few of those in one; a single number, which is everybody's, as it is."""
@@ -263,34 +346,6 @@ class Stack:
         if given[0] is None:
             return None
         return torch.stack([torch.from_numpy(np.array(values)) for values in given])
-
-    def _gradients(
-        self,
-        batch: tuple[Tensor, Tensor, Tensor],
-        parts: Mapping[str, Tensor],
-        slopes: Mapping[str, Tensor],
-    ) -> None:
-        """That of a step's mean losses, into ``slopes``. The last axis in passing is that of rows."""
-        rows, targets, share = batch
-        count = len(share)
-        h = self.X.index_select(0, rows).view(count, self.width, -1).transpose(1, 2)
-        inputs = []
-        for layer in self.layers:
-            inputs.append(h)
-            h = _product(parts[layer.weight], h, parts[layer.bias] if layer.bias else None)
-            if layer.activation is not None:
-                h = _ACTIVATIONS[layer.activation][0](h)
-        aims = self.targets.index_select(0, targets).view(count, self.width, -1).transpose(1, 2)
-        slope = self.jobs[0].loss.slopes(h, aims).mul_(share)
-        for layer in reversed(self.layers):
-            if layer.activation is not None:
-                slope = _ACTIVATIONS[layer.activation][1](slope, h)
-            h = inputs.pop()
-            torch.bmm(slope, h.transpose(1, 2), out=slopes[layer.weight])
-            if layer.bias:
-                torch.sum(slope, 2, out=slopes[layer.bias])
-            if inputs:
-                slope = torch.bmm(parts[layer.weight].transpose(1, 2), slope)
 
     def _change(
         self,
@@ -307,6 +362,57 @@ class Stack:
             gradient.add_(pulls["correction"])
         if "anchor" in pulls:
             gradient.add_(numbers - pulls["anchor"], alpha=pull.strength)
+
+
+class _Step:
+    """Gradients of a step's mean losses, written out.
+
+    Args:
+        layers: the networks'.
+        parts: their parameters, stacked.
+        slopes: where the gradients at these go.
+        rows: of a batch.
+        width: numbers of a row.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        parts: Mapping[str, Tensor],
+        slopes: Mapping[str, Tensor],
+        rows: int,
+        width: int,
+    ) -> None:
+        self.outputs = _Forward(layers, parts, rows, width)
+        maps = self.outputs.maps
+        self._last = slope = _room(maps[-1], len(maps[-1]), *maps[-1].shape[1:])
+        self._back = []
+        for layer, given, h in zip(layers[::-1], maps[-2::-1], maps[:0:-1], strict=True):
+            bent = None if layer.activation is None else _ACTIVATIONS[layer.activation][1]
+            bias = slopes[layer.bias] if layer.bias else None
+            products = [_product(slope, given.transpose(1, 2), slopes[layer.weight])]
+            self._back.append((bent, slope, h, bias, products))
+            if given is not maps[0]:
+                before = _room(given, len(given), *given.shape[1:])
+                products.append(_product(parts[layer.weight].transpose(1, 2), slope, before))
+                slope = before
+
+    def __call__(self, loss: Loss, aims: Tensor, share: Tensor) -> None:
+        """Do it for what ``outputs`` has taken.
+
+        Args:
+            loss: of outputs for targets.
+            aims: the targets, ``(networks, n_outputs, rows)``.
+            share: what each row counts, ``(networks, 1, rows)``.
+        """
+        torch.mul(loss.slopes(self.outputs(), aims), share, out=self._last)
+        for bent, slope, h, bias, products in self._back:
+            if bent is not None:
+                bent(slope, h)
+            if bias is not None:
+                torch.sum(slope, 2, out=bias)
+            for multiply in products:
+                multiply()
 
 
 class _Orders:
