@@ -40,7 +40,7 @@ details { margin: .5rem 0; } summary { cursor: pointer; }
 
 
 def escape(text: str) -> str:
-    """A text as it stands on a page: no tags, and nothing in it turns words round or hides.
+    r"""A text as it stands on a page: no tags, and nothing in it turns words round or hides.
 
     >>> escape("<b>\u202e")
     '&lt;b&gt;\\u202e'
