@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
+from consilience.memory import check_memory
+from consilience.visible import odd_name
 
 
 def label_names(
@@ -26,7 +28,8 @@ def label_names(
         Names, shape ``(n,)``.
 
     Raises:
-        InvalidInput: labels of mixed type, missing labels, or continuous numbers.
+        InvalidInput: labels of mixed type, missing labels, continuous numbers, or one that is no name
+            (:func:`consilience.visible.odd_name`).
     """
     y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
@@ -49,7 +52,23 @@ def label_names(
         )
     renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
     names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
+    for name in names.values():
+        if why := odd_name(name):
+            raise InvalidInput(
+                f"a label is no name of a class: {why}",
+                where=where,
+                mend="Call it otherwise, in the file or by an alias.",
+            )
+    longest = max(map(len, names.values()), default=0)
+    check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)
     return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def one_hot(codes: Sequence[int] | NDArray[np.integer[Any]], classes: int) -> NDArray[np.float64]:
+    """Rows with a 1 in the column of each code, shape ``(n, classes)``."""
+    rows = np.zeros((len(codes), classes))
+    rows[np.arange(len(codes)), codes] = 1
+    return rows
 
 
 def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:
