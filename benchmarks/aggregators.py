@@ -3,20 +3,21 @@
     python benchmarks/aggregators.py                        # digits, MNIST, Fashion-MNIST; hours on two cores
     python benchmarks/aggregators.py --data trec --seeds 3
     python benchmarks/aggregators.py --data mnist --parties 50 --classes 2 5 --alpha 0.05 0.5 10
+    python benchmarks/aggregators.py --data mnist --classes 2 3 --seeds 3 --rules coarse-density-ratio
     python benchmarks/aggregators.py --quick                # a minute, on digits; writes no page
 
 Parties hold k classes each, or classes in proportions drawn from Dirichlet(α). For every rule: mean test
 accuracy of the parties after the last round, and how much it closes of the distance between the plain mean
 and a teacher that knows each row's class (the oracle); and what the density ratio costs beside training.
 Results are kept under runs/results/aggregators/; what is there is not computed again. The page keeps the
-sections of data sets that are not named.
+sections of data sets that are not named, and with --rules the lines of rules that are not.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -158,27 +159,51 @@ def cost(
 
 
 def table(
-    study: Study, data: str, settings: Mapping[str, Any], parties: int, seeds: int, rounds: int
+    study: Study,
+    data: str,
+    settings: Mapping[str, Any],
+    parties: int,
+    seeds: int,
+    rounds: int,
+    *,
+    rules: Sequence[str],
+    before: Sequence[str],
 ) -> Iterator[str]:
-    """The lines of a data set's section: a rule a line, three columns a setting."""
+    """The lines of a data set's section: a rule a line, three columns a setting.
+
+    Args:
+        study: keeps what was computed.
+        data: the data set.
+        settings: label to the setting.
+        parties: how many.
+        seeds: how many.
+        rounds: how many.
+        rules: those to compute, beside the baselines; the lines of all others are those of ``before``.
+        before: the section as it was.
+    """
     common = {"data": data, "parties": parties, "rounds": rounds}
     found = {
         (rule, label): study.repeat(
             trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, setting=setting, **common
         )
         for label, setting in settings.items()
-        for rule in [*RULES, "oracle"]
+        for rule in dict.fromkeys(["avg", *rules, "oracle"])
     }
-    label_of_cost, setting = next(iter(settings.items()))
-    spent = study.repeat(cost, seeds, label=f"{data}, cost", setting=setting, **common)
     yield f"## {data}, {parties} parties"
     yield ""
     heads = [f"{label} | closes | first teacher" for label in settings]
-    yield f"| rule | {' | '.join(heads)} |"
+    head = f"| rule | {' | '.join(heads)} |"
+    if len(rules) < len(RULES) and head not in before:
+        sys.exit(f"{data}: the page has other settings, and lines of other rules cannot be kept")
+    kept = {line.split(" | ")[0].removeprefix("| "): line for line in before}
+    yield head
     yield f"| --- |{' --- |' * 3 * len(settings)}"
     alone = [found["avg", label]["alone"] for label in settings]
     yield f"| alone | {' | '.join(f'{mean_of(values)} | – | –' for values in alone)} |"
     for rule in [*RULES, "oracle"]:
+        if rule not in (*rules, "oracle"):
+            yield kept[rule]
+            continue
         cells = []
         for label in settings:
             reached, low, high = (
@@ -192,6 +217,14 @@ def table(
         yield f"| {rule} | {' | '.join(cells)} |"
     yield ""
     command = " ".join(["python benchmarks/aggregators.py", *sys.argv[1:]])
+    if len(rules) < len(RULES):
+        yield from (line for line in before if line.startswith("`"))
+        yield ""
+        yield f"`{command}` · {date.today().isoformat()}, which left the other lines as they were."
+        yield ""
+        return
+    label_of_cost, setting = next(iter(settings.items()))
+    spent = study.repeat(cost, seeds, label=f"{data}, cost", setting=setting, **common)
     once, each, training = (spent[name].mean() for name in ("once", "each", "training"))
     yield (
         f"`{command}` · {date.today().isoformat()} · {seeds} seeds, {rounds} rounds. In these, with "
@@ -222,6 +255,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, help="10; 6 on trec")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="digits, k = 2, one seed, two rounds")
     given = parser.parse_args()
@@ -234,7 +268,7 @@ def main() -> None:
     study = Study(FOLDER, processes=given.processes, report=report)
     if given.quick:
         few = {"data": "digits", "setting": {"per_party": 2}, "parties": 10, "rounds": 2}
-        for rule in ("avg", "density-ratio", "oracle"):
+        for rule in ("avg", "density-ratio", "coarse-density-ratio", "oracle"):
             found = study.repeat(trial, 1, label=rule, rule=rule, **few)
             print(rule, {name: round(float(values[0]), 3) for name, values in found.items()})
         print(
@@ -252,7 +286,18 @@ def main() -> None:
             **{f"k = {k}": {"per_party": k} for k in given.classes if data != "trec" or k <= 6},
             **{f"α = {alpha:g}": {"alpha": alpha} for alpha in given.alpha},
         }
-        lines = list(table(study, data, settings, parties, given.seeds, given.rounds))
+        before = sections.get(f"## {data}, {parties} parties", [])
+        made = table(
+            study,
+            data,
+            settings,
+            parties,
+            given.seeds,
+            given.rounds,
+            rules=given.rules,
+            before=before,
+        )
+        lines = list(made)
         sections[lines[0]] = lines
         write(
             __file__,
@@ -276,7 +321,9 @@ def written() -> dict[str, list[str]]:
     if not page.exists():
         return {}
     parts = page.read_text(encoding="utf-8").split("\n## ")[1:]
-    return {f"## {part.splitlines()[0]}": f"## {part}".splitlines() for part in parts}
+    return {
+        f"## {part.splitlines()[0]}": [*f"## {part}".rstrip().splitlines(), ""] for part in parts
+    }
 
 
 if __name__ == "__main__":

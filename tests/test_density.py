@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.density import (
+    LANDMARKS,
     VARIANCE_FLOOR,
     ClassGaussians,
+    Coarseness,
+    Counts,
     DensityRatio,
     PublicRatio,
+    coarse_ratios,
     selection,
 )
 
@@ -132,6 +136,82 @@ def test_ratios_add_up_over_rows(seed):
     rows = rng.normal(size=(6, 2))
     apart = sum(ratio(rows[i : i + 1], np.ones((1, 1))) for i in range(6))
     np.testing.assert_allclose(ratio(rows, np.ones((6, 1))), apart, atol=1e-9)
+
+
+# --- coarse ratios ----------------------------------------------------------------------------------
+
+
+def clouds(
+    rows: int, *, seed: int = 0, directions: int = 20
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Own rows of two groups on either side, their groups, and public rows of both sides."""
+    rng = np.random.default_rng(seed)
+    own, public = rng.normal(size=(2 * rows, directions)), rng.normal(size=(150, directions))
+    own[:, 0] += np.repeat([-4, 4], rows)
+    public[:, 0] += np.repeat([-4, 4], 75)
+    return own, np.eye(2)[np.repeat([0, 1], rows)], public
+
+
+def test_counts_by_hand():
+    """Of a circle halfway between landmarks 4 apart: h = 16, each row counts exp(-5/16) = 0.732.
+
+    22 rows are 16.1, in fives 15 and in twos 16; 20 are 14.6, 15 and 14. One that comes again counts once.
+    """
+    angles = np.linspace(0, np.pi, 42)
+    own = np.stack([np.zeros(42), np.cos(angles), np.sin(angles)], axis=1)
+    groups = np.eye(2)[np.repeat([0, 1, 0], [22, 20, 22])]
+    own, public = np.concatenate([own, own[:22]]), np.array([[-2.0, 0, 0], [2.0, 0, 0]])
+    fives = Counts.of(own, groups, public, Coarseness())
+    assert fives.width == pytest.approx(16)
+    np.testing.assert_allclose(fives.near(own), exp(-5 / 16))
+    np.testing.assert_array_equal(fives.values, [[15, 15], [15, 15]])
+    twos = Counts.of(own, groups, public, Coarseness(unit=2))
+    np.testing.assert_array_equal(twos.values, [[16, 14], [16, 14]])
+
+
+def test_what_leaves_are_whole_counts_near_few_rows():
+    own, groups, public = clouds(40)
+    counts = Counts.of(own, groups, public, Coarseness())
+    assert counts.values.shape == (LANDMARKS, 2)
+    assert counts.values.max() <= 40 and not (counts.values % 5).any()
+    assert set(counts.landmarks[:, 0]) <= set(public[:, 0])
+
+
+def test_coarse_ratios_tell_the_groups_apart():
+    own, groups, public = clouds(40)
+    ratios = coarse_ratios(own, groups, public, Coarseness())
+    assert ratios.min() == 0 and ratios.max() <= 40
+    right = ratios.argmax(axis=1) == np.repeat([0, 1], 75)
+    assert right.mean() > 0.8
+    assert ratios[:75, 0].mean() > 3 * ratios[:75, 1].mean()
+
+
+@pytest.mark.parametrize(
+    ("rows", "directions", "said"),
+    [(20, 20, True), (19, 20, False), (39, 5, False), (40, 5, True), (199, 1, False), (200, 1, True)],
+)  # fmt: skip
+def test_of_few_rows_or_few_directions_nothing_is_said(rows, directions, said):
+    """200 unknowns are twice the 100 counts."""
+    own, groups, public = clouds(rows, directions=directions)
+    assert coarse_ratios(own, groups, public, Coarseness(unit=2)).any(axis=0).tolist() == [said] * 2
+
+
+def test_one_row_many_times_is_one_row():
+    own, groups, public = clouds(1)
+    many = coarse_ratios(own.repeat(50, axis=0), groups.repeat(50, axis=0), public, Coarseness())
+    assert not many.any()
+
+
+def test_public_rows_around_one_single_nobody_out():
+    """However near they lie, the kernel is as wide as the party's own rows are apart."""
+    own, groups, _ = clouds(40)
+    public = own[0] + 1e-6 * np.random.default_rng(1).normal(size=(150, 20))
+    counts = Counts.of(own, groups, public, Coarseness())
+    assert counts.width > 10
+    without = Counts.of(own[1:], groups[1:], public, Coarseness())
+    assert np.abs(counts.values - without.values).max() <= 5
+    exact = ratio_of(public, ridge=0.3)
+    assert exact(own, groups)[:, 0].max() > 1e-3 > exact(own[1:], groups[1:]).max()
 
 
 # --- selection --------------------------------------------------------------------------------------

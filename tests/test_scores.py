@@ -13,7 +13,14 @@ from consilience import Party, scores
 from consilience.errors import InvalidInput
 from consilience.federation import agree
 from consilience.knowledge import Public
-from consilience.tasks import ComparePublic, Describe, ScoreCertainty, ScorePublic, SelectPublic
+from consilience.tasks import (
+    CompareCoarsely,
+    ComparePublic,
+    Describe,
+    ScoreCertainty,
+    ScorePublic,
+    SelectPublic,
+)
 from stubs import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -23,6 +30,7 @@ SURE = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
 NOISY = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
 CHOICE = SelectPublic(round=1, quantile=0.25, reference="uniform")
 RATIOS = ComparePublic(round=1, ridge=0.3)
+COARSE = CompareCoarsely(round=1)
 
 
 def joined(model=None, y=Y, public=None, **more) -> Party:
@@ -59,7 +67,7 @@ def test_a_class_with_one_calibration_row_has_no_width():
     assert np.isfinite(said.values).all()
 
 
-@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE, RATIOS])
+@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE, RATIOS, COARSE])
 def test_what_inputs_say_is_said_once(task, tmp_path):
     """The same in every round, also after a restart, and without a model."""
     party = joined()
@@ -165,6 +173,24 @@ def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
     assert len(scores._COMMON) == before
 
 
-def test_values_have_no_density_ratios():
+@pytest.mark.parametrize("task", [RATIOS, COARSE])
+def test_values_have_no_density_ratios(task):
     with pytest.raises(InvalidInput, match="density ratios are of classes, it has none"):
-        RATIOS.run(joined(LinearRegression(), y=X[:, 0]))
+        task.run(joined(LinearRegression(), y=X[:, 0]))
+
+
+def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
+    """Noise that was drawn is counted apart from it."""
+    party = joined()
+    for public in (Public(X), Public(X[:9]), Public(X)):
+        party.public = public
+        party.join(agree([Describe().run(party)], public, strict=False))
+        COARSE.run(party)
+    assert scores.compared_sets(party.drawn) == 2
+    NOISY.run(party)
+    assert scores.spent(party.drawn) == pytest.approx((0.5, 1e-5))
+
+
+def test_a_coarseness_is_one():
+    with pytest.raises(InvalidInput, match=r"party 'a': coarseness is \{'unit': 1\}"):
+        joined(coarseness={"unit": 1})

@@ -103,6 +103,12 @@ class Party:
         self._calibration = calibration
         self._aliases = aliases or {}
         self._trusts, self._sends_rows = tuple(trusts), sends_rows
+        if not isinstance(coarseness, Coarseness | None):
+            raise InvalidInput(
+                f"coarseness is {coarseness!r}",
+                where=self._where,
+                mend="Give a consilience.density.Coarseness, or leave it out.",
+            )
         self.coarseness = coarseness or Coarseness()
         self.secret = secret
         """What its random streams are mixed with; it leaves with nothing."""

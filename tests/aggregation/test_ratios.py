@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from consilience import Federation, Party, avg, density_ratio, ensemble_distillation
+from consilience import (
+    Federation,
+    Party,
+    avg,
+    coarse_density_ratio,
+    density_ratio,
+    ensemble_distillation,
+)
 from consilience.aggregation.ratios import _DOUBT
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput
@@ -80,8 +87,16 @@ def test_a_ridge_is_positive(ridge):
         density_ratio(ridge=ridge)
 
 
-def test_the_contract():
-    check_protocol(ensemble_distillation(aggregate=density_ratio(), rounds=2))
+@pytest.mark.parametrize("rule", [density_ratio, coarse_density_ratio])
+def test_the_contract(rule):
+    check_protocol(ensemble_distillation(aggregate=rule(), rounds=2))
+
+
+def test_coarse_ratios_weigh_as_exact_ones_do():
+    told = replies(A, B, ratios=[[[2, 0]], [[0, 3]]])
+    exact, coarse = density_ratio()(told), coarse_density_ratio()(told)
+    np.testing.assert_array_equal(exact.values, coarse.values)
+    np.testing.assert_array_equal(exact.weights, coarse.weights)
 
 
 def federation() -> tuple[Federation, np.ndarray]:

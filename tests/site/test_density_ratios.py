@@ -109,6 +109,16 @@ def test_the_coordinator_chooses_nothing(asked: Any) -> None:
     assert not np.array_equal(own, first)
 
 
+def test_a_simulation_says_what_a_site_will(asked: Any) -> None:
+    chosen = Coarseness(unit=2)
+    alone = Party("a", GaussianNB(), X, Y, coarseness=chosen)
+    alone.public = rows_of(1)
+    alone.join(joining(alone).agreement)
+    said = asked(Limits(density_ratios=chosen), COARSE).values
+    np.testing.assert_array_equal(COARSE.run(alone).values, said)
+    assert said.any()
+
+
 def test_one_set_of_public_rows_and_no_more(asked: Any, tmp_path: Path) -> None:
     """Over all that is joined; what is refused does not leave in a later request either."""
     limits = Limits(density_ratios=Coarseness())

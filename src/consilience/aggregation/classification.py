@@ -73,7 +73,8 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     ``"auto"`` takes, in every round, the one of :data:`TEMPERATURES` whose teacher t has the highest
     likelihood ``sum_c sum_x sum_y s_c(x, y) log t(x, y)`` on the parties' calibration rows. These stay
     where they are: ``s_c(x, y)`` is how many of party c's rows of class y come on one public row at x
-    (:class:`consilience.density.PublicRatio`), which parties say once.
+    (:class:`consilience.density.PublicRatio`), which parties say once. Rows can be rebuilt from that: like
+    :func:`~consilience.aggregation.ratios.density_ratio` it is for simulations.
 
     Args:
         temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone. Or ``"auto"``,

@@ -23,6 +23,10 @@ of a row come to on the mean: on rows that nobody knows the teacher is the plain
 def density_ratio(ridge: float = RIDGE) -> Aggregator:
     """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
 
+    **For simulations**: rows of small classes can be rebuilt from what it asks for, and who is in a class can
+    be told (``benchmarks/rebuilding.py``). Between sites parties refuse it, and :func:`coarse_density_ratio`
+    is what may be used.
+
     Pooled, the parties' data would follow ``p(y | x) ∝ sum_c s_c(x, y)``, where ``s_c(x, y)`` is how many
     rows of class y party c has for each public row at x. Every party estimates its own s_c, in a space made
     of the public rows alone (:mod:`consilience.spaces`), relative to the density of the public rows
@@ -34,10 +38,6 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
     Where all parties' rows are alike that is their mean, times what their rows say together. A party that
     answers alone is believed as it is: there is nobody to weigh it against. The weights that the teacher
     reports are the shares of its mass that came from each party.
-
-    **For simulations.** Rows of small classes can be rebuilt from the ratios, and who is in a class can be
-    told (``benchmarks/rebuilding.py``); between sites parties refuse them. :func:`coarse_density_ratio` is
-    what may be used there.
 
     Args:
         ridge: how much the ratios are smoothed, above 0. The default was chosen on digits, MNIST and TREC,
@@ -62,12 +62,13 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
 
 
 def coarse_density_ratio() -> Aggregator:
-    """:func:`density_ratio` with what may leave a party: ratios by round counts, in the party's settings.
+    """Every party counts, on each row and for each class, as coarse counts of its private rows say.
 
-    The coordinator chooses nothing of them. A party says how densely its rows lie by at most 100 counts a
-    class, in fives, in 20 directions, and nothing of a class with fewer than 20 rows, unless it has chosen
-    otherwise (:class:`consilience.density.Coarseness`); at a site it says so only where its limits allow
-    it (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
+    The rule of :func:`density_ratio`, of ratios that may leave a party, and of which the coordinator chooses
+    nothing (:func:`consilience.density.coarse_ratios`): at most 100 counts a class, in fives, in 20
+    directions, of no class with fewer than 20 rows, unless the party has chosen otherwise
+    (:class:`consilience.density.Coarseness`). At a site it gives them only where its limits allow it
+    (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
 
     Source:
         This library's own, as :func:`density_ratio`.
