@@ -26,6 +26,7 @@ from consilience.network import LocalNetwork
 from consilience.network.base import Arrival, task_names
 from consilience.site import read_party
 from consilience.tasks import Task
+from sites import as_deployed
 
 Absence = tuple[str, int, str]
 """A party, a round, and the tasks that it was asked for in vain."""
@@ -144,7 +145,7 @@ class Deployed:
         with self.ledger() as ledger:
             found = ledger.read(
                 "SELECT party, round, tasks, detail FROM deliveries WHERE status != 'ok' "
-                "AND tasks NOT LIKE 'Checkpoint%' AND tasks NOT IN ('Restore', 'Join')"
+                "AND tasks NOT LIKE 'Checkpoint%' AND tasks NOT IN ('Evaluate', 'Restore', 'Join')"
             )
         return {(party, number, tasks): why for party, number, tasks, why in found}
 
@@ -167,7 +168,7 @@ class Deployed:
         """
         spec = read_coordinator(self.center)
         specs = {name: read_party(self.party(name)) for name in self.names}
-        members = {name: spec.party() for name, spec in specs.items()}
+        members = {name: as_deployed(spec) for name, spec in specs.items()}
         network = Replayed(members.values(), spec.rows(), left_out=frozenset(self.left_out()))
         list(Federation.over(network, spec.rows(), seed=spec.seed).rounds(spec.rules()))
         found = []

@@ -16,7 +16,7 @@ from consilience.knowledge import Public
 from consilience.learners import Model
 from consilience.network.base import Arrival, Network, arrival_of
 from consilience.network.local import by_name
-from consilience.site import EVERYTHING, PartySite
+from consilience.site import EVERYTHING, PartySite, PartySpec, own_secret
 from consilience.tasks import (
     Checkpoint,
     CountRows,
@@ -77,15 +77,16 @@ class SiteNetwork(Network):
 
 
 def one_party() -> Party:
-    """The first of the checks' parties, its public rows in its hands."""
-    parties, public = classifiers()
-    parties[0].public = public
-    return parties[0]
+    """The first of the checks' parties, its public rows in its hands; the same bits in every folder."""
+    party = without_rows()
+    party.public = classifiers()[1]
+    return party
 
 
 def without_rows() -> Party:
     """The same party, that waits for public rows from the coordinator."""
     parties, _ = classifiers()
+    parties[0].secret = b"of ash"
     return parties[0]
 
 
@@ -108,6 +109,14 @@ def requests(rounds: int) -> list[bytes]:
         asked.append(encode([Distill(round=t, targets=teacher, alpha=0.5)]))
         asked.append(encode([Checkpoint(round=t, previous=t - 1)]))
     return asked
+
+
+def as_deployed(spec: PartySpec) -> Party:
+    """A party in this process that draws and computes as its site does."""
+    party = spec.party()
+    party.secret = own_secret(spec.state)
+    spec.limits.bind(party)
+    return party
 
 
 def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:

@@ -112,7 +112,8 @@ class Federation:
             )
         self.network, self.public = network, public
         self._seed, self._strict, self._threads = int(seed), strict, threads
-        self._testers: tuple[str, ...] = ()
+        self._testers: dict[str, int | None] = {}
+        """Parties that can be measured, and how often in a run they let themselves be."""
 
     def form(self) -> Agreement:
         """Align classes, check every party against what is agreed, and start from untrained models.
@@ -130,7 +131,7 @@ class Federation:
                 self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))
             self.network.agreement = agreement
-        self._testers = tuple(d.party for d in descriptions if d.tested)
+        self._testers = {d.party: d.metrics for d in descriptions if d.tested}
         return agreement
 
     def suitability(self) -> Suitability:
@@ -183,14 +184,15 @@ class Federation:
             round: the round, for the books.
             parties: those to be measured; by default all.
         """
-        asked = self._testers
-        if parties is not None:
-            asked = tuple(set(asked).intersection(parties))
+        asked = [name for name in self._testers if parties is None or name in parties]
         if not asked:
             return {}
         with limited_threads(self._threads):
             replies = self.network.gather(Evaluate(round=round), to=asked)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
+
+    def _is_due(self, name: str, round: int, rounds: int) -> bool:
+        return round in measured_rounds(self._testers.get(name), rounds)
 
     def run(
         self,
@@ -203,8 +205,9 @@ class Federation:
 
         Args:
             protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
-            evaluate: measure after every round, at the parties that hold test data; ``"participants"``: at
-                those alone whose replies made the round.
+            evaluate: measure after every round, at the parties that hold test data, and at those whose limits
+                do not allow it that often in :func:`measured_rounds`; ``"participants"``: at those alone
+                whose replies made the round.
             progress: show a progress bar when the output is a terminal.
         """
         if evaluate not in (True, False, "participants"):
@@ -216,11 +219,12 @@ class Federation:
         total = int(protocol.options.get("rounds", 1))
         for round in tracked(self.rounds(protocol), total, protocol.name, show=progress):
             metrics: dict[str, Metrics] = {}
-            if evaluate == "participants":
-                parties = () if round.replies is None else round.replies.parties
-                metrics = self.evaluate(round.number, parties=parties)
-            elif evaluate:
-                metrics = self.evaluate(round.number)
+            if evaluate:
+                parties = self.network.parties
+                if evaluate == "participants":
+                    parties = () if round.replies is None else round.replies.parties
+                due = [name for name in parties if self._is_due(name, round.number, total)]
+                metrics = self.evaluate(round.number, parties=due)
             history.add(round, metrics, self.network.deliveries)
             self.network.deliveries.clear()
         history.models = self.network.models()
@@ -307,6 +311,23 @@ class History:
         for party in sorted({delivery.party for delivery in self.failures}):
             mine = [delivery for delivery in self.failures if delivery.party == party]
             yield f"{party} was left out {len(mine)} times, first: {mine[0].status}, {mine[0].detail}"
+
+
+def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
+    """The rounds after which to measure, so many times: the last, before all learning, then evenly between.
+
+    Args:
+        times: how often; ``None`` for after every round.
+        rounds: how many rounds there are beside round 0.
+
+    >>> [sorted(measured_rounds(times, 10)) for times in (0, 1, 2, 3)]
+    [[], [10], [0, 10], [0, 5, 10]]
+    """
+    if times is None or times > rounds:
+        return frozenset(range(rounds + 1))
+    if times < 2:
+        return frozenset([rounds][:times])
+    return frozenset(rounds - round(i * rounds / (times - 1)) for i in range(times))
 
 
 def agree(

@@ -154,6 +154,7 @@ class Description:
         public: digests (:attr:`Public.key`) of the public rows that it holds.
         takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
             choice.
+        metrics: how often in a run it lets itself be measured; ``None`` for as often as it is asked.
     """
 
     party: str
@@ -166,6 +167,7 @@ class Description:
     row: str
     public: tuple[str, ...] = ()
     takes_public: int = 0
+    metrics: int | None = None
 
     def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, and makes sense."""
@@ -182,6 +184,8 @@ class Description:
             raise KnowledgeRefused(f"names of more than {_LONGEST_NAME:,} characters", where=party)
         if self.takes_public < 0:
             raise KnowledgeRefused(f"takes {self.takes_public} bytes of public rows", where=party)
+        if self.metrics is not None and self.metrics < 0:
+            raise KnowledgeRefused(f"is measured {self.metrics} times", where=party)
         if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
             raise KnowledgeRefused(
                 f"{self.kind} with {self.outputs} targets and at least {self.fewest_classes} classes",

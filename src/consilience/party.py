@@ -21,6 +21,7 @@ from consilience.knowledge import MOST_CLASSES, Agreement, Public
 from consilience.labels import check_aliases, class_order, label_names
 from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, kind_told_by
 from consilience.learners.transfer import TRUSTED, check_packing, check_rows, pack, unpack
+from consilience.nearness import Nearness
 from consilience.randomness import stream
 from consilience.scores import Scores
 
@@ -28,6 +29,10 @@ Array = NDArray[Any]
 
 LACKS_PUBLIC = "it does not hold the public rows agreed on"
 """What a party says that takes its public rows from the coordinator, and was not sent these."""
+
+MOST_SHARED = 0.25
+"""Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
+others left out would ask about those that remain."""
 
 _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
@@ -52,6 +57,8 @@ class Party:
             machine, may be sent to others.
         coarseness: how little it says of where its rows lie, for the aggregator ``coarse_density_ratio``;
             the usual settings by default.
+        secret: mixed into its random streams, so that a coordinator, who knows the seed, cannot compute
+            again what its model does; ``b""`` for none, and then the seed alone says what it draws.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -71,6 +78,7 @@ class Party:
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
+        secret: bytes = b"",
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
@@ -92,6 +100,8 @@ class Party:
         self._aliases = aliases or {}
         self._trusts, self._sends_rows = tuple(trusts), sends_rows
         self.coarseness = coarseness or Coarseness()
+        self.secret = secret
+        """What its random streams are mixed with; it leaves with nothing."""
         self.X, self.y = self._checked(X, y, "private data")
         if self.kind == "classification":
             check_aliases(self._aliases, y, where=f"{self._where}, private data")
@@ -124,6 +134,16 @@ class Party:
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.kept_public: tuple[str, ...] = ()
         """Digests of those that were sent to it and are at hand."""
+        self.least_alpha = 0.0
+        """The least weight of its private rows in a refit, whatever is asked for."""
+        self.metrics: int | None = None
+        """How often in a run it says how good its model is; ``None`` for as often as it is asked."""
+        self.digits: int | None = None
+        """Digits that its metrics have; ``None`` for all."""
+        self.overlap = True
+        """Whether it trains and is measured on own rows that are public rows too."""
+        self.shared_rows = 0
+        """How many of its private rows are public rows too, and are left out for that since it joined."""
         self.home: Path | None = None
         self.agreement: Agreement | None = None
 
@@ -185,6 +205,7 @@ class Party:
         """Raise ``InvalidInput`` unless it takes public rows, and these look like its own."""
         self.check_takes_public()
         self._check_alike(public)
+        self._apart(public, self.X)
 
     def check_takes_public(self) -> None:
         """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
@@ -205,6 +226,29 @@ class Party:
                 f"data.columns = [{', '.join(map(repr, public.columns))}].",
             )
         check_alike(self.X, public.X, where=self._where, discreet=self.takes_public > 0)
+        if self.takes_public and Nearness(self.X).crowded(public.X):
+            raise InvalidInput(
+                "most public rows are copies of one another, or lie around one point",
+                where=self._where,
+            )
+
+    def _apart(self, public: Public, *rows: Array) -> list[slice | NDArray[np.bool_]]:
+        """Which rows it keeps: all, or those that are not public rows too.
+
+        Raises:
+            InvalidInput: too few of the first.
+        """
+        if self.overlap or not len(public):
+            return [slice(None) for _ in rows]
+        nearness = Nearness(self.X)
+        apart = [~nearness.among(some, public.X) for some in rows]
+        if apart[0].mean() < 1 - MOST_SHARED:
+            raise InvalidInput(
+                f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
+                where=self._where,
+                mend="Take public rows of others; or let the party's engineer set limits.overlap = true.",
+            )
+        return [slice(None) if kept.all() else kept for kept in apart]
 
     def join(self, agreement: Agreement) -> None:
         """Take on what the federation agreed on and start from an untrained model.
@@ -240,12 +284,24 @@ class Party:
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
         self._public_outputs: dict[str, Array] = {}
 
-        held_out = self._calibration_rows(self._rng(0, "calibration"))
-        targets = self._targets(self.y)
-        self._train = (read_only(self.X[~held_out]), targets[~held_out])
-        self._held_out = (read_only(self.X[held_out]), targets[held_out])
+        self.train_rows = int((~self._calibration_rows(self.y)).sum())
+        """How many private rows it trains on, those left out among them: else it would tell who they are."""
+        tests = self.test or (self.X[:0], self.y[:0])
+        own, measured = self._apart(self.public, self.X, tests[0])
+        self._tests = tests[0][measured], tests[1][measured]
+        X, y = self.X[own], self.y[own]
+        self.shared_rows = len(self.X) - len(X)
+        held_out, targets = self._calibration_rows(y), self._targets(y)
+        self._train = (read_only(X[~held_out]), targets[~held_out])
+        self._held_out = (read_only(X[held_out]), targets[held_out])
         self.scores = Scores(
-            self.name, agreement, self.public, (self.X, targets), self._train, self._held_out
+            self.name,
+            agreement,
+            self.public,
+            (read_only(X), targets),
+            self._train,
+            self._held_out,
+            self.stream,
         )
         """What it says of the public rows beside predictions."""
         if self.learner.abilities.validation and not held_out.any():
@@ -294,22 +350,23 @@ class Party:
             )
         return np.eye(len(position))[[position[name] for name in y.tolist()]]
 
-    def _calibration_rows(self, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Which private rows are held out: the share of each class, so that no class is lost."""
-        held_out = np.zeros(len(self.X), dtype=bool)
+    def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
+        """Which rows with these targets are held out: the share of each class, so that no class is lost."""
+        rng, held_out = self.stream(0, "calibration"), np.zeros(len(y), dtype=bool)
         groups = (
-            [np.flatnonzero(self.y == name) for name in self.classes]
+            [rows for name in self.classes if len(rows := np.flatnonzero(y == name))]
             if self.kind == "classification"
-            else [np.arange(len(self.X))]
+            else [np.arange(len(y))]
         )
         for rows in groups:
             count = min(round(self._calibration * len(rows)), len(rows) - 1)
             held_out[rng.permutation(rows)[:count]] = True
         return held_out
 
-    def _rng(self, round: int, purpose: str) -> np.random.Generator:
+    def stream(self, round: int, purpose: str) -> np.random.Generator:
+        """The party's random numbers for one purpose in one round (:func:`consilience.randomness.stream`)."""
         assert self.agreement is not None
-        return stream(self.agreement.seed, self.name, round, purpose)
+        return stream(self.agreement.seed, self.name, round, purpose, secret=self.secret)
 
     # --- what tasks ask for ---------------------------------------------------------------------
 
@@ -326,7 +383,7 @@ class Party:
         self.learner.fit(
             X,
             targets,
-            rng=self._rng(round, "fit"),
+            rng=self.stream(round, "fit"),
             validation=self._validation,
             phase="private" if self.learner.fitted else "first",
         )
@@ -344,7 +401,7 @@ class Party:
         Args:
             round: the round, for the random stream.
             targets: the teacher, shape ``(n_public, n_outputs)``.
-            alpha: the weight of the private rows in (0, 1).
+            alpha: the weight of the private rows in (0, 1); it is :attr:`least_alpha` at least.
             taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
                 it is none the model stays as it is.
 
@@ -352,7 +409,7 @@ class Party:
             Notes for the ledger.
         """
         assert self.public is not None
-        rng = self._rng(round, "distill")
+        rng = self.stream(round, "distill")
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
         expected = (len(self.public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
@@ -379,6 +436,9 @@ class Party:
         weights: Array | None = None
         notes: tuple[str, ...] = ()
         if self.learner.abilities.sample_weight:
+            if alpha < self.least_alpha:
+                notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
+                alpha = self.least_alpha
             share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
             weights = share * (n + n_public)
         else:
@@ -428,7 +488,7 @@ class Party:
         learner: Any = self.learner
         self._public_outputs.clear()
         steps: Steps = learner.fit_pulled(
-            X, targets, rng=self._rng(round, "fit"), pull=pull, validation=self._validation
+            X, targets, rng=self.stream(round, "fit"), pull=pull, validation=self._validation
         )
         return steps
 
@@ -530,7 +590,7 @@ class Party:
         new.fit(
             X,
             labels * y + opinions,
-            rng=self._rng(round, "fit"),
+            rng=self.stream(round, "fit"),
             validation=self._validation,
             phase="first",
         )
@@ -545,26 +605,29 @@ class Party:
             self._public_outputs[kind] = ask(self.public.X)
         return self._public_outputs[kind]
 
-    @property
-    def train_rows(self) -> int:
-        """Number of private rows that are trained on."""
-        return len(self._train[0])
-
     def evaluate(self) -> tuple[int, dict[str, float]]:
         """Number of test rows, and metrics on them.
 
         Classification: ``accuracy``; ``accuracy_local`` on rows of the party's own classes; ``log_loss``
-        in nats; ``auc`` for two classes. Regression: ``mse``, ``r2``.
+        in nats; ``auc`` for two classes. Regression: ``mse``, ``r2``. To :attr:`digits` digits.
         """
         if self.test is None:
             raise InvalidInput("it holds no test data", where=self._where)
-        X, y = self.test
+        if not len(self._tests[0]):
+            raise InvalidInput("all its test rows are among the public rows", where=self._where)
+        values = self._measured(*self._tests)
+        if self.digits is not None:
+            values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
+        return len(self.test[0]), values
+
+    def _measured(self, X: Array, y: Array) -> dict[str, float]:
+        """Metrics on test rows."""
         targets = self._targets(y)
         outputs = self.learner.predict(X)
         if self.kind == "regression":
             error = ((outputs - targets) ** 2).mean()
             spread = targets.var(axis=0).mean()
-            return len(X), {"mse": float(error), "r2": float(1 - error / spread) if spread else 0.0}
+            return {"mse": float(error), "r2": float(1 - error / spread) if spread else 0.0}
         right = outputs.argmax(axis=1) == targets.argmax(axis=1)
         local = np.isin(y, self.classes)
         likelihood = np.clip(outputs[targets.astype(bool)], 1e-12, None)
@@ -575,7 +638,7 @@ class Party:
             from sklearn.metrics import roc_auc_score
 
             values["auc"] = float(roc_auc_score(targets[:, 1], outputs[:, 1]))
-        return len(X), values
+        return values
 
     def model(self) -> Model:
         """The trained model as it stands, to keep and predict with."""

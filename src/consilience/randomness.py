@@ -28,7 +28,9 @@ class _Digest(ISeedSequence):
         return np.frombuffer(self._digest, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words)
 
 
-def stream(seed: int, party: str, round: int, purpose: str) -> np.random.Generator:
+def stream(
+    seed: int, party: str, round: int, purpose: str, *, secret: bytes = b""
+) -> np.random.Generator:
     """The generator for one purpose of one party in one round.
 
     Two calls with the same key give the same numbers, in whatever process and order; calls with
@@ -39,11 +41,12 @@ def stream(seed: int, party: str, round: int, purpose: str) -> np.random.Generat
         party: the party's name; ``"coordinator"`` for draws made by the coordinator.
         round: the round, 0 for what happens before the first.
         purpose: what the numbers are for, such as ``"fit"`` or ``"participation"``.
+        secret: the party's own, which makes its streams unknown to whoever knows the rest of the key.
 
     >>> bool(stream(0, "a", 1, "fit").random() == stream(0, "a", 1, "fit").random())
     True
     """
-    key = f"{seed}\0{round}\0{party}\0{purpose}".encode()
+    key = f"{seed}\0{round}\0{party}\0{purpose}".encode() + (b"\0" + secret if secret else b"")
     # numpy takes any ISeedSequence; its type stubs know only its own.
     return np.random.Generator(np.random.PCG64(_Digest(key)))  # type: ignore[arg-type]
 

@@ -111,6 +111,7 @@ class Describe:
             row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
             public=party.public_digests,
             takes_public=party.takes_public,
+            metrics=party.metrics,
         )
 
 

@@ -25,6 +25,7 @@ from consilience.site import AUDIT, read_log, read_party
 from consilience.tasks import Checkpoint, Describe, Distill, Join, TakePublic
 from consilience.wire import decode, encode
 from grids import Context, Grid, Info, Message, Node, RecordDict, in_a_run
+from sites import as_deployed
 
 NAMES = ("north", "south")
 
@@ -78,7 +79,7 @@ def models(center: Path) -> dict[str, np.ndarray]:
 
 def in_process(center: Path) -> dict[str, np.ndarray]:
     spec = read_coordinator(center)
-    parties = [read_party(center.parent / name / "party.toml").party() for name in NAMES]
+    parties = [as_deployed(read_party(center.parent / name / "party.toml")) for name in NAMES]
     federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
     list(federation.rounds(spec.rules()))
     return {party.name: party.learner.predict(spec.rows().X) for party in parties}
@@ -468,9 +469,10 @@ def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:
 
 
 def rounds_of(run: Path, party: str) -> list[int]:
-    """Those that a party was measured in."""
+    """Those after which a party put its state aside."""
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
-        found = ledger.read("SELECT DISTINCT round FROM metrics WHERE party = ?", party)
+        kept = "tasks = 'Checkpoint' AND status = 'ok'"
+        found = ledger.read(f"SELECT round FROM deliveries WHERE party = ? AND {kept}", party)
     return [round for (round,) in found]
 
 

@@ -28,7 +28,7 @@ from consilience.knowledge import Failure, Public, Receipt, RowCount
 from consilience.network import LocalNetwork
 from consilience.network.flower import PATIENCE, FlowerNetwork, party_app, run_installed_client
 from consilience.network.processes import Export
-from consilience.site import Limits, PartySite
+from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks import (
     Checkpoint,
     CountRows,
@@ -77,7 +77,7 @@ def node(name: str, folder: Path, make: Callable[..., Party] | None = None) -> N
 
 def stored(name: str, folder: Path) -> Party:
     """The party as its node left it."""
-    with PartySite(lambda: party(name), folder / name) as site:
+    with PartySite(lambda: party(name), folder / name, limits=EVERYTHING) as site:
         return site.party()
 
 
@@ -521,7 +521,8 @@ def test_a_superlink_and_three_supernodes_give_the_same_bits(tmp_path: Path) -> 
     everything = load_digits().data / 16
     for member in members:
         home = tmp_path / "flower" / "parties" / member.name
-        with PartySite(partial(app.party_of, member.name, models[member.name], home), home) as site:
+        make = partial(app.party_of, member.name, models[member.name], home)
+        with PartySite(make, home, limits=EVERYTHING) as site:
             there = site.party()
         assert encode([there.agreement]) == encode([here.network.agreed])
         for ask in ("predict", "logits"):

@@ -109,12 +109,14 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("stay", [False, True], ids=["anew", "stays"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_as_in_process(name: str, stay: bool, tmp_path: Path) -> None:
-    """Whether a party is started for every request or once."""
+    """Whether a party is started for every request or once; with secrets or, as in a simulation, without."""
     protocol, cohort = CASES[name]
     if cohort is networks:
         pytest.importorskip("torch")
     if name == "in turn":
         cohort = two(cohort)
+    if not stay:
+        cohort = with_secrets(cohort)
     case = Case(protocol, cohort)
     straight = case.run()
     network = SiteNetwork(*cohort(), tmp_path, stay=stay)
@@ -128,6 +130,18 @@ def two(cohort: Callable[[], tuple[list[Party], Public]]) -> Any:
         return parties[:2], public
 
     return smaller
+
+
+def with_secrets(cohort: Callable[[], tuple[list[Party], Public]]) -> Any:
+    """The parties as they are deployed, each with a secret of its own."""
+
+    def secretive() -> tuple[list[Party], Public]:
+        parties, public = cohort()
+        for party in parties:
+            party.secret = party.name.encode()
+        return parties, public
+
+    return secretive
 
 
 def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

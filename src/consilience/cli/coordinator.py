@@ -165,7 +165,8 @@ def _show(found: Status, console: Console) -> None:
     """The table, and in full what does not go into its cells."""
     console.print(_table(found))
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
-    for line in (*out, *found.notes):
+    said = (f"{party.party} noted: {note}" for party in found.parties for note in party.notes)
+    for line in (*out, *said, *found.notes):
         console.print(line, highlight=False, markup=False)
 
 
@@ -181,6 +182,7 @@ def _table(found: Status) -> Table:
         "party",
         "node",
         *metrics,
+        *(["after round"] if metrics else []),
         "answers",
         "left out",
         "bytes",
@@ -193,6 +195,7 @@ def _table(found: Status) -> Table:
             party.party,
             party.connected,
             *("" if value is None else f"{value:.3f}" for value in values),
+            *([str(party.measured) if party.metrics else ""] if metrics else []),
             f"{party.exchanges:,}",
             f"{party.left_out:,}",
             f"{party.bytes_up:,}",

@@ -112,6 +112,14 @@ def last_round(run: Path) -> int:
         return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
 
 
+def last_measured(run: Path) -> int:
+    """The last round that is kept and whose parties were asked how good their models are; -1 for none."""
+    if last_round(run) < 0:
+        return -1
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        return int(ledger.meta.get("measured", -1))
+
+
 def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
     """What a start or a resume would find."""
     if pid is not None:

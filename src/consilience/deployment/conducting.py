@@ -4,11 +4,14 @@
     run/ledger.sqlite      every round, what left whom, the metrics, and the protocol's state
     run/outcome.json       how it ended
 
-Exchanges over Flower take seconds, so every round is kept: when its metrics are asked for, each party puts
-its state aside with them. A run that goes on has the parties take up what they put aside after the last round
-that was recorded; a party that missed it takes up its own last one. One that is not there goes on from
-its last answer when it is back; one whose state is gone joins anew after the round in which it says so, and
-trains from the beginning. One that lost its public rows alone is sent them then, and goes on.
+Exchanges over Flower take seconds, so every round is kept: each party puts its state aside. A run that goes
+on has the parties take up what they put aside after the last round that was recorded; a party that missed it
+takes up its own last one. One that is not there goes on from its last answer when it is back; one whose state
+is gone joins anew after the round in which it says so, and trains from the beginning. One that lost its
+public rows alone is sent them then, and goes on.
+
+A party says how good its model is as often as its limits allow. It is asked when the round is recorded, and
+before anything else is asked of it: where a crash lost the answer, the same question gets it again.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from consilience.deployment.specification import CoordinatorSpec, kept
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.experiments.run import locked
-from consilience.federation import Federation
+from consilience.federation import Federation, measured_rounds
 from consilience.files import write_whole
 from consilience.knowledge import Failure, Metrics, Replies
 from consilience.network import Network
@@ -98,6 +101,9 @@ def conducted(grid: Any, folder: Path) -> None:
             for name, (why, barred) in ledger.meta["outside"].items():
                 network.outside[name] = Failure(party=name, reason=why)
                 network.barred |= {name} if barred else set()
+            network.metrics |= ledger.meta.get("metrics", {})
+            if ledger.meta.get("measured", -1) < found[0]:
+                _measure(network, ledger, spec, found[0])
             _taken_up(network, ledger)
             network.admit()
             (state,) = decode(found[1])
@@ -105,18 +111,19 @@ def conducted(grid: Any, folder: Path) -> None:
         before = ledger.read("SELECT coalesce(max(seconds), 0) FROM rounds")[0][0]
         begun = time.perf_counter() - before
         for round in federation.rounds(spec.rules(), state=state):
-            metrics = _kept(network, round, _last_kept(ledger))
+            _keep(network, round, _last_kept(ledger))
             if round.number < spec.protocol.rounds:
                 network.admit()
             with ledger.transaction():
-                _record(ledger, spec, round, metrics, network, time.perf_counter() - begun)
+                _record(ledger, spec, round, network, time.perf_counter() - begun)
+            _measure(network, ledger, spec, round.number)
         ledger.write("arms", [(label, seed, "done", time.perf_counter() - begun)])
 
 
 def _note_outside(ledger: Ledger, network: JoiningNetwork) -> None:
-    """Keep who has not joined and why, and whether they still may."""
+    """Keep who has not joined and why, whether they still may, and how often parties can be measured."""
     outside = {name: (why.reason, name in network.barred) for name, why in network.outside.items()}
-    ledger.note(outside=outside)
+    ledger.note(outside=outside, metrics=network.metrics)
 
 
 def _last_kept(ledger: Ledger) -> dict[str, int]:
@@ -144,31 +151,33 @@ def _taken_up(network: JoiningNetwork, ledger: Ledger) -> None:
         _join_anew(network, replies)
 
 
-def _kept(
-    network: JoiningNetwork, round: Round, previous: Mapping[str, int]
-) -> dict[str, Mapping[str, float]]:
-    """Every party's metrics; each puts its state aside, and holds on to the one that the ledger knows.
-
-    One that does not let itself be measured is asked for its state alone.
-    """
-    t = round.number
+def _keep(network: JoiningNetwork, round: Round, previous: Mapping[str, int]) -> None:
+    """Have every party put its state aside, and hold on to the one that the ledger knows."""
     alike: dict[int, list[str]] = {}
     for name in network.parties:
         alike.setdefault(previous.get(name, 0), []).append(name)
-    found: dict[str, Mapping[str, float]] = {}
     for number, names in alike.items():
-        aside = Checkpoint(round=t, previous=number)
-        replies = network.with_rows(aside, Evaluate(round=t), to=names)
-        found |= {metrics.party: metrics.values for metrics in replies.of(Metrics)}
-        _join_anew(network, replies)
-        refusing = [
-            name
-            for name, why in replies.missing.items()
-            if why.kind == "refused" and name not in network.outside
-        ]
-        if refusing:
-            network.gather(aside, to=refusing)
-    return found
+        aside = Checkpoint(round=round.number, previous=number)
+        _join_anew(network, network.with_rows(aside, to=names))
+
+
+def _measure(network: JoiningNetwork, ledger: Ledger, spec: CoordinatorSpec, round: int) -> None:
+    """Ask how good their models are: those that put their state aside after the round and are due then."""
+    before = dict(ledger.read("SELECT party, count(DISTINCT round) FROM metrics GROUP BY party"))
+
+    def due(name: str) -> bool:
+        most = network.metrics.get(name, 1)  # of one that came late nothing is known
+        times = spec.metrics if most is None else min(most, spec.metrics)
+        planned = measured_rounds(times, spec.protocol.rounds)
+        return round in planned and before.get(name, 0) < times
+
+    asked = [name for name, last in _last_kept(ledger).items() if last == round and due(name)]
+    said = network.gather(Evaluate(round=round), to=asked).of(Metrics) if asked else []
+    with ledger.transaction():
+        metrics = {one.party: one.values for one in said}
+        ledger.exchanged(spec.method.label, spec.seed, round, network.deliveries, metrics)
+        ledger.note(measured=round)
+    network.deliveries.clear()
 
 
 def _join_anew(network: JoiningNetwork, replies: Replies) -> None:
@@ -180,7 +189,6 @@ def _record(
     ledger: Ledger,
     spec: CoordinatorSpec,
     round: Round,
-    metrics: Mapping[str, Mapping[str, float]],
     network: Network,
     seconds: float,
 ) -> None:
@@ -189,7 +197,7 @@ def _record(
     state = encode([round.state])
     ledger.write("rounds", [(label, seed, round.number, seconds, state, 1, None)])
     ledger.note(agreement=encode([network.agreed]).hex())
-    ledger.exchanged(label, seed, round.number, network.deliveries, metrics)
+    ledger.exchanged(label, seed, round.number, network.deliveries, {})
     network.deliveries.clear()
 
 

@@ -16,7 +16,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from consilience.deployment.checking import begins_anew, check_resume, check_start, last_round
+from consilience.deployment.checking import begins_anew, check_resume, check_start, last_measured
 from consilience.deployment.conducting import OUTCOME, crash, outcome
 from consilience.deployment.gate import Gate
 from consilience.deployment.party import free_port
@@ -86,7 +86,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     try:
         processes.ready()
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-        done, outside, tries = last_round(run), dict[str, str](), 0
+        done, outside, tries = last_measured(run), dict[str, str](), 0
         while not outcome(folder):
             if tries > FRUITLESS:
                 raise RunFailed(
@@ -100,7 +100,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
                     outside = _reported(outside, _outside(run), report)
-                    if (now := last_round(run)) != done:
+                    if (now := last_measured(run)) != done:
                         done, tries = now, 0
                         report(_line(run, spec))
             except RunFailed:  # it may have died while it was asked
@@ -112,7 +112,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                     tries = 0
                 link.start(spec.parties)
                 begun = time.monotonic()
-        if last_round(run) != done:
+        if last_measured(run) != done:
             report(_line(run, spec))
     finally:
         gate.close()
@@ -145,7 +145,7 @@ def _outside(run: Path) -> dict[str, str]:
 
 
 def _line(run: Path, spec: CoordinatorSpec) -> str:
-    """What there is to say of the last round."""
+    """What there is to say of the last round; that a party did not let itself be measured is no news."""
     with closing(Ledger(run / "ledger.sqlite")) as ledger:
         ((last, seconds),) = ledger.read("SELECT max(round), max(seconds) FROM rounds")
         ((parties,),) = ledger.read(
@@ -158,12 +158,12 @@ def _line(run: Path, spec: CoordinatorSpec) -> str:
             f"{name} ({why})"
             for name, why, answered in ledger.read(
                 "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
-                "GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                "AND tasks != 'Evaluate' GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
                 last,
             )
         ]
     said = ", ".join(f"{name} {value:.3f}" for name, value in means)
     return (
         f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
-        f"{said}, {seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
+        f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )

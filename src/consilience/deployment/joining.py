@@ -33,6 +33,7 @@ class JoiningNetwork(FlowerNetwork):
         strict: refuse a party with a single class and a class that one party alone knows.
         outside: party to why it has not joined.
         barred: those outside that are not let in any more.
+        metrics: party to how often in a run it lets itself be measured; ``None`` for no limit.
         changed: called when somebody was left out or let in.
 
     Raises:
@@ -44,6 +45,7 @@ class JoiningNetwork(FlowerNetwork):
     changed: Callable[[], None] = field(default=lambda: None, kw_only=True)
     outside: dict[str, Failure] = field(default_factory=dict, kw_only=True)
     barred: set[str] = field(default_factory=set, kw_only=True)
+    metrics: dict[str, int | None] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         assert isinstance(self.nodes, tuple)
@@ -73,6 +75,8 @@ class JoiningNetwork(FlowerNetwork):
         replies = self.gather(*tasks, to=[name for name in named if name not in self.outside])
         missing, answers = dict(replies.missing), dict(replies.answers)
         if isinstance(tasks[0], Describe):
+            for said in _said(answers):
+                self.metrics[said.party] = said.metrics if said.tested else 0
             self._narrow = set(too_large_for(_said(answers), self.public))
             while odd := at_odds(_said(answers), self.public, strict=self.strict):
                 for name, error in odd.items():

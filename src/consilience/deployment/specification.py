@@ -56,6 +56,9 @@ class CoordinatorSpec(Section):
         timeout: seconds a party may take to answer.
         quorum: parties that must answer: a number (int), or a share (float).
         wait: seconds to wait for the parties when a run starts or goes on.
+        metrics: how often in a run a party is asked how good its model is, as far as its own limits allow:
+            once is after the last round, twice also before anything is learned from others, and more often
+            in rounds between (:func:`consilience.federation.measured_rounds`); 0 for never.
         threads: numerical threads.
         method: an aggregator with its options, or a protocol that takes none.
         protocol: the protocol and its options.
@@ -72,6 +75,7 @@ class CoordinatorSpec(Section):
     timeout: float = Field(default=600.0, ge=10)
     quorum: Quorum = 0.5
     wait: float = Field(default=600.0, gt=0)
+    metrics: int = Field(default=2, ge=0)
     threads: int = Field(default=1, ge=1)
     method: MethodSpec
     protocol: ProtocolSpec = ProtocolSpec()
@@ -214,6 +218,7 @@ seed = 0                          # the same seed and parties give the same mode
 timeout = 600                     # seconds a party may take to answer
 quorum = 0.5                      # share of the parties that must answer, or how many of them
 wait = 600                        # seconds to wait for the parties at the start
+metrics = 2                       # how often to measure, where a party's limits allow it: before and after
 
 [method]
 aggregate = "avg"                 # consilience list methods; without public rows: protocol = "scaffold"

@@ -33,7 +33,9 @@ class PartyStatus:
         public_sent: bytes of public rows that were sent to it; 0 where it had them already.
         why: why it has not joined, or was left out of the last exchange that it was asked in, with the round;
             empty where it was not.
-        metrics: its metrics after the last round.
+        metrics: its metrics when it was last measured.
+        measured: the round after which that was; -1 where it was not.
+        notes: what it said beside, such as that its own rows weigh more than it was asked for.
     """
 
     party: str
@@ -44,6 +46,8 @@ class PartyStatus:
     public_sent: int
     why: str
     metrics: Mapping[str, float]
+    measured: int = -1
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def coordinator_status(folder: Path) -> Status:
             "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds"
         )
         parties = tuple(
-            _party(ledger, name, nodes.get(name, "?" if going else "offline"), int(last))
+            _party(ledger, name, nodes.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
         )
     state = "done" if done else "running" if going else "stopped"
@@ -117,20 +121,28 @@ def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> 
     return Status(written.name, "no run", -1, written.protocol.rounds, 0.0, nobody)
 
 
-def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
-    """Where a party is after the last round that is kept."""
+def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
+    """Where a party is; one that does not let itself be measured is not left out for that."""
     ((answered, out, up, sent),) = ledger.read(
-        "SELECT coalesce(sum(status = 'ok'), 0), coalesce(sum(status != 'ok'), 0), "
+        "SELECT coalesce(sum(status = 'ok'), 0), "
+        "coalesce(sum(status != 'ok' AND tasks != 'Evaluate'), 0), "
         "coalesce(sum(bytes_up), 0), coalesce(sum(bytes_down * (tasks = 'TakePublic')), 0) "
         "FROM deliveries WHERE party = ?",
         name,
     )
     why = ledger.read(
-        "SELECT status, within, detail FROM deliveries WHERE party = ? ORDER BY rowid DESC LIMIT 1",
+        "SELECT status, within, detail FROM deliveries WHERE party = ? AND tasks != 'Evaluate' "
+        "ORDER BY rowid DESC LIMIT 1",
         name,
     )
     metrics = ledger.read(
-        "SELECT name, value FROM metrics WHERE party = ? AND round = ?", name, last
+        "SELECT name, value, round FROM metrics WHERE party = ?1 "
+        "AND round = (SELECT max(round) FROM metrics WHERE party = ?1)",
+        name,
+    )
+    notes = ledger.read(
+        "SELECT DISTINCT detail FROM deliveries WHERE party = ? AND status = 'ok' AND detail <> ''",
+        name,
     )
     outside = ledger.meta.get("outside", {})  # nothing before it was first asked who joins
     said = ""
@@ -139,5 +151,14 @@ def _party(ledger: Ledger, name: str, connected: str, last: int) -> PartyStatus:
     elif why and why[0][0] != "ok":
         said = "round {1}: {2}".format(*why[0])
     return PartyStatus(
-        name, connected, int(answered), int(out), int(up), int(sent), said, dict(metrics)
+        party=name,
+        connected=connected,
+        exchanges=int(answered),
+        left_out=int(out),
+        bytes_up=int(up),
+        public_sent=int(sent),
+        why=said,
+        metrics={metric: value for metric, value, _ in metrics},
+        measured=metrics[0][2] if metrics else -1,
+        notes=tuple(note for (note,) in notes),
     )

@@ -18,7 +18,6 @@ from consilience.knowledge import Agreement, Array, Asked, Receipt, SharedModel
 from consilience.losses import Loss
 from consilience.messages import message
 from consilience.party import Party
-from consilience.randomness import stream
 
 
 @runtime_checkable
@@ -259,7 +258,7 @@ class Descend:
             ridge=self.ridge,
             residual=self.residual,
             limit=self.limit,
-            rng=_rng(party, self.round, "fit"),
+            rng=party.stream(self.round, "fit"),
         )
         value = learner.objective(g, targets, self.ridge)
         return WeakLearners(
@@ -299,7 +298,7 @@ class DistillFunction:
         X = party.public.X
         new = WeightedEnsemble(self.change.models, self.change.weights, trusted=party.trusts)
         values = self.change.factor * learner.values(X) + new.predict(X)
-        rng = _rng(party, self.round, "distill")
+        rng = party.stream(self.round, "distill")
         warm = self.warm_start and learner.ensemble is not None
         student = learner.approximated(X, values, rng=rng, warm_start=warm)
         (model,) = _packed(party, self.round, [student])
@@ -394,8 +393,3 @@ def _packed(party: Party, round: int, learners: list[Any]) -> tuple[SharedModel,
     return tuple(
         SharedModel(party=party.name, round=round, about=about, data=data) for about, data in shared
     )
-
-
-def _rng(party: Party, round: int, purpose: str) -> np.random.Generator:
-    assert party.agreement is not None
-    return stream(party.agreement.seed, party.name, round, purpose)

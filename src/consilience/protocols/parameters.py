@@ -30,7 +30,6 @@ from consilience.knowledge import (
 )
 from consilience.messages import message
 from consilience.protocols.base import RoundState
-from consilience.randomness import stream
 from consilience.tasks import Network
 
 Weights = Literal["rows", "uniform"]
@@ -253,8 +252,7 @@ def learner_of(party: Any) -> Parametric:
             mend="Give every party the same torch module, or take averaged_distillation.",
         )
     if not learner.fitted:
-        rng = stream(party.agreement.seed, party.name, 0, "parameters")
-        learner.start(party.X, rng=rng)
+        learner.start(party.X, rng=party.stream(0, "parameters"))
     return learner
 
 

@@ -18,6 +18,7 @@ from consilience.site.configuration import (
 )
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
 from consilience.site.public import kept_public
+from consilience.site.secret import own_secret
 from consilience.site.trial import Trial, alone, tried
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "alone",
     "failure_of",
     "kept_public",
+    "own_secret",
     "read_log",
     "read_party",
     "read_session",

@@ -33,9 +33,8 @@ from typing import Any, Literal, Self
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.knowledge import Agreement, Failure, Public, Receipt
+from consilience.knowledge import Agreement, Failure, Metrics, Public, Receipt
 from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.scores import compared_sets, spent
@@ -50,6 +49,7 @@ from consilience.site.public import (
     write_public,
     write_sets,
 )
+from consilience.site.secret import own_secret
 from consilience.site.state import StateFolder, current_state, keep
 from consilience.tasks import (
     LONGEST_REASON,
@@ -90,6 +90,8 @@ class Session:
         round: the latest round that it was asked for; -1 where it has just joined.
         rounds: how many it has taken part in, in all its life.
         requests: how many it has answered in the latest of them.
+        metrics: how often it has said how good its model is, since it joined.
+        measured: the same in all its life.
         audit: the SHA-256 of the line of the audit log that this was written after.
     """
 
@@ -97,6 +99,8 @@ class Session:
     round: int = -1
     rounds: int = 0
     requests: int = 0
+    metrics: int = 0
+    measured: int = 0
     audit: str = BEGINNING
 
 
@@ -233,14 +237,20 @@ class PartySite:
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
         if isinstance(first, Describe):
-            self._made().kept_public = kept_public(self._state.home)
-            return (*_run(self._made(), (first,)), "ok")
+            party = self._made()
+            party.kept_public = kept_public(self._state.home)
+            self.limits.bind(party, measured=session.measured if session else 0)
+            return (*_run(party, (first,)), "ok")
         if isinstance(first, TakePublic):
             return self._taken(first, session)
         if isinstance(first, Join):
             name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
             joined = replace(
-                session or Session(name), federation=name, round=-1, audit=self._audit.head
+                session or Session(name),
+                federation=name,
+                round=-1,
+                metrics=0,
+                audit=self._audit.head,
             )
             party = self._made()
             self._supply(party, first.agreement.public)
@@ -260,7 +270,7 @@ class PartySite:
             reply = said.read_bytes()
             return decode(reply), reply, "repeated"
         _check_round(tasks, session.round)
-        further = self._further(session, first)
+        further = self._further(session, tasks)
         # What is restored begins from where a party has just joined, whatever it has learned since.
         party = self._joined() if isinstance(first, Restore) else self._taken_up()
         try:
@@ -339,15 +349,21 @@ class PartySite:
 
         self._state.write(fill)
 
-    def _further(self, session: Session, first: Task) -> Session:
+    def _further(self, session: Session, tasks: tuple[Task, ...]) -> Session:
         """The session after a request, if the limits allow another one."""
-        session = replace(session, audit=self._audit.head)
+        session, first = replace(session, audit=self._audit.head), tasks[0]
         if isinstance(first, Restore):  # nothing of the model leaves with it
             return replace(session, round=first.round)
         if first.round > session.round:
             session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
         session = replace(session, requests=session.requests + 1)
         self.limits.refuse_more(rounds=session.rounds, requests=session.requests)
+        times = sum(task.answers is Metrics for task in within(tasks))
+        session = replace(
+            session, metrics=session.metrics + times, measured=session.measured + times
+        )
+        if times:
+            self.limits.refuse_metrics(session.metrics, session.measured)
         return session
 
     def _moved_on(
@@ -412,9 +428,11 @@ class PartySite:
 
     def _made(self) -> Party:
         if self._party is None:
-            party = self._party = self._make()
-            if isinstance(self.limits.density_ratios, Coarseness):
-                party.coarseness = self.limits.density_ratios
+            party = self._make()
+            self.limits.bind(party)
+            if self.limits.secret and not party.secret:
+                party.secret = own_secret(self._state.home)
+            self._party = party
             if party.public is None:
                 party.takes_public = self.limits.takes_public
                 if not party.takes_public:
@@ -482,12 +500,23 @@ class PartySite:
             round=tasks[0].round if tasks else None,
             tasks="+".join(type(task).__name__ for task in tasks),
             status=status,
-            detail=_detail(tasks, outcome),
+            detail=self._detail(tasks, outcome),
             left=contents([outcome] if isinstance(outcome, Failure) else outcome),
             bytes=len(reply),
             asked=hashlib.sha256(request).hexdigest(),
             sha256=hashlib.sha256(reply).hexdigest(),
         )
+
+    def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
+        """What a line of the log says in words."""
+        if isinstance(outcome, Failure):
+            return outcome.reason
+        if isinstance(first := tasks[0], TakePublic):
+            rows = len(first.values if first.lengths is None else first.lengths)
+            return f"{rows:,} public rows came from the coordinator, digest {first.public}"
+        if isinstance(first, Join) and (shared := self._made().shared_rows):
+            return f"{shared:,} of its rows are among the public rows, and are left out"
+        return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
 
 
 def read_session(home: Path) -> Session | None:
@@ -557,16 +586,6 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(getattr(task, "standing", False) for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
-
-
-def _detail(tasks: tuple[Task, ...], outcome: Outcome) -> str:
-    """What a line of the log says in words."""
-    if isinstance(outcome, Failure):
-        return outcome.reason
-    if isinstance(first := tasks[0], TakePublic):
-        rows = len(first.values if first.lengths is None else first.lengths)
-        return f"{rows:,} public rows came from the coordinator, digest {first.public}"
-    return ""
 
 
 def _reply_name(round: int, request: bytes) -> str:

@@ -14,10 +14,12 @@ from consilience.density import Coarseness
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages import REGISTRY, fields
 from consilience.options import check_options
+from consilience.party import Party
 from consilience.sections import Section
 from consilience.tasks import (
     CompareCoarsely,
     ComparePublic,
+    Evaluate,
     ScoreCertainty,
     SelectPublic,
     TakePublic,
@@ -86,6 +88,19 @@ class Limits(Section):
             foreign (:class:`~consilience.tasks.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
             (:class:`~consilience.tasks.ScoreCertainty`).
+        alpha: the least weight of the private rows, of those that a model is refitted on together with the
+            teacher, whatever weight the coordinator asks for: with next to none it would make a model that
+            says what the coordinator likes everywhere but where it looks for somebody.
+        overlap: whether the party trains, and is measured, on own rows that are public rows too, as nearly as
+            makes no difference: a coordinator that puts a person's record among the public rows would see
+            what the model says of exactly them. Without, whoever is asked about is left out, there or not.
+        metrics: how often in a run, that is after joining, it says how good its model is on its test rows.
+            ``None`` for as often as it is asked.
+        metrics_in_all: the same in all its life, over runs that are started anew.
+        digits: digits of these metrics. ``None`` for all.
+        secret: whether the party's random streams are mixed with a secret of its own. Without it the
+            coordinator, who knows the seed, can compute again what the party's model does with rows that it
+            guesses, and compare.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -102,6 +117,12 @@ class Limits(Section):
     )
     quantile: tuple[float, float] = (0.05, 0.5)
     regularization: float = Field(default=1e-3, ge=0)
+    alpha: float = Field(default=0.1, ge=0, le=1)
+    overlap: bool = False
+    metrics: int | None = Field(default=1, ge=0)
+    metrics_in_all: int | None = Field(default=10, ge=0)
+    digits: int | None = Field(default=3, ge=1)
+    secret: bool = True
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -248,6 +269,36 @@ class Limits(Section):
                 mend="The party's engineer may raise requests.",
             )
 
+    def refuse_metrics(self, in_run: int, in_all: int) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, if so many measurements would be too many."""
+        for name, times, most in (
+            ("metrics", in_run, self.metrics),
+            ("metrics_in_all", in_all, self.metrics_in_all),
+        ):
+            if most is not None and times > most:
+                raise KnowledgeRefused(
+                    f"limits.{name}: it has said {times - 1} times how good its model is, and that is all it "
+                    "does",
+                    mend=f"The party's engineer may raise {name}.",
+                )
+
+    def bind(self, party: Party, *, measured: int = 0) -> None:
+        """Have a party keep to the limits in what it computes, and say how often it can be measured.
+
+        Args:
+            party: it.
+            measured: how often it was measured in all its life.
+        """
+        party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
+        if isinstance(self.density_ratios, Coarseness):
+            party.coarseness = self.density_ratios
+        bounds = [self.metrics]
+        if self.metrics_in_all is not None:
+            bounds.append(max(0, self.metrics_in_all - measured))
+        if not self._allows(Evaluate.__name__, Evaluate):
+            bounds.append(0)
+        party.metrics = min((most for most in bounds if most is not None), default=None)
+
     def refuse_spending(self, epsilon: float, delta: float) -> None:
         """Raise ``KnowledgeRefused`` if the certainties that were drawn spend more than the limits.
 
@@ -309,6 +360,12 @@ EVERYTHING = Limits(
     density_ratios="exact",
     quantile=(0, 1),
     regularization=0,
+    alpha=0,
+    overlap=True,
+    metrics=None,
+    metrics_in_all=None,
+    digits=None,
+    secret=False,
 )
 """No limits, for parties that trust whoever asks them as themselves."""
 
