@@ -11,6 +11,7 @@ length 1. Every bound is a share of what is usual among the party's own rows, so
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -85,7 +86,7 @@ class Nearness:
                 distances = _distances(self._placed(rows[here]), placed)
                 same[here] |= distances.min(axis=1) <= near
         lone = [content not in self._twins for content in _contents(rows)]
-        same &= np.array(lone)
+        same &= np.array(lone, dtype=bool)
         return same
 
     def _placed(self, rows: Array) -> Any:
@@ -103,7 +104,7 @@ class Nearness:
 
 def _drawn(rows: Array) -> Array:
     """Rows to look at; where they are many, those that their contents draw, which nobody can foresee."""
-    part = next(_parts(rows))
+    part = next(_parts(rows), slice(0, 0))
     if len(rows) <= part.stop:
         return rows
     drawn = np.random.default_rng(int(Public(rows).key, 16)).permutation(len(rows))
@@ -112,7 +113,7 @@ def _drawn(rows: Array) -> Array:
 
 def _parts(rows: Array) -> Iterator[slice]:
     """Rows in parts whose distances fit into memory."""
-    step = min(_ROWS, max(1, _NUMBERS // rows[0].size)) if rows.ndim > 1 else _ROWS
+    step = min(_ROWS, max(1, _NUMBERS // math.prod(rows.shape[1:])))
     return (slice(start, start + step) for start in range(0, len(rows), step))
 
 

@@ -301,7 +301,7 @@ class Party:
             (read_only(X), targets),
             self._train,
             self._held_out,
-            self.stream,
+            self.secret,
         )
         """What it says of the public rows beside predictions."""
         if self.learner.abilities.validation and not held_out.any():

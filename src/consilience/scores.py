@@ -45,7 +45,7 @@ class Scores:
         rows: all its private rows.
         train: those that are trained on.
         held_out: those for calibration; there may be none.
-        stream: the party's own random numbers, by round and purpose.
+        secret: what the party's random streams are mixed with.
     """
 
     party: str
@@ -54,7 +54,7 @@ class Scores:
     rows: Rows
     train: Rows
     held_out: Rows
-    stream: Callable[[int, str], np.random.Generator]
+    secret: bytes = field(repr=False)
     _said: dict[str, Array] = field(default_factory=dict, init=False)
 
     def log_density(
@@ -145,7 +145,7 @@ class Scores:
                 self._common.public,
                 reference=reference,
                 quantile=quantile,
-                rng=self.stream(0, "selection"),
+                rng=stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret),
             )
 
         return _once(self._said, f"selection {quantile!r} {reference}", computed), notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,35 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from consilience import Federation, Party
-from consilience.checks import classifiers
-from consilience.knowledge import Failure
-from consilience.network import LocalNetwork
+from consilience import Party
+from consilience.federation import agree
+from consilience.knowledge import Failure, Public
 from consilience.site import AUDIT, Limits, PartySite, own_secret
-from consilience.tasks import Checkpoint, FitPrivate, Join, PredictPublic, Restore
-from sites import agreement, ask
+from consilience.tasks import (
+    Checkpoint,
+    Describe,
+    FitPrivate,
+    Join,
+    PredictPublic,
+    Restore,
+    answer,
+)
+from sites import ask
 
-PUBLIC = classifiers()[1]
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(60, 3)), RNG.choice(["a", "b"], size=60)  # hard to tell: models differ
+PUBLIC = Public(RNG.normal(size=(40, 3)))
 
 
 def member(model: Any = "random-forest", secret: bytes = b"") -> Party:
-    """The first of the checks' parties, with a model that draws, or whose rows are drawn."""
-    party = classifiers()[0][0]
-    made = Party(party.name, model, party.X, party.y, secret=secret)
-    made.public = PUBLIC
-    return made
+    """A party with a model that draws, or whose rows are drawn."""
+    party = Party("ash", model, X, Y, secret=secret)
+    party.public = PUBLIC
+    return party
+
+
+def agreed(seed: int = 0) -> Any:
+    return agree([Describe().run(member())], PUBLIC, seed=seed)
 
 
 def network() -> Any:
@@ -44,10 +57,8 @@ MODELS = {
 
 def replayed(party: Party) -> np.ndarray:
     """What whoever knows the rows and the seed computes."""
-    local = LocalNetwork([party], PUBLIC)
-    Federation.over(local, PUBLIC, strict=False).form()
-    (replies,) = [local.ask(FitPrivate(round=1), PredictPublic(round=1)).answers[party.name]]
-    return replies[1].values
+    party.join(agreed())
+    return answer(party, [FitPrivate(round=1), PredictPublic(round=1)])[1].values
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,9 +66,8 @@ def test_the_seed_is_not_enough_to_compute_again_what_a_party_says(
     name: str, tmp_path: Path
 ) -> None:
     model = MODELS[name]()
-    agreed = Federation.over(LocalNetwork([member()], PUBLIC), PUBLIC, strict=False).form()
     with PartySite(lambda: member(model), tmp_path) as site:
-        ask(site, Join(agreement=agreed))
+        ask(site, Join(agreement=agreed()))
         said = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1].values
     assert not np.array_equal(said, replayed(member(model)))
     np.testing.assert_array_equal(said, replayed(member(model, own_secret(tmp_path))))
@@ -67,10 +77,10 @@ def test_it_is_made_once_and_is_in_nothing_else(tmp_path: Path) -> None:
     """Whatever is joined and restored, and in whatever process."""
     replies, seen = [], set()
     for tasks in [
-        (Join(agreement=agreement()),),
+        (Join(agreement=agreed()),),
         (FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1)),
         (Restore(round=1),),
-        (Join(agreement=agreement(seed=1)),),
+        (Join(agreement=agreed(seed=1)),),
     ]:
         with PartySite(member, tmp_path) as site:
             replies.append(repr(ask(site, *tasks)))
@@ -79,7 +89,7 @@ def test_it_is_made_once_and_is_in_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     assert len(secret) == 32 and stat.S_IMODE(path.stat().st_mode) == 0o600
     with PartySite(member, tmp_path / "another") as site:
-        ask(site, Join(agreement=agreement()))
+        ask(site, Join(agreement=agreed()))
     assert own_secret(tmp_path / "another") != secret
     others = [file for file in tmp_path.rglob("*") if file.is_file() and file != path]
     assert tmp_path / AUDIT in others
@@ -95,7 +105,7 @@ def test_without_it_a_party_that_has_joined_does_not_go_on(
     tmp_path: Path, lose: Any, message: str
 ) -> None:
     with PartySite(member, tmp_path) as site:
-        ask(site, Join(agreement=agreement()))
+        ask(site, Join(agreement=agreed()))
     lose(tmp_path / "secret")
     with PartySite(member, tmp_path) as site:
         failure = ask(site, FitPrivate(round=1))
@@ -106,21 +116,25 @@ def test_without_it_a_party_that_has_joined_does_not_go_on(
 def test_a_disk_that_is_full_leaves_no_half_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
+    sync = os.fsync
+
+    def full(handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".part-secret"):
+            raise OSError(28, "No space left on device")
+        sync(handle)
 
     with monkeypatch.context() as patched:
-        patched.setattr("consilience.site.public.force", full)
+        patched.setattr("os.fsync", full)
         with PartySite(member, tmp_path) as site:
-            failure = ask(site, Join(agreement=agreement()))
+            failure = ask(site, Join(agreement=agreed()))
     assert "its secret cannot be read or written (No space left" in failure.reason
-    assert not list(tmp_path.glob("secret*"))
+    assert not list(tmp_path.glob("*secret*"))
     with PartySite(member, tmp_path) as site:
-        ask(site, Join(agreement=agreement()))
+        ask(site, Join(agreement=agreed()))
     assert len(own_secret(tmp_path)) == 32
 
 
 def test_who_trusts_the_coordinator_has_none(tmp_path: Path) -> None:
     with PartySite(member, tmp_path, limits=Limits(secret=False)) as site:
-        ask(site, Join(agreement=agreement()))
+        ask(site, Join(agreement=agreed()))
     assert not (tmp_path / "secret").exists()
