@@ -229,8 +229,8 @@ def by_seed(clinic: Clinic, model: Any, secret: bool, people: int) -> float:
         others = np.delete(np.arange(len(X)), number)
         inside = person < people
         rows = np.arange(len(X)) if inside else others
-        answer = said(rows, b"its own" * secret)
-        tries = [b"guess %d" % guess if secret else b"" for guess in range(guesses)]
+        answer = said(rows, b"its own %d" % person * secret)
+        tries = [b"guess %d %d" % (person, guess) * secret for guess in range(guesses)]
         without, with_them = (
             np.mean([np.abs(said(some, one) - answer).mean() for one in tries])
             for some in (others, np.arange(len(X)))

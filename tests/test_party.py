@@ -287,3 +287,73 @@ def test_where_no_row_is_taught_the_model_stays():
 def test_rows_that_are_taught_are_named_one_by_one(taught):
     with pytest.raises(InvalidInput, match="rows that are taught have shape"):
         fitted(joined()).distill(1, np.tile([0.5, 0.5], (20, 1)), 0.5, taught)
+
+
+# --- what a site has it keep to ---------------------------------------------------------------------
+
+PEOPLE = RNG.normal(size=(60, 5))
+ILL = RNG.choice(["no", "yes"], size=60)
+OTHERS = RNG.normal(size=(40, 5))
+
+
+def cautious(X, y, public, **more) -> Party:
+    """One that leaves out own rows that are public rows too."""
+    party = Party("a", RandomForestClassifier(5), X, y, **more)
+    party.public, party.overlap = Public(public), False
+    party.join(agree([Describe().run(party)], party.public, strict=False))
+    return party
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.01])
+def test_who_is_asked_about_might_as_well_not_be_there(moved):
+    """Bit for bit, with their record among the public rows, or one that nobody could tell from it."""
+    public = np.concatenate([OTHERS, PEOPLE[-2:] + moved])
+    for teacher in (0, 1):
+        said = []
+        for rows in (slice(None), slice(-2)):
+            party = fitted(cautious(PEOPLE[rows], ILL[rows], public))
+            said.append(party.outputs("probabilities"))
+            party.distill(1, np.eye(2)[np.full(len(public), teacher)], 0.5)
+            said.append(party.outputs("probabilities"))
+        np.testing.assert_array_equal(said[0], said[2])
+        np.testing.assert_array_equal(said[1], said[3])
+
+
+def test_who_is_asked_about_still_counts_as_a_row():
+    """Else their number would say who they are."""
+    asked = cautious(PEOPLE, ILL, np.concatenate([OTHERS, PEOPLE[-2:]]))
+    assert asked.train_rows == cautious(PEOPLE, ILL, OTHERS).train_rows
+    assert (asked.shared_rows, len(asked.training[0])) == (2, asked.train_rows - 2)
+
+
+def test_test_rows_that_are_asked_about_are_not_measured_on():
+    test = (PEOPLE[:4], ["yes", "yes", "no", "no"])
+    party = fitted(cautious(PEOPLE[4:], ILL[4:], np.concatenate([OTHERS, PEOPLE[:1]]), test=test))
+    rows, values = party.evaluate()
+    assert rows == 4 and values["accuracy"] * 3 == pytest.approx(round(values["accuracy"] * 3))
+    only = fitted(cautious(PEOPLE[4:], ILL[4:], np.concatenate([OTHERS, PEOPLE[:4]]), test=test))
+    with pytest.raises(InvalidInput, match="all its test rows are among the public rows"):
+        only.evaluate()
+
+
+def test_nobody_can_have_all_others_left_out():
+    with pytest.raises(InvalidInput, match="more than 25% of its rows are among the public rows"):
+        cautious(PEOPLE, ILL, np.concatenate([OTHERS, PEOPLE[1:]]))
+
+
+def test_its_own_rows_have_a_least_weight():
+    party = fitted(joined(Share(), calibration=0))
+    party.least_alpha = 0.1
+    teacher = np.tile([0.5, 0.5], (20, 1))
+    (note,) = party.distill(1, teacher, 1e-6)
+    assert note == "private rows weigh 0.1, its least, and not 1e-06"
+    weights = party.learner.fits[-1][-1]
+    np.testing.assert_allclose([weights[:20].sum(), weights[20:].sum()], [4, 36])
+    assert party.distill(1, teacher, 0.1) == ()
+
+
+def test_metrics_have_so_many_digits():
+    party = fitted(joined(test=(X[:7], Y[:7]), calibration=0))
+    party.digits = 3
+    _, values = party.evaluate()
+    assert values["accuracy"] == 0.571 and values["log_loss"] == 0.693

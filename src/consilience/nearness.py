@@ -30,11 +30,14 @@ MOST = 1 / 2
 """How many public rows may be copies or lie in a crowd, of those that would not be as a matter of course."""
 
 CHANCE = 0.02
-"""Own rows that may be taken for copies of public ones by chance, at most: copies are nearer where more
-would. Where more would have the very same numbers, as in tables of a few columns, none are copies."""
+"""Own rows that may be taken for copies of public ones by chance, about: copies are nearer where more would.
+Where more would have the very same numbers, as in tables of a few columns, none are copies."""
+
+_LOW = 0.05
+"""The share of own rows by which is judged how fast rows become fewer with the distance."""
 
 _ROWS, _NUMBERS = 1_000, 1 << 24
-"""Rows, and numbers in them, whose distances to one another are looked at."""
+"""Rows, and numbers in them, that distances are taken of at a time."""
 
 
 class Nearness:
@@ -46,10 +49,10 @@ class Nearness:
 
     def __init__(self, own: Array) -> None:
         count = Counter(_contents(own))
+        self._own, self._alike = own, 0.0
         self._twins = frozenset(content for content, times in count.items() if times > 1)
-        self._some, self._alike = _drawn(own), 0.0
         if own.dtype.kind not in "UO":
-            flat = self._some.reshape(len(self._some), -1)
+            flat = own[_drawn(own)].reshape(-1, math.prod(own.shape[1:]))
             spread = flat.std(axis=0)
             self._varies = spread > 1e-9 * np.abs(flat).max(axis=0)
             self._mean, self._spread = flat.mean(axis=0)[self._varies], spread[self._varies]
@@ -57,14 +60,13 @@ class Nearness:
 
     def crowded(self, public: Array) -> bool:
         """Whether public rows are mostly copies, exact or near, of one another, or a ball around a point."""
-        public = _drawn(public)
-        (nearest, half), (found, crowd) = (
-            _reach(self._placed(rows)) for rows in (self._some, public)
-        )
-        near = COPY * np.median(nearest)
-        usual = 1 - (1 - (nearest <= near).mean()) ** (len(public) / len(nearest))
+        (usual, _), (found, _) = self._nearest(self._own), self._nearest(public)
+        near = COPY * np.median(usual)
+        # As many more rows are near as they lie more densely.
+        expected = 1 - (1 - (usual <= near).mean()) ** (len(public) / len(self._own))
+        half, crowd = self._half(self._own), self._half(public)
         dense = CROWD * np.median(half)
-        return _most((found <= near).mean(), usual) or _most(
+        return _most((found <= near).mean(), expected) or _most(
             (crowd < dense).mean(), (half < dense).mean()
         )
 
@@ -74,12 +76,9 @@ class Nearness:
         None of those with a twin among the own rows, and none at all where chance would bring many together.
         """
         same = np.zeros(len(rows), dtype=bool)
-        if self._alike * len(public) > CHANCE or len(self._some) < 2:
+        if self._alike * len(public) > CHANCE or len(self._own) < 2:
             return same
-        distinct = {content: row for row, content in enumerate(_contents(self._some))}
-        nearest, _ = _reach(self._placed(self._some[list(distinct.values())]))
-        rare = 1 - (1 - CHANCE) ** (len(nearest) / len(public))
-        near = min(COPY * np.median(nearest), np.quantile(nearest, rare, method="lower"))
+        near = self._copy(len(public))
         for there in _parts(public):
             placed = self._placed(public[there])
             for here in _parts(rows):
@@ -88,6 +87,35 @@ class Nearness:
         lone = [content not in self._twins for content in _contents(rows)]
         same &= np.array(lone, dtype=bool)
         return same
+
+    def _copy(self, count: int) -> float:
+        """The distance up to which an own row is taken for a copy of one of so many public ones.
+
+        Own rows that have another within a distance are about as many as a power of it.
+        """
+        _, usual = self._nearest(self._own)
+        low, half = np.quantile(usual, [_LOW, 0.5])
+        power = np.log(0.5 / _LOW) / np.log(half / low) if half > low else np.inf
+        rare = 1 - (1 - CHANCE) ** (len(self._own) / count)
+        return float(min(COPY * half, half * (2 * rare) ** (1 / power)))
+
+    def _nearest(self, rows: Array) -> tuple[Array, Array]:
+        """Distances of some rows to the nearest other one, and to the nearest that is not the same."""
+        drawn = _drawn(rows)
+        placed, found, other = self._placed(rows[drawn]), [], []
+        for part in _parts(rows):
+            distances = _distances(placed, self._placed(rows[part]))
+            itself = (part.start <= drawn) & (drawn < part.stop)
+            distances[itself, drawn[itself] - part.start] = np.inf
+            found.append(distances.min(axis=1))
+            other.append(np.where(distances > 0, distances, np.inf).min(axis=1))
+        return np.min(found, axis=0), np.min(other, axis=0)
+
+    def _half(self, rows: Array) -> Array:
+        """Distances of some rows within which half of them lie."""
+        placed = self._placed(rows[_drawn(rows)])
+        distances = _distances(placed, placed)
+        return np.asarray(np.sort(distances, axis=1)[:, len(distances) // 2])
 
     def _placed(self, rows: Array) -> Any:
         """Coordinates whose distances count, shape ``(n, d)``; of texts a sparse matrix."""
@@ -102,13 +130,12 @@ class Nearness:
         return ((flat - self._mean) / self._spread).astype(precision)
 
 
-def _drawn(rows: Array) -> Array:
-    """Rows to look at; where they are many, those that their contents draw, which nobody can foresee."""
-    part = next(_parts(rows), slice(0, 0))
-    if len(rows) <= part.stop:
-        return rows
-    drawn = np.random.default_rng(int(Public(rows).key, 16)).permutation(len(rows))
-    return rows[drawn[part]]
+def _drawn(rows: Array) -> NDArray[np.int64]:
+    """Which rows are looked at; of many those that their contents draw, which nobody can foresee."""
+    step = next(_parts(rows)).stop
+    if len(rows) <= step:
+        return np.arange(len(rows))
+    return np.random.default_rng(int(Public(rows).key, 16)).permutation(len(rows))[:step]
 
 
 def _parts(rows: Array) -> Iterator[slice]:
@@ -131,14 +158,6 @@ def _alike(columns: Array) -> float:
 
 def _contents(rows: Array) -> Iterator[bytes | str]:
     return (row if isinstance(row, str) else row.tobytes() for row in rows)
-
-
-def _reach(placed: Any) -> tuple[Array, Array]:
-    """Distances from every row to the nearest other one, and to as many as are half of them."""
-    distances = _distances(placed, placed)
-    np.fill_diagonal(distances, np.inf)
-    half = max(0, len(distances) // 2 - 1)
-    return distances.min(axis=1), np.partition(distances, half, axis=1)[:, half]
 
 
 def _distances(a: Any, b: Any) -> Array:

@@ -328,6 +328,95 @@ def test_no_more_work_in_a_round_than_agreed_by_asking_for_what_fails(tmp_path: 
         assert read_session(tmp_path).round == 2
 
 
+def hidden(round: int, *tasks: Any) -> SendEncoded:
+    """Tasks inside of another one."""
+    wanted = np.zeros(0, np.uint8)
+    return SendEncoded(round=round, tasks=tasks, codec=zstd(), wanted=wanted, since={})
+
+
+def test_how_good_it_is_it_says_once_a_run_and_so_often_in_all(tmp_path: Path) -> None:
+    """Over restarts; asked again in the same words it says the same, and it does not count."""
+    join, limits = Join(agreement=agreement()), Limits(metrics_in_all=2)
+
+    def answered(*tasks: Any) -> Any:
+        with PartySite(one_party, tmp_path, limits=limits) as site:
+            said = ask(site, *tasks)
+            return said.reason if isinstance(said, Failure) else said
+
+    answered(join)
+    assert answered(Describe()).metrics == 1
+    answered(FitPrivate(round=1))
+    first = answered(Evaluate(round=1))
+    assert first == Same(Metrics, round=1)
+    assert encode([answered(Evaluate(round=1))]) == encode([first])
+    for task in (Evaluate(round=2), hidden(2, Evaluate(round=2))):
+        assert "limits.metrics: it has said 1 times how good its model is" in answered(task)
+    answered(join)
+    answered(FitPrivate(round=1))
+    assert answered(Evaluate(round=1)) == Same(Metrics)
+    assert answered(Describe()).metrics == 0
+    answered(join)
+    assert "limits.metrics_in_all: it has said 2 times" in answered(Evaluate(round=0))
+
+
+def test_its_metrics_have_three_digits(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=1))
+        said = ask(site, Evaluate(round=1)).values
+    assert said == {name: float(f"{value:.3g}") for name, value in said.items()}
+    exact = one_party()
+    exact.join(agreement())
+    exact.fit_private(1)
+    _, values = exact.evaluate()
+    assert said != values and said == pytest.approx(values, rel=5e-3)
+
+
+def test_who_does_not_let_itself_be_measured_says_so(tmp_path: Path) -> None:
+    for limits in (Limits(metrics=0), Limits(allow=("Describe", "Join"))):
+        with PartySite(one_party, tmp_path, limits=limits) as site:
+            assert ask(site, Describe()).metrics == 0
+
+
+def test_a_weight_below_its_least_is_raised_and_said(tmp_path: Path) -> None:
+    def refitting() -> Party:
+        party = one_party()
+        made = Party(party.name, "decision-tree", party.X, party.y, secret=party.secret)
+        made.public = party.public
+        return made
+
+    with PartySite(refitting, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=1))
+        (note,) = ask(site, Distill(round=1, targets=teacher(), alpha=0.0)).notes
+        low = ask(site, PredictPublic(round=2)).values
+        assert ask(site, Distill(round=2, targets=teacher(), alpha=0.1)).notes == ()
+        np.testing.assert_array_equal(ask(site, PredictPublic(round=3)).values, low)
+    assert note == "private rows weigh 0.1, its least, and not 0"
+    lines = [
+        one["detail"] for one in read_log(tmp_path / AUDIT).entries if one["tasks"] == "Distill"
+    ]
+    assert lines == [note, ""]
+
+
+def test_own_rows_among_the_public_ones_are_noted_in_its_log_alone(tmp_path: Path) -> None:
+    def overlapping() -> Party:
+        party = one_party()
+        party.public = Public(np.concatenate([party.public.X[2:], party.X[:2]]))
+        return party
+
+    agreed = replace(agreement(), public=overlapping().public.key)
+    with PartySite(overlapping, tmp_path) as site:
+        said = ask(site, Join(agreement=agreed))
+        assert said == Same(Receipt, notes=())
+        rows = ask(site, CountRows(round=1)).rows
+    with PartySite(one_party, tmp_path / "without") as site:
+        ask(site, Join(agreement=agreement()))
+        assert ask(site, CountRows(round=1)).rows == rows
+    line = read_log(tmp_path / AUDIT).entries[0]["detail"]
+    assert line == "2 of its rows are among the public rows, and are left out"
+
+
 def test_one_federation_alone(tmp_path: Path) -> None:
     limits = Limits(federation="heart")
     with PartySite(one_party, tmp_path, name=NAME, limits=limits) as site:

@@ -446,6 +446,31 @@ def test_a_party_looks_at_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
         done(site, three)
 
 
+def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
+    """Once for each set, with one sentence for all of them; a file of its own was looked at by somebody."""
+    rng, row = np.random.default_rng(0), without_rows().X[0]
+    copies = np.repeat(ROWS.X[:5] + 0.1, 4, axis=0)
+    ball = row + 0.01 * rng.normal(size=(20, 2)) + np.where(np.arange(20) < 2, 1.5, 0)[:, None]
+    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=2)) as site:
+        for public in (copies, ball, copies):
+            failure = ask(site, claiming(public))
+            assert failure.kind == "invalid" and failure.mend == ""
+            assert failure.reason.endswith(
+                "most public rows are copies of one another, or lie around one point"
+            )
+        assert kept_public(tmp_path) == ()
+        assert "limits.public_sets" in ask(site, SENT).reason
+
+    def with_file() -> Party:
+        party = without_rows()
+        party.public = Public(copies)
+        return party
+
+    with PartySite(with_file, tmp_path / "file") as site:
+        joins = Join(agreement=replace(agreement(), public=Public(copies).key))
+        assert isinstance(ask(site, joins), Receipt)
+
+
 def test_what_comes_again_is_not_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
