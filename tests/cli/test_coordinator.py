@@ -354,6 +354,19 @@ def test_check_knows_of_a_run(call: Call, ready: Path) -> None:
     assert done.exit_code == 2 and "seed is another than the run was started with" in done.output
 
 
+def test_metrics_stand_with_the_round_that_they_are_of(call: Call, ready: Path) -> None:
+    started(ready, "failed", rounds=2)
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
+        row = ("uwa", 0, "north", 1, "Evaluate", "refused", "", 9, 9, 1.0, "limits.metrics: no", 1)
+        note = (*row[:4], "Distill", "ok", *row[6:10], "private rows weigh 0.1", 1)
+        ledger.write("deliveries", [note, row])
+        ledger.write("metrics", [("uwa", 0, 0, "north", "accuracy", 0.75)])
+    said = " ".join(call("coordinator", "status", ready).output.split())
+    assert "accuracy after round" in said and "0.750 0" in said
+    assert "north noted: private rows weigh 0.1" in said and "left out:" not in said
+    assert "left out" not in coordinator._line(ready / "run", read_coordinator(ready))
+
+
 def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Path) -> None:
     started(ready, "failed", rounds=2)
     reason = "its columns are not, in this order, those of the public rows: " + "cholesterol, " * 9

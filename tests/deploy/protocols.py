@@ -51,7 +51,7 @@ from consilience.protocols import (
     parallel_distillation,
     scaffold,
 )
-from consilience.site import EVERYTHING, PartySite
+from consilience.site import EVERYTHING, PartySite, own_secret
 from loopback import Loopback
 from parametric import networks
 
@@ -158,7 +158,8 @@ def site(name: str, number: int, home: Path) -> PartySite:
         parties[number].public = public
         return parties[number]
 
-    return PartySite(made, home / name, limits=EVERYTHING, wait=60)
+    limits = EVERYTHING.model_copy(update={"secret": True})
+    return PartySite(made, home / name, limits=limits, wait=60)
 
 
 def conduct(grid: Any, config: Mapping[str, Any]) -> None:
@@ -209,6 +210,8 @@ def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path])
     """What is not as it is in one process."""
     protocol, cohort = CASES[name]
     case, (parties, public) = Case(protocol, cohort), cohort()
+    for number, party in enumerate(parties):
+        party.secret = own_secret(homes(number) / name)
     network = LocalNetwork(parties, public)
     rounds = list(Federation.over(network, public, strict=False).rounds(protocol))
     differ = [] if said(case, rounds, network) == found["said"] else ["states or teachers"]

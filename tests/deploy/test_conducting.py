@@ -15,14 +15,15 @@ from consilience import Federation
 from consilience.deployment import joining
 from consilience.deployment.answering import client
 from consilience.deployment.conducting import OUTCOME, conduct, outcome
+from consilience.deployment.coordinator import _line
 from consilience.deployment.party import party_key, party_status
 from consilience.deployment.specification import CoordinatorSpec, keep, read_coordinator
 from consilience.deployment.status import coordinator_status
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.ledger import Ledger
 from consilience.network import LocalNetwork
-from consilience.site import AUDIT, read_log, read_party
-from consilience.tasks import Checkpoint, Describe, Distill, Join, TakePublic
+from consilience.site import AUDIT, read_log, read_party, read_session
+from consilience.tasks import Checkpoint, Describe, Distill, Evaluate, Join, TakePublic
 from consilience.wire import decode, encode
 from grids import Context, Grid, Info, Message, Node, RecordDict, in_a_run
 from sites import as_deployed
@@ -135,6 +136,124 @@ def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: 
     same(models(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT DISTINCT party FROM metrics") == [("north",)]
+
+
+@pytest.fixture
+def light(run: Path) -> None:
+    """Give north a model that is written and read in no time."""
+    path = run.parent / "north" / "party.toml"
+    path.write_text(path.read_text().replace("random-forest", "decision-tree"))
+
+
+quickly = pytest.mark.usefixtures("light")
+
+
+def limited(run: Path, name: str, limits: str) -> None:
+    """Give a party another line of limits."""
+    path = run.parent / name / "party.toml"
+    path.write_text(path.read_text().replace("[limits]", f"[limits]\n{limits}"))
+
+
+def measured(run: Path, party: str) -> list[int]:
+    """The rounds after which it was."""
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        found = ledger.read("SELECT DISTINCT round FROM metrics WHERE party = ?", party)
+    return [round for (round,) in found]
+
+
+@pytest.mark.parametrize(
+    ("asked", "north", "south"),
+    [(2, [3], [0, 3]), (9, [3], [0, 1, 3]), (0, [], [])],
+)
+@quickly
+def test_parties_are_measured_as_often_as_they_allow(
+    run: Path, asked: int, north: list[int], south: list[int]
+) -> None:
+    """North once, which is after the last round, south three times; nobody is asked in vain."""
+    limited(run, "south", "metrics = 3")
+    path = run / "coordinator.toml"
+    text = path.read_text().replace("rounds = 2", "rounds = 3")
+    path.write_text(text.replace("metrics = 2", f"metrics = {asked}"))
+    assert conducted(run, grid(run)) is True
+    assert (measured(run, "north"), measured(run, "south")) == (north, south)
+    found = coordinator_status(run).parties
+    assert [(one.left_out, one.why) for one in found] == [(0, "")] * 2
+    assert [one.measured for one in found] == [
+        rounds[-1] if rounds else -1 for rounds in (north, south)
+    ]
+
+
+@pytest.mark.parametrize(("number", "answered"), [(0, True), (2, True), (2, False)])
+@quickly
+def test_a_crash_while_it_is_measured_costs_a_party_no_second_answer(
+    run: Path, number: int, answered: bool
+) -> None:
+    """The coordinator is killed before or after north has answered; then each has said it once."""
+    for name in NAMES:
+        limited(run, name, "metrics = 2")
+    nodes = grid(run)
+    usual = nodes.nodes[100]
+
+    def killed(message: Message) -> list[Message]:
+        task = question(message)[0]
+        if isinstance(task, Evaluate) and task.round == number:
+            if answered:
+                usual(message)
+            raise KeyboardInterrupt
+        return usual(message)
+
+    nodes.nodes[100] = killed
+    with pytest.raises(KeyboardInterrupt):
+        begun(run, nodes)
+    assert number not in measured(run, "north")
+    assert conducted(run, grid(run)) is True
+    same(models(run), in_process(run))
+    for name in NAMES:
+        assert measured(run, name) == [0, 2]
+        session = read_session(run.parent / name / "state")
+        assert (session.metrics, session.measured) == (2, 2)
+
+
+@quickly
+def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
+    """South allowed it when it was asked who it is, and does so no more."""
+    nodes, usual = grid(run), node(run.parent / "south")
+
+    def narrower(message: Message) -> list[Message]:
+        if isinstance(question(message)[0], Evaluate):
+            limited(run, "south", "metrics = 0")
+        return usual(message)
+
+    nodes.nodes[99] = narrower
+    assert conducted(run, nodes) is True
+    found = {party.party: party for party in coordinator_status(run).parties}
+    assert (found["south"].left_out, found["south"].why, found["south"].measured) == (0, "", -1)
+    assert found["north"].measured == 2
+    line = _line(run / "run", read_coordinator(run))
+    assert "2 of 2 parties, accuracy" in line and "left out" not in line
+    status = party_status(run.parent / "south" / "party.toml")
+    assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
+
+
+@quickly
+def test_a_run_with_more_rounds_later_does_not_ask_again(run: Path) -> None:
+    assert conducted(run, grid(run)) is True
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
+    nodes = grid(run)
+    assert conducted(run, nodes) is True
+    assert "Evaluate" not in asked(nodes, 99)
+    assert measured(run, "south") == [2]
+
+
+@quickly
+def test_what_parties_note_is_in_the_status(run: Path) -> None:
+    path = run / "coordinator.toml"
+    text = path.read_text().replace("rounds = 2", "rounds = 2\nalpha = 0.05")
+    path.write_text(text)
+    assert conducted(run, grid(run)) is True
+    found = {party.party: party.notes for party in coordinator_status(run).parties}
+    assert found["north"] == ("private rows weigh 0.1, its least, and not 0.05",)
 
 
 @pytest.mark.parametrize("party", NAMES)

@@ -220,7 +220,7 @@ def party_status(path: Path) -> dict[str, Any]:
     standing = "takes part"
     if not connected_now(folder):
         standing = "is not connected, and tries to be"
-    elif last.get("status") in REFUSALS:
+    elif last.get("status") in REFUSALS and last.get("tasks") != "Evaluate":
         standing = "is connected, and said no to what it was asked last"
     elif session is None:
         standing = "is connected, and has not been let in yet"
