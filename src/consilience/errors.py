@@ -69,6 +69,10 @@ class MissingExtra(ConsilienceError, ImportError):
         return RunFailed, (str(self),)
 
 
+_COMPARED, _LISTED = 1_000, 100
+"""Words that one is compared with, and that are listed, at most: they may be a stranger's."""
+
+
 def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = None) -> str:
     """A sentence that names the closest known word, or all of them.
 
@@ -87,5 +91,7 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     if also and word.lower() in also:
         return f"It is called {also[word.lower()]!r} here."
     known = sorted(known)
-    close = difflib.get_close_matches(word.lower(), known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."
+    close = difflib.get_close_matches(word.lower(), known[:_COMPARED], n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."

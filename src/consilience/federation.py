@@ -346,10 +346,10 @@ def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[s
     """The parties that want the public rows from the coordinator and do not take so many bytes, and why."""
     limits = {one.party: one.takes_public for one in descriptions}
     limits = {name: limits[name] for name in lacking_public(descriptions, public)}
-    size = TakePublic.of(public).nbytes if limits else 0
+    size = TakePublic.of(public).unpacked if limits else 0
     return {
         name: InvalidInput(
-            f"limits.public_bytes: the public rows are {size:,} bytes, and it takes {limit:,}",
+            f"limits.public_bytes: the public rows take {size:,} bytes, and it takes {limit:,}",
             where=f"party {name!r}",
             mend="The party's engineer may raise public_bytes, or name a file of them.",
         )
@@ -408,20 +408,18 @@ def at_odds(
             )
         for name in description.classes:
             holders[name].append(description.party)
-    lonely = sorted(name for name, parties in holders.items() if len(parties) == 1)
+    alone: dict[str, str] = {}  # party to the first class that it has alone
+    for name in sorted(name for name, parties in holders.items() if len(parties) == 1):
+        alone.setdefault(holders[name][0], name)
     if found or not strict or len(descriptions) == 1:
         return found
-    others = [name for name in holders if name not in lonely]
-    for name in lonely:
-        (party,) = holders[name]
-        found.setdefault(
-            party,
-            InvalidInput(
-                f"no other party has class {name!r}",
-                where=f"party {party!r}",
-                mend=f"{nearest(name, others) if others else ''} If it is another name for a known "
-                "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
-            ),
+    others = [name for name, parties in holders.items() if len(parties) > 1]
+    for party, name in alone.items():
+        found[party] = InvalidInput(
+            f"no other party has class {name!r}",
+            where=f"party {party!r}",
+            mend=f"{nearest(name, others) if others else ''} If it is another name for a known "
+            "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
         )
     return found
 

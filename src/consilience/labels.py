@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,13 @@ def label_names(
     renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
     names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
     return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def one_hot(codes: Sequence[int] | NDArray[np.integer[Any]], classes: int) -> NDArray[np.float64]:
+    """Rows with a 1 in the column of each code, shape ``(n, classes)``."""
+    rows = np.zeros((len(codes), classes))
+    rows[np.arange(len(codes)), codes] = 1
+    return rows
 
 
 def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:

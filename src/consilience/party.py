@@ -18,9 +18,10 @@ from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused,
 from consilience.files import inside
 from consilience.inputs import check_alike, check_inputs, read_only
 from consilience.knowledge import MOST_CLASSES, Agreement, Public
-from consilience.labels import check_aliases, class_order, label_names
+from consilience.labels import check_aliases, class_order, label_names, one_hot
 from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, kind_told_by
 from consilience.learners.transfer import TRUSTED, check_packing, check_rows, pack, unpack
+from consilience.memory import check_memory
 from consilience.randomness import stream
 from consilience.scores import Scores
 
@@ -274,6 +275,14 @@ class Party:
                 where=self._where,
                 mend=f"Its own is {self.kind}, with {len(self.public)} public rows.",
             )
+        tested = 0 if self.test is None else len(self.test[0])
+        rows = 2 * len(self.X) + 2 * tested + 3 * len(self.public)  # targets, answers, teacher
+        check_memory(
+            8 * rows * outputs,
+            f"{outputs:,} outputs for each of its rows and of {len(self.public):,} public ones",
+            where=self._where,
+            mend="It needs a federation with fewer classes or fewer public rows.",
+        )
 
     def _untrained(self) -> Learner:
         assert self.agreement is not None
@@ -292,17 +301,16 @@ class Party:
             raise InvalidInput(
                 f"labels that no party's private data hold: {unknown[:5]}", where=self._where
             )
-        return np.eye(len(position))[[position[name] for name in y.tolist()]]
+        return one_hot([position[name] for name in y.tolist()], len(position))
 
     def _calibration_rows(self, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Which private rows are held out: the share of each class, so that no class is lost."""
         held_out = np.zeros(len(self.X), dtype=bool)
-        groups = (
-            [np.flatnonzero(self.y == name) for name in self.classes]
-            if self.kind == "classification"
-            else [np.arange(len(self.X))]
-        )
-        for rows in groups:
+        labels = self.y.tolist() if self.kind == "classification" else [""] * len(self.X)
+        groups: dict[str, list[int]] = {name: [] for name in self.classes or ("",)}
+        for row, label in enumerate(labels):
+            groups[label].append(row)
+        for rows in groups.values():
             count = min(round(self._calibration * len(rows)), len(rows) - 1)
             held_out[rng.permutation(rows)[:count]] = True
         return held_out
@@ -353,12 +361,12 @@ class Party:
         """
         assert self.public is not None
         rng = self._rng(round, "distill")
-        targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
         expected = (len(self.public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
             raise InvalidInput(
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
+        targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
         public = self.public.X
         if taught is not None:
             if taught.dtype != bool or taught.shape != expected[:1]:
@@ -473,6 +481,10 @@ class Party:
         model = unpack(about, data, trusted=self._trusts)
         if model.abilities.kind != self.kind:
             raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {self.kind}")
+        if model.n_outputs != targets.shape[1]:
+            raise KnowledgeRefused(
+                f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}"
+            )
         try:
             values = model.predict(X)
         except KnowledgeRefused:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
+from consilience.memory import check_memory
 
 Array = NDArray[Any]
 Features = Callable[[Array], Any]
@@ -144,6 +145,7 @@ def _leading(features: Any) -> Array:
         Halko, Martinsson & Tropp 2011, Algorithm 4.4.
     """
     width = min(DIRECTIONS + 10, *features.shape)
+    _check_memory(width * sum(features.shape), features.shape)
     found = np.random.default_rng(0).normal(size=(features.shape[1], width))
     for _ in range(7):
         found, _ = np.linalg.qr(features @ found)
@@ -152,12 +154,23 @@ def _leading(features: Any) -> Array:
     return np.asarray((axes @ found.T)[:DIRECTIONS])
 
 
+def _check_memory(numbers: int, shape: tuple[int, ...]) -> None:
+    """Raise ``InvalidInput`` if so many numbers, and what is computed of them, do not fit into memory."""
+    check_memory(
+        4 * 8 * numbers,
+        f"the space of public rows of shape {shape}",
+        where="public data",
+        mend="Give fewer public rows, or take an aggregator that does not compare them.",
+    )
+
+
 def _flat(X: Array) -> Array:
     return X.reshape(len(X), -1).astype(np.float64)
 
 
 def _scaled(features: Features, public: Array) -> Space:
     """Features as numbers of standard deviations from their mean on the public rows, from -3 to 3."""
+    _check_memory(len(public) * features(public[:1]).size, public.shape)
     told = features(public)
     mean, spread = told.mean(axis=0), told.std(axis=0)
     # A column that is constant on the public rows has a spread of rounding size, not always 0, and says

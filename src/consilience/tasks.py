@@ -157,8 +157,18 @@ class TakePublic:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows."""
+        """Bytes of the rows on the wire."""
         return self.values.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of memory that the rows take: 8 a number, however it is sent; 80 a text, and 4 a byte of it.
+
+        Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
+        """
+        if self.lengths is None:
+            return 8 * self.values.size
+        return 4 * self.values.nbytes + 80 * self.lengths.size
 
     def rows(self) -> Public:
         """The rows, which are those that the digest names.

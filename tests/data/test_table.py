@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -208,3 +210,96 @@ def test_what_is_written_is_read(tmp_path_factory, values) -> None:
     X, codes = np.concatenate([data.X, data.X_test]), np.concatenate([data.y, data.y_test])
     got = [(float(x), int(data.classes[code])) for x, code in zip(X[:, 0], codes, strict=True)]
     assert sorted(got) == sorted((float(x), label) for x, label in values)
+
+
+# --- files that unpack to much more than they are ----------------------------------------------------
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 70 MB of memory left."""
+    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 70_000_000)
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize(
+    ("dtype", "rows"), [("u1", 10_000_000), ("f8", 4_000_000), ("U50", 300_000)]
+)
+def test_an_npz_that_would_not_fit_is_not_unpacked(tmp_path: Path, dtype: str, rows: int) -> None:
+    path = tmp_path / "packed.npz"
+    np.savez_compressed(path, X=np.zeros((rows, 1), dtype))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(
+        InvalidInput, match=r"packed.npz: its .* rows would take 0\.\d GB of memory"
+    ):
+        read_rows(path)
+
+
+@pytest.mark.parametrize(
+    "shape, kind", [((10**12,), "<f8"), ((10**12, 0), "<f8"), ((10**12,), "<U0")]
+)
+def test_an_array_that_says_it_is_larger_than_its_bytes(
+    tmp_path: Path, shape: tuple[int, ...], kind: str
+) -> None:
+    path = tmp_path / "lying.npz"
+    with zipfile.ZipFile(path, "w") as packed, packed.open("X.npy", "w") as file:
+        about = {"descr": kind, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
+        file.write(bytes(800))
+    with pytest.raises(InvalidInput, match=r"X is \(1000000000000,|its 1,000,000,000,000 rows"):
+        read_rows(path)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_parquet_that_would_not_fit_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "packed.parquet"
+    parquet.write_table(
+        pa.table({"x": np.zeros(3_000_000), "y": np.zeros(3_000_000, np.int8)}), path
+    )
+    assert path.stat().st_size < 100_000
+    with pytest.raises(InvalidInput, match=r"packed.parquet: its 3,000,000 rows would take"):
+        read_rows(path)
+    with pytest.raises(InvalidInput, match="3,000,000 rows"):
+        load_table(path, "y")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_one_long_label_does_not_make_all_of_them_long(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50,000 labels as wide as the longest of them, as numpy keeps texts, are 100 GB."""
+    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**8)
+    path, labels = tmp_path / f"t{suffix}", ["a", "b"] * 24_999 + ["c" * 500_000, "a"]
+    if suffix == ".npz":
+        np.savez(path, X=np.zeros((4, 1)), y=["a", "b"] * 2, X_test=np.zeros((2, 1)),
+                 y_test=["c" * 500_000, "a"])  # fmt: skip
+    else:
+        write(path, x=list(range(50_000)), y=labels)
+    tracemalloc.start()
+    data = load_table(path, "y")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert data.classes == ("a", "b", "c" * 500_000) and most < 60_000_000
+
+
+def test_groups_that_would_not_fit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of groups are kept as wide as the longest."""
+    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**8)
+    wards = ["a", "b"] * 500 + ["c" * 500_000] * 2
+    path = write(tmp_path / "t.csv", x=list(range(1002)), y=[0, 1] * 501, ward=wards)
+    with pytest.raises(InvalidInput, match="texts of 500,000 characters would take"):
+        load_table(path, "y", group="ward")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_texts_of_every_kind_are_read_with_their_gaps(tmp_path: Path, kind: pa.DataType) -> None:
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pa.table({"x": AGES, "ill": pa.array(ILL, kind)}), path)
+    assert load_table(path, "ill").classes == ("no", "yes")
+    parquet.write_table(pa.table({"x": AGES, "ill": pa.array([None, *ILL[1:]], kind)}), path)
+    with pytest.raises(InvalidInput, match="1 of 10 rows have no value in 'ill'"):
+        load_table(path, "ill")

@@ -323,7 +323,7 @@ def test_a_file_of_its_own_is_an_explicit_choice(tmp_path: Path) -> None:
     [
         (
             Limits(public_bytes=SENT.nbytes - 1),
-            "limits.public_bytes: the public rows are 320 bytes",
+            "limits.public_bytes: the public rows take 320 bytes",
         ),
         (Limits(public_bytes=0), "limits.public_bytes: it takes no public rows from a coordinator"),
         (Limits(allow=("Describe", "Join")), "limits.allow: it does not let 'TakePublic' be asked"),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.memory import check_memory
 
 Array = NDArray[Any]
 
@@ -55,7 +56,8 @@ class Dataset:
             object.__setattr__(self, field, _labels(getattr(self, field), self.classes, self.name))
         for field in ("group", "group_test"):
             if getattr(self, field) is not None:
-                object.__setattr__(self, field, np.asarray(getattr(self, field), dtype=str))
+                texts = as_texts(list(map(str, getattr(self, field))))
+                object.__setattr__(self, field, fixed_width(texts, f"{self.name}, {field}"))
         self.validate()
 
     def validate(self) -> None:
@@ -119,6 +121,19 @@ def as_texts(texts: list[str]) -> Array:
     array = np.empty(len(texts), dtype=object)
     array[:] = texts
     return array
+
+
+def fixed_width(texts: Array, where: str) -> Array:
+    """Texts, shape ``(n,)``, each as wide as the longest of them.
+
+    Raises:
+        InvalidInput: they would not fit into memory.
+    """
+    longest = max(map(len, texts.tolist()), default=0)
+    check_memory(
+        4 * longest * len(texts), f"{len(texts):,} texts of {longest:,} characters", where=where
+    )
+    return texts.astype(str)
 
 
 def _inputs(X: Array) -> Array:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.dataset import Dataset, check_inputs
+from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput, nearest
+from consilience.memory import check_memory
 from consilience.randomness import stream
 
 Array = NDArray[Any]
 Kind = Literal["classification", "regression"]
 SUFFIXES = (".csv", ".parquet", ".npz")
+
+Read = Callable[[Sequence[str]], Any]
+"""Columns by name to a pyarrow table of them."""
 
 
 def load_table(
@@ -62,7 +70,7 @@ def load_table(
         )
     if test is not None:
         held_out = _read(Path(test), target, group, columns or rows.columns)
-    elif path.suffix == ".npz" and "X_test" in _arrays(path):
+    elif path.suffix == ".npz" and "X_test" in _names_in(path):
         held_out = _read_npz(path, target or "y", group, "_test")
     else:
         held_out = None
@@ -127,7 +135,7 @@ def _read(
         raise InvalidInput(
             "which column is the target?",
             where=str(path),
-            mend=f"Set target to one of: {', '.join(_frame(path).column_names)}.",
+            mend=f"Set target to one of: {', '.join(_opened(path)[0].names)}.",
         )
     return _read_frame(path, target, group, columns)
 
@@ -137,8 +145,8 @@ def _read_frame(
 ) -> _Rows:
     """The asked columns of a CSV or Parquet file, inputs as numbers without gaps."""
     where = str(path)
-    frame = _frame(path)
-    names = frame.column_names
+    schema, read = _opened(path)
+    names = schema.names
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InvalidInput(f"columns that appear twice: {', '.join(twice)}", where=where)
@@ -158,26 +166,26 @@ def _read_frame(
         raise InvalidInput(
             "inputs must be one or more columns that are neither target nor group", where=where
         )
-    if frame.num_rows == 0:
-        raise InvalidInput("there are no rows", where=where)
-    values = {name: _to_numpy(frame.column(name)) for name in inputs}
-    if strange := [name for name, column in values.items() if column.dtype.kind not in "iufb"]:
+    if strange := [name for name in inputs if not _is_number(schema.field(name).type)]:
         raise InvalidInput(
             f"columns that are not numbers: {', '.join(strange)}",
             where=where,
             mend="Encode them as numbers, or drop them by listing the others under columns.",
         )
-    X = np.column_stack([column.astype(np.float64) for column in values.values()])
+    frame = read([*inputs, *(name for name in (target, group) if name is not None)])
+    if frame.num_rows == 0:
+        raise InvalidInput("there are no rows", where=where)
+    X = np.column_stack([_to_numpy(frame.column(name)).astype(np.float64) for name in inputs])
     check_inputs(X, inputs, where)
     labels = [
         np.zeros(frame.num_rows, dtype=np.int64) if name is None else _whole(frame, name, where)
         for name in (target, group)
     ]
-    return _Rows(X, inputs, labels[0], labels[1].astype(str) if group else None)
+    return _Rows(X, inputs, labels[0], _texts(labels[1]) if group else None)
 
 
-def _frame(path: Path) -> Any:
-    """The pyarrow table in a CSV or Parquet file."""
+def _opened(path: Path) -> tuple[Any, Read]:
+    """The pyarrow schema of a CSV or Parquet file, and how to read some of its columns."""
     import pyarrow as arrow
     from pyarrow import csv, parquet
 
@@ -189,9 +197,59 @@ def _frame(path: Path) -> Any:
         )
     _must_exist(path)
     try:
-        return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except arrow.ArrowInvalid as error:
+        if path.suffix == ".csv":
+            table = csv.read_csv(path)
+            return table.schema, table.select
+        schema = parquet.read_schema(path)
+        return schema, partial(_from_parquet, path, schema)
+    except (arrow.ArrowException, OSError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+
+
+def _from_parquet(path: Path, schema: Any, names: Sequence[str]) -> Any:
+    """Some columns of a Parquet file, once what it says that it holds was held against the memory.
+
+    Values that repeat take a few bytes for any number of rows.
+    """
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    # One text for all rows that have it.
+    shared = [name for name in names if _is_text(schema.field(name).type)]
+    try:
+        with parquet.ParquetFile(path, read_dictionary=shared) as file:
+            about = file.metadata
+            unpacked = 24 * len(names) * about.num_rows + sum(
+                column.total_uncompressed_size
+                for group in map(about.row_group, range(about.num_row_groups))
+                for column in map(group.column, range(about.num_columns))
+                if {column.path_in_schema, column.path_in_schema.partition(".")[0]} & {*names}
+            )
+            _check_size(unpacked, about.num_rows, path)
+            return file.read(columns=list(names))
+    except (arrow.ArrowException, OSError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+
+
+def _check_size(needed: int, rows: int, path: Path) -> None:
+    """Raise ``InvalidInput`` if a file unpacks to more than there is memory for."""
+    mend = "Give fewer rows or columns; a file may be much larger unpacked than it is on the disk."
+    check_memory(needed, f"its {rows:,} rows", where=str(path), mend=mend)
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _to_numpy(column: Any) -> Array:
@@ -199,6 +257,12 @@ def _to_numpy(column: Any) -> Array:
     from pyarrow import types
 
     kind = column.type
+    if types.is_dictionary(kind) and not _is_number(kind):
+        # Not one copy of the text for each row that has it.
+        whole = column.combine_chunks()
+        known = np.append(whole.dictionary.to_numpy(zero_copy_only=False), [None])
+        texts: Array = known[whole.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+        return texts
     if types.is_dictionary(kind):  # pandas' categories
         column, kind = column.cast(kind.value_type), kind.value_type
     if types.is_decimal(kind) or types.is_null(kind):
@@ -227,31 +291,78 @@ def _whole(frame: Any, name: str, where: str) -> Array:
 
 def _read_npz(path: Path, target: str | None, group: str | None, side: str = "") -> _Rows:
     """The arrays of an .npz file; ``side`` is ``""`` or ``"_test"``."""
-    arrays, where = _arrays(path), str(path)
-    for name in ("X", target, group):
-        if name is not None and name + side not in arrays:
+    there, where = _names_in(path), str(path)
+    wanted = [name + side for name in ("X", target, group) if name is not None]
+    for name in wanted:
+        if name not in there:
             raise InvalidInput(
-                f"there is no array {name + side!r}", where=where, mend=nearest(name + side, arrays)
+                f"there is no array {name!r}", where=where, mend=nearest(name, there)
             )
+    arrays = _arrays(path, wanted)
     X = arrays["X" + side]
-    X = X.astype(object) if X.dtype.kind in "UT" else X
-    if len(X) == 0:
+    if X.ndim == 0 or len(X) == 0:
         raise InvalidInput("there are no rows", where=where)
+    X = X.astype(object) if X.dtype.kind in "UT" else X
     check_inputs(X if X.dtype.kind not in "iub" else X.astype(np.float32), None, where)
     labels = arrays[target + side] if target else np.zeros(len(X), dtype=np.int64)
     if labels.ndim != 1 or len(labels) != len(X):
         raise InvalidInput(
             f"X has {len(X)} rows, {target}{side} has shape {labels.shape}", where=where
         )
-    return _Rows(X, None, labels, arrays[group + side].astype(str) if group else None)
+    return _Rows(X, None, labels, _texts(arrays[group + side]) if group else None)
 
 
-def _arrays(path: Path) -> dict[str, Array]:
+def _names_in(path: Path) -> list[str]:
+    """The arrays in an .npz file."""
+    with _archive(path) as packed:
+        return [name.removesuffix(".npy") for name in packed.namelist()]
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """Some arrays of an .npz file, once the sizes that it declares were held against its bytes and memory."""
+    arrays: dict[str, Array] = {}
+    with _archive(path) as packed:
+        for name in names:
+            size = packed.getinfo(f"{name}.npy").file_size
+            with packed.open(f"{name}.npy") as file:
+                shape, kind = _header(file)
+            count = math.prod(shape)
+            if count * max(kind.itemsize, 1) > size:
+                raise ValueError(f"{name} is {shape} of {kind}, it says, and has {size:,} bytes")
+            each = kind.itemsize + (8 if kind.kind in "biuf" else 80)  # as a number, or as a text
+            rows = shape[0] if shape else 0
+            _check_size(count * each + 8 * rows, rows, path)
+            with packed.open(f"{name}.npy") as file:
+                arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+    return arrays
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array, by the beginning of its file."""
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in read:
+        raise ValueError(f"arrays of format {version} are not read here")
+    shape, _, kind = read[version](file)
+    return shape, kind
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An .npz file; what is wrong with it is said."""
     _must_exist(path)
     try:
-        with np.load(path, allow_pickle=False) as packed:
-            return {name: packed[name] for name in packed.files}
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as packed:
+            yield packed
+    except InvalidInput:
+        raise
+    except (
+        ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError, NotImplementedError,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
         raise InvalidInput(
             f"cannot be read as an .npz file: {error}",
             where=str(path),
@@ -275,13 +386,32 @@ def _encode(
         if rows.target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
             raise InvalidInput("targets of a regression must be numbers", where=where)
         return rows.target.astype(np.float64), tail.astype(np.float64), None
-    both = [values.astype(str) if values.dtype.kind in "OS" else values
-            for values in (rows.target, tail)]  # fmt: skip
+    both = [
+        _texts(values) if values.dtype.kind in "OSU" else values for values in (rows.target, tail)
+    ]
     if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
-        raise InvalidInput("labels are of mixed type: text in one file, numbers in the other",
-                           where=where)  # fmt: skip
-    names, codes = np.unique(np.concatenate(both), return_inverse=True)
-    return codes[: len(rows.target)], codes[len(rows.target) :], tuple(map(_name, names))
+        raise InvalidInput(
+            "labels are of mixed type: text in one file, numbers in the other", where=where
+        )
+    everything = np.concatenate(both)
+    if everything.dtype == object:  # one text a class, not one as wide as the longest for each row
+        known = sorted(set(everything.tolist()))
+        place = {name: code for code, name in enumerate(known)}
+        codes = np.array([place[name] for name in everything.tolist()], dtype=np.int64)
+        names = known
+    else:
+        distinct, codes = np.unique(everything, return_inverse=True)
+        names = list(map(_name, distinct))
+    return codes[: len(rows.target)], codes[len(rows.target) :], tuple(names)
+
+
+def _texts(values: Array) -> Array:
+    return as_texts(
+        [
+            one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
+            for one in values
+        ]
+    )
 
 
 def _name(label: Any) -> str:

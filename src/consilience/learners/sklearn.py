@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.labels import one_hot
 from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
 from consilience.learners.estimators import (
     fit_steps,
@@ -190,7 +191,7 @@ class SklearnLearner(Learner):
         elif self.abilities.probabilities == "decision":
             shares = _softmax(np.asarray(model.decision_function(X), dtype=np.float64))
         else:
-            shares = np.eye(k)[np.asarray(model.predict(X)).astype(np.int64)]
+            shares = one_hot(np.asarray(model.predict(X)).astype(np.int64), k)
         shares = np.asarray(shares)
         if shares.shape != (n, k):
             raise InvalidInput(

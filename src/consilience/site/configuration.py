@@ -149,6 +149,12 @@ class PartySpec(Section):
             trusts=self.trusts,
             sends_rows=self.model.sends_rows,
         )
+        if (most := self.limits.classes) is not None and len(party.classes) > most:
+            raise InvalidInput(
+                f"its own rows are of {len(party.classes):,} classes, and it takes {most:,}",
+                where="limits.classes",
+                mend="Raise it, or look whether data.target is the right column.",
+            )
         party.public, party.columns = public, dataset.columns or ()
         return party
 
@@ -302,7 +308,7 @@ def _imported(file: Path) -> str:
 
 
 def _labels(dataset: Dataset, y: Any) -> Any:
-    return y if dataset.classes is None else np.asarray(dataset.classes)[y]
+    return y if dataset.classes is None else np.array(dataset.classes, dtype=object)[y]
 
 
 TEMPLATE = """\
@@ -334,6 +340,7 @@ allow = ["predictions"]           # also: "parameters" (of a network), "models" 
 rounds = 200                      # in how many rounds you take part, in all
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
+# classes = 1_000                 # how many classes a coordinator may have you tell apart
 # public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
 # public_sets = 10                # how many sets of such rows are held against yours, in all
 

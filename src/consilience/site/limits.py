@@ -18,6 +18,7 @@ from consilience.sections import Section
 from consilience.tasks import (
     CompareCoarsely,
     ComparePublic,
+    Join,
     ScoreCertainty,
     SelectPublic,
     TakePublic,
@@ -73,8 +74,11 @@ class Limits(Section):
             certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
         delta: what their δ may come to, where ``epsilon`` is a limit: the coordinator chooses the δ of each
             question, and a large one leaves next to no noise.
-        public_bytes: bytes that public rows may have which a coordinator sends to a party without a file of
-            them; those of two federations may be on the disk at once. 0 for none, ``None`` for no limit.
+        classes: how many classes a coordinator may have it tell apart, its own among them: what its models
+            and answers cost grows with them. ``None`` for no limit.
+        public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
+            file of them (:attr:`~consilience.tasks.TakePublic.unpacked`); those of two federations may be on
+            the disk at once. 0 for none, ``None`` for no limit.
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
@@ -95,6 +99,7 @@ class Limits(Section):
     federation: str | None = None
     epsilon: float | None = Field(default=None, gt=0)
     delta: float = Field(default=1e-4, gt=0, lt=1)
+    classes: int | None = Field(default=1_000, ge=2)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
     public_sets: int | None = Field(default=10, ge=1)
     density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
@@ -159,8 +164,10 @@ class Limits(Section):
                 )
             self._refuse_ratios(type(task))
             self._refuse_extremes(task)
+            if isinstance(task, Join):
+                self._refuse_classes(len(task.agreement.classes))
             if isinstance(task, TakePublic):
-                self._refuse_rows(task.nbytes)
+                self._refuse_rows(task.unpacked)
         if self.federation not in (None, federation):
             raise KnowledgeRefused(
                 f"limits.federation: it takes part in {self.federation!r} alone, "
@@ -205,6 +212,14 @@ class Limits(Section):
                 mend="Give the aggregator a larger one, as in certainty_weighted(regularization=0.01).",
             )
 
+    def _refuse_classes(self, count: int) -> None:
+        """Raise ``KnowledgeRefused`` if an agreement is on more classes than the party takes."""
+        if self.classes is not None and count > self.classes:
+            raise KnowledgeRefused(
+                f"limits.classes: the agreement is on {count:,} classes, and it takes {self.classes:,}",
+                mend="The party's engineer may raise classes.",
+            )
+
     def _refuse_rows(self, size: int) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
         if self.public_bytes is None or size <= self.public_bytes:
@@ -215,7 +230,7 @@ class Limits(Section):
                 mend="The party's engineer may name a file of them, or raise public_bytes.",
             )
         raise KnowledgeRefused(
-            f"limits.public_bytes: the public rows are {size:,} bytes, and it takes "
+            f"limits.public_bytes: the public rows take {size:,} bytes, and it takes "
             f"{self.public_bytes:,}",
             mend="The party's engineer may raise public_bytes.",
         )
@@ -304,6 +319,7 @@ class Limits(Section):
 EVERYTHING = Limits(
     allow=(*GROUPS, OTHERS),
     requests=None,
+    classes=None,
     public_bytes=None,
     public_sets=None,
     density_ratios="exact",
