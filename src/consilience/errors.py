@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+from consilience.visible import visible
+
 
 class ConsilienceError(Exception):
     """Base of every error that consilience raises on purpose.
@@ -23,7 +25,7 @@ class ConsilienceError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.what}" + (f"\n  {self.mend}" if self.mend else "")
+        return visible(f"{place}{self.what}" + (f"\n  {self.mend}" if self.mend else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.where, self.mend)

@@ -26,6 +26,7 @@ from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
 from consilience.suitability import Suitability, what_is_known
 from consilience.tasks import Describe, Evaluate, Join, TakePublic
+from consilience.visible import visible
 
 Array = NDArray[Any]
 
@@ -284,7 +285,7 @@ class History:
         )
         if not names:
             said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
-            return "\n".join([said, *self._left_out(), *self._noted()])
+            return visible("\n".join([said, *self._left_out(), *self._noted()]))
         width = max(len(party) for party in ("party", *self.metrics[-1]))
         heads = [f"{name + ' alone → after':>24}" for name in names]
         lines = [f"{'party':<{width}}  " + "  ".join(heads)]
@@ -293,7 +294,7 @@ class History:
             cells = (f"{_number(alone.get(n))} → {_number(after.get(n))}" for n in names)
             fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
             lines.append(f"{party:<{width}}  " + "  ".join(fitted))
-        return "\n".join([*lines, *self._left_out(), *self._noted()])
+        return visible("\n".join([*lines, *self._left_out(), *self._noted()]))
 
     def _noted(self) -> Iterator[str]:
         """A line for every party that went on without something, with what it said first."""

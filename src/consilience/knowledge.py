@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.inputs import check_inputs, read_only
 from consilience.messages import message
+from consilience.visible import odd_name
 
 Array = NDArray[Any]
 OutputKind = Literal["probabilities", "logits", "values"]
@@ -37,9 +38,6 @@ MOST_ROWS = 10**12
 
 MOST_CLASSES = 65_536
 """Classes, or targets of a regression."""
-
-_LONGEST_NAME = 1_000
-"""Characters of a class, or of what a party says of itself."""
 
 _MOST_METRICS = 100
 
@@ -177,9 +175,7 @@ class Description:
             raise KnowledgeRefused(f"more than {MOST_CLASSES:,} classes or targets", where=party)
         if len(self.public) > _MOST_PUBLIC:
             raise KnowledgeRefused(f"more than {_MOST_PUBLIC} sets of public rows", where=party)
-        names = (*self.classes, self.soft_targets, self.row, *self.public)
-        if max(map(len, names)) > _LONGEST_NAME:
-            raise KnowledgeRefused(f"names of more than {_LONGEST_NAME:,} characters", where=party)
+        _named(self.party, *self.classes, self.soft_targets, self.row, *self.public, where=party)
         if self.takes_public < 0:
             raise KnowledgeRefused(f"takes {self.takes_public} bytes of public rows", where=party)
         if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
@@ -446,11 +442,9 @@ class Metrics:
         _same("party", self.party, party, where=party)
         _same("round", self.round, task.round, where=party)
         countable(self.rows, where=party)
-        if (
-            len(self.values) > _MOST_METRICS
-            or max(map(len, self.values), default=0) > _LONGEST_NAME
-        ):
-            raise KnowledgeRefused("more metrics, or longer names, than there can be", where=party)
+        if len(self.values) > _MOST_METRICS:
+            raise KnowledgeRefused("more metrics than there can be", where=party)
+        _named(*self.values, where=party)
         for name, value in self.values.items():
             low, high = _BOUNDS.get(name, (-LARGEST, LARGEST))
             if not low <= value <= high:  # nor is NaN
@@ -521,6 +515,13 @@ def within_reach(what: str, values: Array, *, where: str) -> None:
     """Raise ``KnowledgeRefused`` on finite numbers beyond :data:`LARGEST`."""
     if max(values.max(initial=0), -values.min(initial=0)) > LARGEST:
         raise KnowledgeRefused(f"{what} beyond {LARGEST:g}", where=where)
+
+
+def _named(*names: str, where: str) -> None:
+    """Raise ``KnowledgeRefused`` where one is no name."""
+    for name in names:
+        if why := odd_name(name):
+            raise KnowledgeRefused(f"a name that is none: {why}", where=where)
 
 
 def _same(what: str, got: object, expected: object, *, where: str) -> None:

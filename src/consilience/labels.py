@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
+from consilience.memory import check_memory
+from consilience.visible import odd_name
 
 
 def label_names(
@@ -26,7 +28,8 @@ def label_names(
         Names, shape ``(n,)``.
 
     Raises:
-        InvalidInput: labels of mixed type, missing labels, or continuous numbers.
+        InvalidInput: labels of mixed type, missing labels, continuous numbers, or one that is no name
+            (:func:`consilience.visible.odd_name`).
     """
     y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
@@ -49,6 +52,15 @@ def label_names(
         )
     renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
     names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
+    for name in names.values():
+        if why := odd_name(name):
+            raise InvalidInput(
+                f"a label is no name of a class: {why}",
+                where=where,
+                mend="Call it otherwise, in the file or by an alias.",
+            )
+    longest = max(map(len, names.values()), default=0)
+    check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)
     return np.array([names[label] for label in labels], dtype=np.str_)
 
 

@@ -24,6 +24,7 @@ from consilience.learners.transfer import TRUSTED, check_packing, check_rows, pa
 from consilience.memory import check_memory
 from consilience.randomness import stream
 from consilience.scores import Scores
+from consilience.visible import odd_name
 
 Array = NDArray[Any]
 
@@ -75,6 +76,8 @@ class Party:
     ) -> None:
         self.name = str(name)
         self._where = f"party {name!r}"
+        if why := odd_name(self.name):
+            raise InvalidInput(f"this is no name of a party: {why}", where=self._where[:100])
         if not isinstance(sends_rows, bool):
             raise InvalidInput(
                 f"sends_rows is {sends_rows!r}", where=self._where, mend="Give True or False."
@@ -263,6 +266,8 @@ class Party:
         assert self.public is not None
         outputs = len(agreement.classes) or self.y.shape[-1]
         distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
+        if why := next(filter(None, map(odd_name, agreement.classes)), None):
+            raise InvalidInput(f"a class agreed on has no name: {why}", where=self._where)
         if (
             agreement.kind != self.kind
             or bool(agreement.classes) != (self.kind == "classification")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from consilience.errors import InvalidInput, nearest
+from consilience.visible import odd_name
 
 
 def check_address(text: str) -> str:
@@ -27,6 +28,20 @@ def check_address(text: str) -> str:
         raise ValueError(f"{text!r} is not HOST:PORT, with a name or an IPv4 address and a port")
     return text
 
+
+def check_name(text: str) -> str:
+    """The name of a party, if it is one that can be shown.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if why := odd_name(text):
+        raise ValueError(f"this is no name of a party: {why}")
+    return text
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+"""The name of a party."""
 
 Address = Annotated[str, AfterValidator(check_address)]
 """Host and port, such as ``"coordinator.example.org:9092"``."""

@@ -223,7 +223,7 @@ def test_logits_may_be_any_finite_numbers():
         (
             Evaluate(round=2),
             Metrics(party="b", round=2, rows=5, values={"x" * 2000: 1.0}),
-            "longer names",
+            "2,000 characters",
         ),
         (
             Evaluate(round=2),

@@ -166,7 +166,7 @@ def _show(found: Status, console: Console) -> None:
     console.print(_table(found))
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
     for line in (*out, *found.notes):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
 
 
 def _table(found: Status) -> Table:

@@ -23,6 +23,7 @@ from consilience.experiments.cohort import Scaling
 from consilience.experiments.methods import BASELINES
 from consilience.learners import Model, foreign_code, make
 from consilience.site import read_party, read_session
+from consilience.visible import as_cell
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -148,6 +149,8 @@ def answer(model: Kept, data: Path, out: Path | None) -> None:
 def predictions(model: Kept, data: Path) -> str:
     """A line of CSV per row of a file: the class and every class's probability, or the values.
 
+    Classes are written as :func:`consilience.visible.as_cell` has it, so that no spreadsheet computes one.
+
     Raises:
         InvalidInput: the file cannot be read, or its columns are not the model's.
     """
@@ -168,14 +171,16 @@ def predictions(model: Kept, data: Path) -> str:
         shares = model.model.predict_proba(rows)
         if not np.isfinite(shares).all():
             raise RunFailed("the model answers with NaN or infinite numbers", where=model.about)
-        lines.writerow(["prediction", *model.model.classes])
+        names = {name: as_cell(name) for name in model.model.classes}
+        lines.writerow(["prediction", *names.values()])
         for name, line in zip(model.model.predict(rows).tolist(), shares, strict=True):
-            lines.writerow([name, *(f"{share:.6f}" for share in line)])
+            lines.writerow([names[name], *(f"{share:.6f}" for share in line)])
     else:
         values = model.model.predict(rows)
         many = values.shape[1] > 1
-        names = (f"prediction_{i + 1}" if many else "prediction" for i in range(values.shape[1]))
-        lines.writerow(names)
+        lines.writerow(
+            f"prediction_{i + 1}" if many else "prediction" for i in range(values.shape[1])
+        )
         lines.writerows([f"{value:.9g}" for value in line] for line in values)
     return text.getvalue()
 

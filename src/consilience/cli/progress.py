@@ -28,9 +28,9 @@ def shown(spec: Spec, *, done: int = 0, quiet: bool = False) -> Iterator[Report]
         done: methods times seeds that were finished before.
         quiet: show nothing.
     """
-    from rich.console import Console
+    from consilience.cli.console import PlainConsole
 
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     if quiet:
         yield lambda progress: None
     elif console.is_terminal:
@@ -79,7 +79,7 @@ class Picture:
         self._before = done
         self._newest: dict[str, dict[int, Progress]] = {label: {} for label in self._methods}
         self._bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
             bars.TaskProgressColumn(),
             bars.TimeElapsedColumn(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.visible import as_json, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,14 +82,14 @@ def stopping() -> Iterator[None]:
 def say(line: str) -> None:
     """One line on stderr; above the live picture, where there is one."""
     # Not typer.echo, which writes past the stream that rich puts in stderr's place, into the picture.
-    print(line, file=sys.stderr)
+    print(visible(line), file=sys.stderr)
 
 
 def tables(json_to: str | None) -> Console:
     """Where tables are printed: stdout, or stderr where stdout carries JSON."""
-    from rich.console import Console
+    from consilience.cli.console import PlainConsole
 
-    console = Console(stderr=json_to == "-")
+    console = PlainConsole(stderr=json_to == "-")
     if not console.is_terminal:
         console.width = max(console.width, 200)  # nobody cuts a line in a file
     return console
@@ -115,7 +116,7 @@ def write_json(data: Any, json_to: str | None) -> None:
         return
     import json
 
-    text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
+    text = as_json(json.dumps(data, indent=2, ensure_ascii=False, default=str))
     if json_to == "-":
         typer.echo(text)
         return
@@ -142,4 +143,4 @@ def write_text(path: Path, text: str) -> None:
 
 def _trace(debug: bool) -> None:
     if debug:
-        traceback.print_exc(file=sys.stderr)
+        say(traceback.format_exc())

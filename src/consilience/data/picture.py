@@ -6,12 +6,13 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,16 +51,18 @@ class Holdings:
     def table(self) -> Table:
         """The table for a terminal; with many classes, how many a party has and its largest."""
         from rich.table import Table
+        from rich.text import Text
 
         table = Table()
         table.add_column("party")
         table.add_column("rows", justify="right")
         wide = len(self.classes) > WIDE
         for name in ("classes", "most of") if wide else self.classes:
-            table.add_column(name, justify="left" if name == "most of" else "right")
+            side: Literal["left", "right"] = "left" if name == "most of" else "right"
+            table.add_column(Text(visible(name)), justify=side)
         for party, row in zip(self.parties, self.counts, strict=True):
             cells = self._summary(row) if wide else [f"{n:,}" if n else "·" for n in row]
-            table.add_row(party, f"{row.sum():,}", *cells)
+            table.add_row(*(Text(visible(cell)) for cell in (party, f"{row.sum():,}", *cells)))
         return table
 
     def text(self, width: int = 100) -> str:
@@ -156,7 +159,7 @@ def draw(holdings: Holdings, *, title: str | None = None) -> Figure:
     side.set_xlabel("rows")
     side.locator_params(axis="x", nbins=2)
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(visible(title), fontsize=11, parse_math=False)
     return figure
 
 
@@ -184,4 +187,5 @@ def _bubbles(axis: Any, counts: Array) -> None:
 def _ticks(axis: Any, names: Sequence[str], limit: int) -> None:
     """At most ``limit`` names, at equal and round steps."""
     step = next(s for s in (1, 2, 5, 10, 20, 50, 100, len(names)) if len(names) / s <= limit)
-    axis.set_ticks(range(0, len(names), step), labels=list(names)[::step])
+    shown = list(map(visible, names[::step]))  # names, and no formulas
+    axis.set_ticks(range(0, len(names), step), labels=shown, parse_math=False)

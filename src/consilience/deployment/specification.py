@@ -34,7 +34,7 @@ from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_f
 from consilience.files import read_text, write_whole
 from consilience.knowledge import Public
 from consilience.protocols import Protocol
-from consilience.sections import Address, Quorum, Section, check_address, first_of, write_new
+from consilience.sections import Address, Name, Quorum, Section, check_address, first_of, write_new
 
 CONFIGURATION = "coordinator.toml"
 
@@ -75,7 +75,7 @@ class CoordinatorSpec(Section):
     threads: int = Field(default=1, ge=1)
     method: MethodSpec
     protocol: ProtocolSpec = ProtocolSpec()
-    parties: Mapping[str, str] = Field(min_length=1)
+    parties: Mapping[Name, str] = Field(min_length=1)
 
     @field_validator("method", mode="after")
     @classmethod

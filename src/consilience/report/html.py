@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Container, Iterable, Sequence
-from html import escape
+from html import escape as _escape
 
 from consilience.report.plots import Plot
+from consilience.visible import visible
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #dde3e9; --back: #fff;
@@ -36,6 +37,15 @@ figure { margin: .8rem 0; } .picture { overflow-x: auto; background: #fff; borde
 pre { overflow-x: auto; background: var(--card); padding: .8rem 1rem; font-size: .82rem; }
 details { margin: .5rem 0; } summary { cursor: pointer; }
 """
+
+
+def escape(text: str) -> str:
+    r"""A text as it stands on a page: no tags, and nothing in it turns words round or hides.
+
+    >>> escape("<b>\u202e")
+    '&lt;b&gt;\\u202e'
+    """
+    return _escape(visible(text))
 
 
 def amount(count: float) -> str:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from consilience.errors import RunFailed
 from consilience.files import inside, write_whole
-from consilience.report.html import STYLE, amount, counted, paragraph, picture, section, table
+from consilience.report.html import (
+    STYLE,
+    amount,
+    counted,
+    escape,
+    paragraph,
+    picture,
+    section,
+    table,
+)
 from consilience.report.plots import Plot, draw_all, uneven
 from consilience.report.reading import read_results
 from consilience.report.results import (

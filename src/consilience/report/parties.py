@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from consilience.errors import RunFailed
 from consilience.files import write_whole
 from consilience.heterogeneity import Distance, Heterogeneity
-from consilience.report.html import STYLE, counted, paragraph, picture, section, table
+from consilience.report.html import STYLE, counted, escape, paragraph, picture, section, table
 from consilience.report.plots import COLOURS, Plot, _legend, _render, _short_all, _style
 
 if TYPE_CHECKING:

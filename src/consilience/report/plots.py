@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from consilience.data import Holdings, draw
 from consilience.files import write_whole
 from consilience.report.results import Method, Results, mean, words
+from consilience.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -342,7 +343,7 @@ def _named(axis: Any, names: tuple[str, ...], limit: int) -> None:
 
 def _short(name: str, most: int = 22) -> str:
     """A name that fits; matplotlib hides labels that begin with an underscore."""
-    name = " ".join(name.split())
+    name = " ".join(visible(name).split())
     name = f" {name}" if name.startswith("_") else name
     return name if len(name) <= most else name[: most - 1] + "…"
 

@@ -12,6 +12,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.report.reading import read_results
 from consilience.report.results import Results, Spread, check_metric, words
+from consilience.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -215,4 +216,4 @@ def _plain(text: str) -> Any:
     """Text that a terminal shows as it is: names are the user's, brackets in them no markup."""
     from rich.text import Text
 
-    return Text(text)
+    return Text(visible(text))

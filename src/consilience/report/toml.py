@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience.experiments import Spec
+from consilience.visible import visible
 
 
 def to_toml(spec: Spec) -> str:
@@ -41,6 +42,8 @@ def _value(value: Any) -> str:
             return "[\n" + "".join(f"    {_value(entry)},\n" for entry in value) + "]"
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, str):
-        # A JSON string is a TOML string, but for the delete character.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        # A JSON string is a TOML string, but for the delete character and signs of two halves.
+        return visible(
+            json.dumps(value, ensure_ascii=False), spelt=lambda sign: f"\\U{ord(sign):08X}"
+        )
     return json.dumps(value)

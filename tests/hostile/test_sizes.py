@@ -1,0 +1,164 @@
+"""What a stranger asks for grows no faster than what was agreed on, and has an end that the party chose."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import Party
+from consilience.errors import InvalidInput
+from consilience.federation import at_odds
+from consilience.knowledge import Agreement, Description, Failure, Public, Receipt
+from consilience.learners.transfer import pack
+from consilience.site import Limits, PartySite
+from consilience.spaces import shared_space
+from consilience.tasks import Distill, Evaluate, FitPrivate, Join, PredictPublic, TakePublic
+from sites import ask
+
+X = np.random.default_rng(0).normal(size=(200, 3))
+PUBLIC = Public(X[:50])
+
+
+def patients() -> Party:
+    y = np.where(np.arange(200) % 2, "ill", "well")
+    party = Party("north", LogisticRegression(), X, y, test=(X, y))
+    party.public = PUBLIC
+    return party
+
+
+def on(classes: int, **changes: Any) -> Agreement:
+    names = ("ill", "well", *(f"z{number}" for number in range(classes - 2)))
+    given = {"outputs": classes, "public": PUBLIC.key, "rows": len(PUBLIC), **changes}
+    return Agreement(kind="classification", classes=names, seed=0, **given)
+
+
+@pytest.fixture
+def peak() -> Iterator[Any]:
+    """Gives the most bytes that were taken since it was last asked."""
+    tracemalloc.start()
+
+    def most() -> int:
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        return found
+
+    yield most
+    tracemalloc.stop()
+
+
+def test_more_classes_than_a_party_takes_are_refused(tmp_path: Path, peak: Any) -> None:
+    with PartySite(patients, tmp_path) as site:
+        failure = ask(site, Join(agreement=on(30_000)))
+        assert failure.kind == "refused"
+        assert (
+            "limits.classes: the agreement is on 30,000 classes, and it takes 1,000"
+            in failure.reason
+        )
+        assert failure.mend == "The party's engineer may raise classes."
+        assert isinstance(ask(site, Join(agreement=on(1_000))), Receipt)
+    assert peak() < 40_000_000
+
+
+def test_classes_cost_what_they_are(tmp_path: Path, peak: Any) -> None:
+    """Twice the classes, about twice the memory; their square would be 800 MB for 10,000."""
+    taken = []
+    for classes in (5_000, 10_000):
+        with PartySite(patients, tmp_path / str(classes), limits=Limits(classes=None)) as site:
+            peak()
+            for task in (Join(agreement=on(classes)), FitPrivate(round=1), PredictPublic(round=1)):
+                assert not isinstance(ask(site, task), Failure)
+            assert not isinstance(ask(site, Evaluate(round=1)), Failure)
+        taken.append(peak())
+    assert taken[1] < 2.3 * taken[0] and taken[1] < 150_000_000
+
+
+def test_what_would_not_fit_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**7)
+    with PartySite(patients, tmp_path, limits=Limits(classes=None)) as site:
+        reason = ask(site, Join(agreement=on(20_000))).reason
+    assert (
+        "party 'north': 20,000 outputs for each of its rows and of 50 public ones would take"
+        in reason
+    )
+
+
+def test_a_party_with_more_classes_than_it_takes_is_told_before_it_joins(tmp_path: Path) -> None:
+    from consilience.site import read_party
+
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},c{i % 50}\n" for i in range(500)))
+    (tmp_path / "party.toml").write_text(
+        'name = "a"\n[data]\npath = "t.csv"\ntarget = "y"\n[model]\nname = "naive-bayes"\n'
+        "[limits]\nclasses = 20\n"
+    )
+    with pytest.raises(InvalidInput, match=r"limits\.classes: its own rows are of 50 classes.*20"):
+        read_party(tmp_path / "party.toml").party()
+
+
+def test_a_teacher_of_another_shape_is_not_converted(peak: Any) -> None:
+    party = patients()
+    party.join(on(2))
+    peak()
+    with pytest.raises(InvalidInput, match="the teacher has shape"):
+        Distill(round=1, targets=np.zeros((5_000_000, 2), bool), alpha=0.5).run(party)
+    assert peak() < 20_000_000
+
+
+def test_a_model_of_other_outputs_is_not_asked() -> None:
+    party, other = patients(), Party("b", GaussianNB(), X, np.arange(200) % 5)
+    for member, agreed in ((party, on(2)), (other, None)):
+        other.public = PUBLIC
+        if agreed is None:
+            names = tuple("01234")
+            agreed = Agreement(kind="classification", classes=names, outputs=5, public=PUBLIC.key,
+                               rows=len(PUBLIC), seed=0)  # fmt: skip
+        member.join(agreed)
+    other.fit_private(1)
+    with pytest.raises(Exception, match="a model of 5 outputs, not 2"):
+        party.opinion(*pack(other.learner))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u1", "f4", "f8"])
+def test_public_rows_count_as_what_they_become(tmp_path: Path, dtype: str) -> None:
+    """A byte or eight of them on the wire, a number is eight in memory."""
+    party = patients()
+    party.public = None
+    sent = TakePublic.of(Public((X[:40] > 0).astype(dtype)))
+    assert sent.unpacked == 40 * 3 * 8
+    with PartySite(lambda: party, tmp_path, limits=Limits(public_bytes=40 * 3 * 8 - 1)) as site:
+        assert "the public rows take 960 bytes, and it takes 959" in ask(site, sent).reason
+
+
+def test_texts_count_as_what_they_become() -> None:
+    few = TakePublic.of(Public(np.array(["x" * 1000], dtype=object)))
+    many = TakePublic.of(Public(np.array([""] * 1000, dtype=object)))
+    assert (few.unpacked, many.unpacked) == (4 * 1000 + 80, 80 * 1000)
+
+
+def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**7)
+    pictures = np.zeros((30_000, 12, 12), bool)
+    with pytest.raises(
+        InvalidInput, match=r"public data: the space of public rows of shape \(30000, "
+    ):
+        shared_space(pictures, np.random.default_rng(0))
+
+
+@pytest.mark.timeout(30)
+def test_a_party_that_says_it_has_any_number_of_classes_keeps_nobody_busy() -> None:
+    def described(party: str, classes: tuple[str, ...]) -> Description:
+        return Description(party=party, kind="classification", classes=classes, outputs=0, row="(3,)",
+                           soft_targets="", fewest_classes=2, tested=True)  # fmt: skip
+
+    names = tuple(f"{number:x<200}" for number in range(60_000))
+    said = [described("a", ("ill", "well")), described("b", ("ill", "well")), described("c", names)]
+    odd = at_odds(said, PUBLIC)
+    assert list(odd) == ["c"] and len(str(odd["c"])) < 1_000
