@@ -232,11 +232,11 @@ def parties(
         console = tables(json_to)
         console.print(parties_table(found, title, public))
         for line in notes(found, public):
-            console.print(line, highlight=False, markup=False)
+            console.print(line)
         if out is not None:
             written = write_parties(found, out, title=title, facts=known, public=public)
             line = f"Written: {', '.join(map(str, written))}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         write_json(parties_data(found, known, public), json_to)
 
 
@@ -377,7 +377,7 @@ def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:
     if not quiet:
         console = tables(json_to)
         console.print(table(results))
-        console.print(f"The page: {page}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"The page: {page}", soft_wrap=True)
     elif json_to != "-":
         typer.echo(folder)
     for line in left_out(results):

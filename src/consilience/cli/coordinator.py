@@ -167,7 +167,7 @@ def _show(found: Status, console: Console) -> None:
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
     said = (f"{party.party} noted: {note}" for party in found.parties for note in party.notes)
     for line in (*out, *said, *found.notes):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
 
 
 def _table(found: Status) -> Table:

@@ -77,15 +77,17 @@ def computed(
 
 
 def _print(exhibit: Exhibit, written: Sequence[Path], console: Console, *, judged: bool) -> None:
+    from rich.text import Text
+
     console.print(_table(exhibit))
     for claim in exhibit.claims:
-        mark = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-        mark = mark if judged else "[dim]too few repetitions to tell[/]"
-        console.print(f"{mark}: {claim.text}  ({claim.evidence})", highlight=False)
+        mark = ("holds", "green") if claim.holds else ("does not hold", "red")
+        mark = mark if judged else ("too few repetitions to tell", "dim")
+        console.print(Text.assemble(mark, f": {claim.text}  ({claim.evidence})"))
     for note in exhibit.notes:
-        console.print(note, style="dim", highlight=False, markup=False)
+        console.print(note, style="dim")
     line = f"Written: {', '.join(map(str, written))}\n"
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(line, soft_wrap=True)
 
 
 def facts(study: Study) -> dict[str, Any]:

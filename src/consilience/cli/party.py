@@ -127,7 +127,7 @@ def audit(
             console = tables(json_to)
             console.print(_log_table(log))
             for line in (*log.notes, _summary(log)):
-                console.print(line, highlight=False, markup=False)
+                console.print(line)
         write_json(asdict(log), json_to)
         if log.faults:
             raise RunFailed(
