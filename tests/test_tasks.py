@@ -155,7 +155,7 @@ def test_without_a_folder_there_is_no_state(task):
 def test_every_need_of_an_aggregator_has_its_task():
     needs = {kind for make in AGGREGATORS.values() for kind in make().needs}
     assert needs == set(PROVIDES)
-    assert all(PROVIDES[kind].answers is kind for kind in needs)
+    assert all(PROVIDES[kind].reply_type is kind for kind in needs)
 
 
 @pytest.mark.parametrize(

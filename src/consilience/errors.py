@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from consilience.visible import visible
+
+Code = Literal["", "lacks-public", "not-joined"]
+"""Failures of a party that a coordinator can do something about; empty for all others."""
 
 
 class ConsilienceError(Exception):
@@ -15,12 +19,15 @@ class ConsilienceError(Exception):
         what: what is wrong, in one sentence.
         where: the party, file, key or task it was found at.
         mend: what the user can do about it.
+        code: the kind of failure, for programs; nothing is decided by the text.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
-        self.what, self.where, self.mend = what, where, mend
+    def __init__(
+        self, what: str, *, where: str | None = None, mend: str | None = None, code: Code = ""
+    ) -> None:
+        self.what, self.where, self.mend, self.code = what, where, mend, code
         super().__init__(what, where, mend)
 
     def __str__(self) -> str:
@@ -28,13 +35,13 @@ class ConsilienceError(Exception):
         return visible(f"{place}{self.what}" + (f"\n  {self.mend}" if self.mend else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.mend)
+        return _rebuild, (type(self), self.what, self.where, self.mend, self.code)
 
 
 def _rebuild(
-    kind: type[ConsilienceError], what: str, where: str | None, mend: str | None
+    kind: type[ConsilienceError], what: str, where: str | None, mend: str | None, code: Code
 ) -> ConsilienceError:
-    return kind(what, where=where, mend=mend)
+    return kind(what, where=where, mend=mend, code=code)
 
 
 class InvalidInput(ConsilienceError, ValueError):

@@ -25,7 +25,7 @@ from consilience.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.randomness import Threads, limited_threads
 from consilience.suitability import Suitability, what_is_known
-from consilience.tasks import Describe, Evaluate, Join, TakePublic
+from consilience.tasks import Describe, Evaluate, Join, TakePublic, bookkeeping_tasks
 from consilience.visible import visible
 
 Array = NDArray[Any]
@@ -275,7 +275,8 @@ class History:
     @property
     def bytes_up(self) -> int:
         """Bytes that left all parties together, as they would on the wire, evaluation not counted."""
-        return sum(d.bytes_up for row in self.deliveries for d in row if d.tasks != "Evaluate")
+        aside = bookkeeping_tasks()
+        return sum(d.bytes_up for row in self.deliveries for d in row if d.tasks not in aside)
 
     @property
     def failures(self) -> list[Delivery]:

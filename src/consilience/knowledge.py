@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.errors import Code, InvalidInput, KnowledgeRefused
 from consilience.inputs import check_inputs, read_only
 from consilience.messages import message
 from consilience.visible import odd_name
@@ -465,12 +465,15 @@ class Failure:
         mend: what would help, or empty.
         kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted, or it did not accept the
             question) or ``"invalid"`` (its data or model cannot be used).
+        code: what the coordinator may do about it, if anything: send the public rows (``"lacks-public"``),
+            or have it join anew (``"not-joined"``).
     """
 
     party: str
     reason: str
     mend: str = ""
     kind: Literal["failed", "late", "refused", "invalid"] = "failed"
+    code: Code = ""
 
 
 K = TypeVar("K")

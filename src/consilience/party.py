@@ -29,9 +29,6 @@ from consilience.visible import odd_name
 
 Array = NDArray[Any]
 
-LACKS_PUBLIC = "it does not hold the public rows agreed on"
-"""What a party says that takes its public rows from the coordinator, and was not sent these."""
-
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
 others left out would ask about those that remain."""
@@ -269,9 +266,10 @@ class Party:
         """
         if self.takes_public and (self.public is None or self.public.key != agreement.public):
             raise InvalidInput(
-                LACKS_PUBLIC,
+                "it does not hold the public rows agreed on",
                 where=self._where,
                 mend="The coordinator sends them before it has it join; else name the file at the party.",
+                code="lacks-public",
             )
         if agreement.rows and (self.public is None or not len(self.public)):
             raise InvalidInput(

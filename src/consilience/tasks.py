@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.errors import Code, ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.knowledge import (
     PRECISION,
     Agreement,
@@ -29,33 +30,79 @@ from consilience.knowledge import (
     Selection,
     within_reach,
 )
-from consilience.messages import message
+from consilience.messages import REGISTRY, message
 from consilience.party import Party
 
 K = TypeVar("K")
 
 
-class Task(Protocol):
-    """A frozen message with a ``run``; a protocol may define its own in its own file.
+Exchange = Literal["predictions", "parameters", "models", "others"]
+"""Groups of tasks, by what leaves a party with them; ``"others"`` are those of other packages' protocols."""
 
-    A party at a site of its own (:mod:`consilience.site`) reads further class variables, if there are any:
-    ``standing``, whether it depends on data and settings alone and may be asked for in any round;
-    ``keeps_model``, whether the model stays as it is. A party that is made when it is needed reads
-    ``can_wait``: whether it can as well be done when the party is asked something else
-    (:class:`consilience.network.Population`). Of the tasks of this package also ``group``, what a party has
-    to allow for it, its own name by default, and of those of its protocols ``protocol``, whose own it is, by
-    default that of its file; ``None`` where several use it.
+
+class Task(ABC):
+    """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
+
+    A protocol may define its own in its own file. Every task declares what it belongs to where its class is
+    defined; a class that does not is an error::
+
+        @message
+        class CountRows(Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True):
+            round: int
+
+            def run(self, party: Party) -> RowCount: ...
+
+    Attributes:
+        reply_type: the message that ``run`` replies with.
+        exchanges: the group that a party's limits must allow for it; ``None`` where they must name the task.
+        protocol: the protocol that alone uses it, by name; ``None`` where several do.
+        static: whether its reply depends on a party's data alone, so that any round may ask for it.
+        keeps_model: whether the party's model stays as it is.
+        deferrable: whether a party may run it when it is next asked for something else.
+        bookkeeping: whether it belongs to the experiment, so that it costs the method nothing.
+        round: the round it belongs to; 0 for what happens before the first.
     """
 
-    answers: ClassVar[type[Any]]
-    """The knowledge that ``run`` replies with."""
+    reply_type: ClassVar[type[Any]]
+    exchanges: ClassVar[Exchange | None]
+    protocol: ClassVar[str | None]
+    static: ClassVar[bool]
+    keeps_model: ClassVar[bool]
+    deferrable: ClassVar[bool]
+    bookkeeping: ClassVar[bool]
+    round: int
 
-    @property
-    def round(self) -> int:
-        """The round it belongs to; 0 for what happens before the first."""
+    def __init_subclass__(
+        cls,
+        *,
+        reply_type: type[Any],
+        exchanges: Exchange | None,
+        protocol: str | None,
+        static: bool = False,
+        keeps_model: bool = False,
+        deferrable: bool = False,
+        bookkeeping: bool = False,
+    ) -> None:
+        if exchanges is not None and exchanges not in get_args(Exchange):
+            raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
+        cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
+        cls.static, cls.keeps_model = static, keeps_model
+        cls.deferrable, cls.bookkeeping = deferrable, bookkeeping
+        super().__init_subclass__()
 
+    @abstractmethod
     def run(self, party: Party) -> Any:
-        """Do it at the party and reply with knowledge."""
+        """Do it at the party and reply."""
+
+
+def task_types() -> dict[str, type[Task]]:
+    """Every kind of task that is known in this process, by its name on the wire."""
+    return {name: kind for name, kind in REGISTRY.items() if issubclass(kind, Task)}
+
+
+def bookkeeping_tasks() -> tuple[str, ...]:
+    """Names of the tasks that belong to the experiment and not to a method."""
+    return tuple(name for name, kind in task_types().items() if kind.bookkeeping)
 
 
 class Network(Protocol):
@@ -91,11 +138,9 @@ class Network(Protocol):
 
 
 @message
-class Describe:
+class Describe(Task, reply_type=Description, exchanges="predictions", protocol=None):
     """Say what you are: classes, kind of learner. No data."""
 
-    answers: ClassVar[type[Any]] = Description
-    group: ClassVar[str] = "predictions"
     round: int = 0
 
     def run(self, party: Party) -> Description:
@@ -116,7 +161,7 @@ class Describe:
 
 
 @message
-class TakePublic:
+class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
     """Take these as the public rows; asked of parties that have none of their own, before they join.
 
     Attributes:
@@ -126,8 +171,6 @@ class TakePublic:
         columns: names of the columns, where they have names.
     """
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
     public: str
     values: Array
     lengths: Array | None = None
@@ -235,12 +278,9 @@ def _texts(values: Array, lengths: Array) -> Array:
 
 
 @message
-class Join:
+class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
     """Take on the agreement and start from an untrained model."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
-    can_wait: ClassVar[bool] = True
     agreement: Agreement
     round: int = 0
 
@@ -251,13 +291,11 @@ class Join:
 
 
 @message
-class CheckSharing:
+class CheckSharing(
+    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
+):
     """Say whether your model, once trained, may and can be sent to others."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "models"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -267,12 +305,9 @@ class CheckSharing:
 
 
 @message
-class FitPrivate:
+class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
     """Train on your private rows."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
-    can_wait: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> Receipt:
@@ -282,16 +317,15 @@ class FitPrivate:
 
 
 @message
-class PredictPublic:
+class PredictPublic(
+    Task, reply_type=Predictions, exchanges="predictions", protocol=None, keeps_model=True
+):
     """Predict every public row.
 
     Attributes:
         outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
     """
 
-    answers: ClassVar[type[Any]] = Predictions
-    group: ClassVar[str] = "predictions"
-    keeps_model: ClassVar[bool] = True
     round: int
     outputs: OutputKind = "probabilities"
 
@@ -309,12 +343,11 @@ class PredictPublic:
 
 
 @message
-class ScorePublic:
+class ScorePublic(
+    Task, reply_type=LogDensities, exchanges="predictions", protocol=None, keeps_model=True
+):
     """Say how typical each public row is of what you were trained on."""
 
-    answers: ClassVar[type[Any]] = LogDensities
-    group: ClassVar[str] = "predictions"
-    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> LogDensities:
@@ -324,7 +357,14 @@ class ScorePublic:
 
 
 @message
-class ScoreCertainty:
+class ScoreCertainty(
+    Task,
+    reply_type=Certainties,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
     """Say how surely each public row is of your own kind.
 
     Attributes:
@@ -333,10 +373,6 @@ class ScoreCertainty:
         delta: δ of that noise.
     """
 
-    answers: ClassVar[type[Any]] = Certainties
-    group: ClassVar[str] = "predictions"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int
     regularization: float
     epsilon: float | None
@@ -356,7 +392,14 @@ class ScoreCertainty:
 
 
 @message
-class SelectPublic:
+class SelectPublic(
+    Task,
+    reply_type=Selection,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
     """Say which public rows are as likely as your own.
 
     Attributes:
@@ -364,10 +407,6 @@ class SelectPublic:
         reference: what densities are compared with, ``"uniform"`` or ``"public"``.
     """
 
-    answers: ClassVar[type[Any]] = Selection
-    group: ClassVar[str] = "predictions"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int
     quantile: float
     reference: Literal["uniform", "public"]
@@ -382,7 +421,14 @@ class SelectPublic:
 
 
 @message
-class ComparePublic:
+class ComparePublic(
+    Task,
+    reply_type=DensityRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
     """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
 
     Rows can be rebuilt from the answer: a party with limits of its own gives none
@@ -393,10 +439,6 @@ class ComparePublic:
         calibration: your calibration rows alone, which no model was trained on.
     """
 
-    answers: ClassVar[type[Any]] = DensityRatios
-    group: ClassVar[str] = "predictions"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int
     ridge: float
     calibration: bool = False
@@ -412,13 +454,16 @@ class ComparePublic:
 
 
 @message
-class CompareCoarsely:
+class CompareCoarsely(
+    Task,
+    reply_type=CoarseRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
     """Say by round counts, and in your own settings, how much denser your rows lie than the public ones."""
 
-    answers: ClassVar[type[Any]] = CoarseRatios
-    group: ClassVar[str] = "predictions"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> CoarseRatios:
@@ -434,13 +479,11 @@ def _scored(kind: Callable[..., K], task: Task, party: Party, values: Array, **m
 
 
 @message
-class CountRows:
+class CountRows(
+    Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True, keeps_model=True
+):
     """Say how many private rows you train on."""
 
-    answers: ClassVar[type[Any]] = RowCount
-    group: ClassVar[str] = "predictions"
-    standing: ClassVar[bool] = True
-    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> RowCount:
@@ -449,7 +492,7 @@ class CountRows:
 
 
 @message
-class Distill:
+class Distill(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
     """Train towards the teacher on the public rows.
 
     Attributes:
@@ -458,8 +501,6 @@ class Distill:
         taught: shape ``(n_public,)``, bool: which public rows to train on; ``None`` for all.
     """
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
     round: int
     targets: Array
     alpha: float
@@ -475,12 +516,16 @@ class Distill:
 
 
 @message
-class Evaluate:
+class Evaluate(
+    Task,
+    reply_type=Metrics,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
     """Say how well your model does on your own test rows."""
 
-    answers: ClassVar[type[Any]] = Metrics
-    group: ClassVar[str] = "predictions"
-    keeps_model: ClassVar[bool] = True
     round: int
 
     def run(self, party: Party) -> Metrics:
@@ -490,16 +535,20 @@ class Evaluate:
 
 
 @message
-class Checkpoint:
+class Checkpoint(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
     """Write your state to your own disk.
 
     Attributes:
         previous: the round of the last checkpoint that is known to be whole at every party.
     """
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
-    keeps_model: ClassVar[bool] = True
     round: int
     previous: int = 0
 
@@ -511,11 +560,9 @@ class Checkpoint:
 
 
 @message
-class Restore:
+class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, bookkeeping=True):
     """Take up the state you wrote after a round."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
     round: int
 
     def run(self, party: Party) -> Receipt:
@@ -545,7 +592,7 @@ PROVIDES: Mapping[type[Any], type[Any]] = {
 }
 """The task to ask for each further kind of knowledge that an aggregator may need."""
 
-STANDING = frozenset(kind for kind, task in PROVIDES.items() if getattr(task, "standing", False))
+STANDING = frozenset(kind for kind, task in PROVIDES.items() if task.static)
 """Of these, what depends on a party's data alone: it is said once, and holds for all rounds."""
 
 
@@ -555,9 +602,9 @@ def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
         return tuple(task.run(party) for task in tasks)
     except InvalidInput as error:
         reason = f"{error.where}: {error.what}" if error.where else error.what
-        return _failure(party, reason, error.mend, kind="invalid")
+        return _failure(party, reason, error.mend, kind="invalid", code=error.code)
     except ConsilienceError as error:
-        return _failure(party, error.what, error.mend)
+        return _failure(party, error.what, error.mend, code=error.code)
     except Exception as error:  # a model may raise anything; the round goes on without it
         return _failure(party, f"{type(error).__name__}: {error}")
 
@@ -572,10 +619,11 @@ def _failure(
     mend: str | None = None,
     *,
     kind: Literal["failed", "invalid"] = "failed",
+    code: Code = "",
 ) -> Failure:
     # What a model says may hold rows of private data, so that little of it leaves; and what no file or
     # terminal takes, such as half of a surrogate pair.
     reason = reason.encode(errors="replace").decode().strip()
     if len(reason) > LONGEST_REASON:
         reason = reason[:LONGEST_REASON] + " …"
-    return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind)
+    return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind, code=code)

@@ -20,16 +20,14 @@ from consilience.checks import classifiers
 from consilience.knowledge import Failure
 from consilience.messages import REGISTRY, fields
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_session
-from consilience.tasks import LONGEST_REASON, Join, TakePublic
+from consilience.tasks import LONGEST_REASON, Join, TakePublic, task_types
 from consilience.wire import decode, encode
 from forgeries import CHOICES, Choices, forged, written
 from killed import state
 from sites import agreement, one_party, requests, without_rows
 
 TASKS = sorted(
-    name
-    for name, kind in REGISTRY.items()
-    if hasattr(kind, "answers") and kind.__module__.startswith("consilience.")
+    name for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
 )
 NUMBERS = [0.0, 0.5, 1.0, -1.0, 1e-300, 1e300, float("nan"), float("inf"), 2**62, 2**64]
 ROUNDS = [0, 1, 2, 3, 3, 3, -1, 10**9, 2**62]
@@ -174,7 +172,7 @@ def pestered(home: Path, examples: int, party: Pestered) -> list[tuple[str, str]
                 return
             tasks = decode(request)
             assert {type(task).__name__ for task in tasks} <= allowed
-            assert [type(task).answers for task in tasks] == [type(one) for one in said]
+            assert [task.reply_type for task in tasks] == [type(one) for one in said]
             for asked_for, one in zip(tasks, said, strict=True):
                 assert (
                     one.party == "ash" and getattr(one, "round", asked_for.round) == asked_for.round

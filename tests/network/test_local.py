@@ -13,7 +13,7 @@ from consilience.errors import InvalidInput
 from consilience.federation import Federation
 from consilience.knowledge import Predictions, Public
 from consilience.messages import REGISTRY, message
-from consilience.tasks import Distill, FitPrivate, PredictPublic
+from consilience.tasks import Distill, FitPrivate, PredictPublic, Task
 from stubs import Says, Share, Writes
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -75,8 +75,7 @@ def test_whatever_a_model_raises_can_be_written_down(wire):
 @pytest.mark.parametrize("wire", [False, True])
 def test_an_answer_that_cannot_be_sent_is_a_failure(wire):
     @message
-    class Secret:
-        answers = object
+    class Secret(Task, reply_type=object, exchanges="others", protocol=None):
         round: int
 
         def run(self, party):

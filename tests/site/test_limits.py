@@ -5,18 +5,57 @@ from __future__ import annotations
 import pytest
 
 from consilience import network, protocols  # noqa: F401 (every task is registered)
-from consilience.errors import InvalidInput
-from consilience.messages import REGISTRY
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.knowledge import Receipt
+from consilience.messages import REGISTRY, message
 from consilience.site import EVERYTHING, GROUPS, Limits
+from consilience.tasks import Task, bookkeeping_tasks, task_types
+
+OURS = {
+    name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
+}
+
+
+def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
+    """So that none can be let through because nobody knows it."""
+    declared = {"reply_type": Receipt, "exchanges": "models", "protocol": None}
+    for missing in declared:
+        rest = {name: value for name, value in declared.items() if name != missing}
+        with pytest.raises(TypeError, match=missing):
+            type("Undeclared", (Task,), {}, **rest)
+    with pytest.raises(TypeError, match="no group of tasks is called 'model'"):
+        type("Misspelt", (Task,), {}, **declared | {"exchanges": "model"})
+    with pytest.raises(TypeError, match="standing"):  # a trait that is none
+        type("Misspelt", (Task,), {}, **declared, standing=True)
+
+
+def test_a_permission_does_not_follow_the_file() -> None:
+    """A task that is moved into another folder is refused as before."""
+    Deeper = type(
+        "Deeper",
+        (Task,),
+        {"__module__": "consilience.protocols.parameters.deeper", "run": lambda self, party: None},
+        reply_type=Receipt,
+        exchanges="parameters",
+        protocol="scaffold",
+    )
+    try:
+        task = message(Deeper)()
+        with pytest.raises(KnowledgeRefused, match=r"limits.protocols: 'Deeper' is of 'scaffold'"):
+            Limits(allow=("parameters",), protocols=()).refuse([task], federation="")
+        with pytest.raises(KnowledgeRefused, match=r"limits.allow"):
+            Limits().refuse([task], federation="")
+    finally:
+        REGISTRY.pop("Deeper")
+
+
+def test_the_experiment_is_told_from_the_method() -> None:
+    assert set(bookkeeping_tasks()) == {"Checkpoint", "Evaluate", "Restore"}
 
 
 def test_every_task_is_in_one_group() -> None:
     """But Export, which has a party write a file where a coordinator says."""
-    tasks = {
-        name: getattr(kind, "group", None)
-        for name, kind in REGISTRY.items()
-        if hasattr(kind, "answers") and kind.__module__.startswith("consilience.")
-    }
+    tasks = {name: kind.exchanges for name, kind in OURS.items()}
     assert tasks.pop("Export") is None
     assert set(tasks.values()) == set(GROUPS)
     assert "Export" not in EVERYTHING.leaving()
@@ -62,7 +101,6 @@ def test_names_that_nobody_knows(limits: Limits, message: str) -> None:
 
 
 def test_whose_own_a_task_is() -> None:
-    """The name of its file, unless it says another."""
     both = Limits(allow=GROUPS, protocols=()).leaving().keys()
     assert {"SendEncoded", "SendParameters", "CheckSharing"} <= both
     assert not {"Descend", "TrainControlled", "TrainTowards"} & both
@@ -72,7 +110,7 @@ def test_whose_own_a_task_is() -> None:
 
 def test_what_leaves_the_model_as_it_is() -> None:
     """These alone; a task that says nothing has the model written anew."""
-    said = {name for name, kind in REGISTRY.items() if getattr(kind, "keeps_model", False)}
+    said = {name for name, kind in OURS.items() if kind.keeps_model}
     assert said == {
         "CheckSharing",
         "Checkpoint",
@@ -85,5 +123,5 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "ScorePublic",
         "SelectPublic",
     }
-    standing = {name for name, kind in REGISTRY.items() if getattr(kind, "standing", False)}
-    assert standing == said - {"Checkpoint", "Evaluate", "PredictPublic", "ScorePublic"}
+    static = {name for name, kind in OURS.items() if kind.static}
+    assert static == said - {"Checkpoint", "Evaluate", "PredictPublic", "ScorePublic"}

@@ -23,7 +23,6 @@ from consilience.checks import classifiers
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.knowledge import Failure, Public, Receipt
 from consilience.network import LocalNetwork
-from consilience.party import LACKS_PUBLIC
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
 from consilience.site.public import FOLDER, SETS, read_public
 from consilience.tasks import (
@@ -561,7 +560,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_nothing(
     assert len(forced) == step + 1
     assert kept_public(home) == () and not list(home.glob(f"{FOLDER}/*"))
     assert ask(site, Describe()).public == ()
-    assert LACKS_PUBLIC in ask(site, Join(agreement=agreement())).reason  # nor are they in memory
+    assert ask(site, Join(agreement=agreement())).code == "lacks-public"  # nor are they in memory
     done(site, SENT)
     assert ask(site, Describe()).public == (ROWS.key,)
     done(site, Join(agreement=agreement()))
@@ -585,7 +584,7 @@ def test_rows_that_are_damaged_or_gone_are_sent_again(tmp_path: Path, lost: Any)
         lost(tmp_path)
     with PartySite(without_rows, tmp_path) as site:
         for task in (PredictPublic(round=2), Join(agreement=agreement())):
-            assert LACKS_PUBLIC in ask(site, task).reason
+            assert ask(site, task).code == "lacks-public"
         assert ask(site, Describe()).public == ()
         done(site, SENT)
         np.testing.assert_array_equal(

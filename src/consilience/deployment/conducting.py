@@ -33,7 +33,6 @@ from consilience.files import write_whole
 from consilience.knowledge import Failure, Metrics, Replies
 from consilience.network import Network
 from consilience.protocols import Round, RoundState
-from consilience.site import NOT_JOINED
 from consilience.tasks import Checkpoint, Evaluate, Restore
 from consilience.wire import decode, encode
 
@@ -129,8 +128,8 @@ def _note_outside(ledger: Ledger, network: JoiningNetwork) -> None:
 def _last_kept(ledger: Ledger) -> dict[str, int]:
     """Party to the last round after which it put its state aside, as far as the ledger knows."""
     kept = ledger.read(
-        "SELECT party, max(round) FROM deliveries WHERE tasks LIKE 'Checkpoint%' AND status = 'ok' "
-        "GROUP BY party"
+        "SELECT party, max(round) FROM deliveries WHERE tasks LIKE ? AND status = 'ok' GROUP BY party",
+        f"{Checkpoint.__name__}%",
     )
     return {party: int(number) for party, number in kept}
 
@@ -182,7 +181,7 @@ def _measure(network: JoiningNetwork, ledger: Ledger, spec: CoordinatorSpec, rou
 
 def _join_anew(network: JoiningNetwork, replies: Replies) -> None:
     """Have those join whose state is gone."""
-    network.join(name for name, why in replies.missing.items() if NOT_JOINED in why.reason)
+    network.join(name for name, why in replies.missing.items() if why.code == "not-joined")
 
 
 def _record(

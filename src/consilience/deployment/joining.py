@@ -17,7 +17,6 @@ from consilience.federation import at_odds, too_large_for
 from consilience.knowledge import Description, Failure, Public, Replies
 from consilience.network.base import Arrival
 from consilience.network.flower import FlowerNetwork
-from consilience.party import LACKS_PUBLIC
 from consilience.tasks import Describe, Join, TakePublic, Task
 
 SENDS = 3
@@ -125,7 +124,7 @@ class JoiningNetwork(FlowerNetwork):
         lacking = [
             name
             for name, why in missing.items()
-            if LACKS_PUBLIC in why.reason and name not in self.outside and self._sent[name] < SENDS
+            if why.code == "lacks-public" and name not in self.outside and self._sent[name] < SENDS
         ]
         if not lacking or not len(self.public):
             return Replies({}, {})

@@ -125,7 +125,9 @@ class Arm:
                 checkpoint = not kept.missing
                 # When checkpoints fall is chance; the books are of what the protocol did.
                 network.deliveries[:] = [
-                    d for d in network.deliveries if d.tasks != "Checkpoint" or d.status != "ok"
+                    d
+                    for d in network.deliveries
+                    if d.tasks != Checkpoint.__name__ or d.status != "ok"
                 ]
                 saved_at = time.perf_counter()
                 cost = saved_at - now

@@ -177,7 +177,7 @@ def rehearse(spec: Spec) -> dict[int, Cohort]:
             try:  # a protocol checks its options, and requires what it must, before it has anything trained
                 next(protocol(_Rehearsal(network), cohort.public))
             except _Asked as asked:
-                if any(task.answers is SharedModel for task in asked.args):
+                if any(task.reply_type is SharedModel for task in asked.args):
                     _check_trust(spec)
     return {seed: cohort}
 

@@ -240,9 +240,9 @@ class Network(ABC):
             if len(outcome) != len(tasks):
                 raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
             for task, reply in zip(tasks, outcome, strict=True):
-                if not isinstance(reply, task.answers):
+                if not isinstance(reply, task.reply_type):
                     raise KnowledgeRefused(
-                        f"answered {type(reply).__name__}, expected {task.answers.__name__}",
+                        f"answered {type(reply).__name__}, expected {task.reply_type.__name__}",
                         where=party,
                     )
                 reply.validate(party=party, task=task, agreement=self.agreement)

@@ -140,4 +140,4 @@ class _Models(Mapping[str, Model]):
 
 def _can_wait(tasks: Sequence[Task]) -> bool:
     """Whether a party may do all of them when it is next asked something."""
-    return all(getattr(task, "can_wait", False) for task in tasks)
+    return all(task.deferrable for task in tasks)

@@ -15,7 +15,6 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.knowledge import Failure, Public, Receipt
@@ -41,10 +40,9 @@ _THREADS = (
 
 
 @message
-class Export:
+class Export(Task, reply_type=Receipt, exchanges=None, protocol=None):
     """Write your model into a folder of this machine, for the coordinator to load."""
 
-    answers: ClassVar[type[Any]] = Receipt
     folder: str
     round: int = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from consilience.knowledge import Agreement, Array, Asked, Receipt, SharedModel
 from consilience.losses import Loss
 from consilience.messages import message
 from consilience.party import Party
+from consilience.tasks import Task
 
 
 @runtime_checkable
@@ -161,7 +162,9 @@ def _check_model(model: SharedModel, party: str, task: Asked, agreement: Agreeme
 
 
 @message
-class StartFunction:
+class StartFunction(
+    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+):
     """Start from ``f = 0``, and say whether your weak learners can be sent.
 
     Attributes:
@@ -169,9 +172,6 @@ class StartFunction:
         warm_start: whether students go on from the last one.
     """
 
-    answers: ClassVar[type[Any]] = Objective
-    group: ClassVar[str] = "models"
-    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     ridge: float
     warm_start: bool = False
@@ -198,12 +198,11 @@ class StartFunction:
 
 
 @message
-class CheckTrust:
+class CheckTrust(
+    Task, reply_type=Receipt, exchanges="models", protocol="functional_gradient_boosting"
+):
     """Say whether you accept weak learners of these packages."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "models"
-    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     packages: tuple[str, ...]
 
@@ -221,7 +220,9 @@ class CheckTrust:
 
 
 @message
-class Descend:
+class Descend(
+    Task, reply_type=WeakLearners, exchanges="models", protocol="functional_gradient_boosting"
+):
     """Take K steps on your own rows, and send the weak learners.
 
     Attributes:
@@ -233,9 +234,6 @@ class Descend:
         missed: f^t, where the party does not hold it.
     """
 
-    answers: ClassVar[type[Any]] = WeakLearners
-    group: ClassVar[str] = "models"
-    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     step_sizes: tuple[float, ...]
     ridge: float
@@ -270,7 +268,9 @@ class Descend:
 
 
 @message
-class DistillFunction:
+class DistillFunction(
+    Task, reply_type=Student, exchanges="models", protocol="functional_gradient_boosting"
+):
     """Fit one weak learner to f^{t+1} on the public rows, and send it.
 
     Attributes:
@@ -280,9 +280,6 @@ class DistillFunction:
         missed: f^t, where the party does not hold it.
     """
 
-    answers: ClassVar[type[Any]] = Student
-    group: ClassVar[str] = "models"
-    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     change: Change
     warm_start: bool
@@ -306,7 +303,9 @@ class DistillFunction:
 
 
 @message
-class ChangeFunction:
+class ChangeFunction(
+    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+):
     """Take f^{t+1} for your model.
 
     Attributes:
@@ -314,9 +313,6 @@ class ChangeFunction:
         ridge: μ.
     """
 
-    answers: ClassVar[type[Any]] = Objective
-    group: ClassVar[str] = "models"
-    protocol: ClassVar[str | None] = "functional_gradient_boosting"
     round: int
     change: Change
     ridge: float

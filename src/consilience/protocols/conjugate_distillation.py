@@ -36,7 +36,7 @@ Deviations
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -86,11 +86,9 @@ class Products:
 
 
 @message
-class CheckKernel:
+class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjugate_distillation"):
     """Say whether your model is a kernel ridge regression that may be sent."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "models"
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
@@ -101,11 +99,9 @@ class CheckKernel:
 
 
 @message
-class Start:
+class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
     """Line 1."""
 
-    answers: ClassVar[type[Any]] = SharedModel
-    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:
@@ -118,7 +114,7 @@ class Start:
 
 
 @message
-class Residual:
+class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
     """Lines 2 and 7: step, and say how far there is still to go.
 
     Attributes:
@@ -126,8 +122,6 @@ class Residual:
         step: γ, shape ``(n_outputs,)``, in line 7.
     """
 
-    answers: ClassVar[type[Any]] = Products
-    group: ClassVar[str] = "models"
     round: int
     step: Array
     models: tuple[SharedModel, ...] = ()
@@ -149,11 +143,11 @@ class Residual:
 
 
 @message
-class Direction:
+class Direction(
+    Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"
+):
     """Line 4."""
 
-    answers: ClassVar[type[Any]] = SharedModel
-    group: ClassVar[str] = "models"
     round: int
     keep: Array
     """β, shape ``(n_outputs,)``."""
@@ -168,15 +162,13 @@ class Direction:
 
 
 @message
-class Image:
+class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
     """Line 5.
 
     Attributes:
         models: the others'.
     """
 
-    answers: ClassVar[type[Any]] = Products
-    group: ClassVar[str] = "models"
     round: int
     models: tuple[SharedModel, ...]
 
@@ -192,11 +184,9 @@ class Image:
 
 
 @message
-class Solution:
+class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
     """Line 8."""
 
-    answers: ClassVar[type[Any]] = SharedModel
-    group: ClassVar[str] = "models"
     round: int
 
     def run(self, party: Party) -> SharedModel:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _CODED = (Predictions, LogDensities)
 
 def _coder(codec: Codec, task: Any, agreement: Agreement) -> Coder:
     """Of what the task is answered with."""
-    if task.answers is Predictions:
+    if task.reply_type is Predictions:
         return Coder(codec, task.outputs, agreement.rows, agreement.outputs)
     return Coder(codec, "scores", agreement.rows, 1)
 
@@ -111,14 +111,14 @@ def _answer(
         "public": agreement.public,
         "classes": agreement.classes,
         "kind": getattr(task, "outputs", None),
-        "values": values if task.answers is Predictions else values[:, 0],
+        "values": values if task.reply_type is Predictions else values[:, 0],
         "notes": notes,
     }
-    return task.answers(**{field.name: given[field.name] for field in fields(task.answers)})
+    return task.reply_type(**{field.name: given[field.name] for field in fields(task.reply_type)})
 
 
 @message
-class SendEncoded:
+class SendEncoded(Task, reply_type=Encoded, exchanges="predictions", protocol=None):
     """Do some tasks and send what they say of the public rows through a codec.
 
     Attributes:
@@ -128,9 +128,6 @@ class SendEncoded:
         since: party to the round of it that was last heard, where that is not the round before.
     """
 
-    answers: ClassVar[type[Any]] = Encoded
-    group: ClassVar[str] = "predictions"
-    protocol: ClassVar[str | None] = None
     round: int
     tasks: tuple[Any, ...]
     codec: Codec
@@ -196,7 +193,7 @@ def ask(
     if codec is None:
         return network.ask(*tasks, to=chosen), state.coding
     round, agreed = state.round + 1, network.agreed
-    inner = tuple(task for task in tasks if task.answers in _CODED)
+    inner = tuple(task for task in tasks if task.reply_type in _CODED)
     heard = dict(state.coding.get("heard", {}))
     last = {party: int(heard[party]["0"]["round"]) if party in heard else 0 for party in chosen}
     behind = {party: at for party, at in last.items() if at != round - 1}
@@ -208,7 +205,7 @@ def ask(
         wanted=np.packbits(~rests) if rests.any() else np.zeros(0, np.uint8),
         since=behind if codec.remembers else {},
     )
-    others = [task for task in tasks if task.answers not in _CODED]
+    others = [task for task in tasks if task.reply_type not in _CODED]
     # Models train before they predict; row counts and the like do not mind when they are asked for.
     replies = network.ask(*others, request, to=chosen)
     answers: dict[str, tuple[Any, ...]] = {}
@@ -264,7 +261,7 @@ def settle(
 
 
 @message
-class DistillEncoded:
+class DistillEncoded(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
     """Train towards the teacher on the public rows; the teacher as a codec wrote it.
 
     Attributes:
@@ -277,9 +274,6 @@ class DistillEncoded:
         taught: which public rows to train on, shape ``(n_public,)``, bool; ``None`` for all.
     """
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "predictions"
-    protocol: ClassVar[str | None] = None
     round: int
     alpha: float
     codec: Codec

@@ -38,7 +38,7 @@ Deviations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -63,11 +63,13 @@ from consilience.protocols.parameters import (
     trained_of,
 )
 from consilience.protocols.participation import participants
-from consilience.tasks import Network
+from consilience.tasks import Network, Task
 
 
 @message
-class TrainDynamically:
+class TrainDynamically(
+    Task, reply_type=Parameters, exchanges="parameters", protocol="federated_dynamics"
+):
     """Lines 3 and 4.
 
     Attributes:
@@ -78,8 +80,6 @@ class TrainDynamically:
         values: θ^{t−1}; ``None`` where every party that is asked holds it already.
     """
 
-    answers: ClassVar[type[Any]] = Parameters
-    group: ClassVar[str] = "parameters"
     round: int
     size: int
     strength: float

@@ -38,7 +38,7 @@ Deviations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -62,15 +62,13 @@ from consilience.protocols.parameters import (
     send,
 )
 from consilience.protocols.participation import participants
-from consilience.tasks import Network
+from consilience.tasks import Network, Task
 
 
 @message
-class CheckFusion:
+class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="federated_fusion"):
     """Say whether your model can be distilled into from given parameters on."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "parameters"
     round: int
 
     def run(self, party: Any) -> Receipt:
@@ -90,7 +88,7 @@ class CheckFusion:
 
 
 @message
-class FuseModels:
+class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="federated_fusion"):
     """Distil models into their average on the public rows, and send it.
 
     Attributes:
@@ -99,8 +97,6 @@ class FuseModels:
         weights: how much each counts in the average that is started from.
     """
 
-    answers: ClassVar[type[Any]] = Parameters
-    group: ClassVar[str] = "parameters"
     round: int
     size: int
     trained: tuple[Parameters, ...]

@@ -31,8 +31,6 @@ Deviations
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
@@ -47,11 +45,11 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks import CheckSharing, Network
+from consilience.tasks import CheckSharing, Network, Task
 
 
 @message
-class TrainTowards:
+class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange"):
     """Train a new model on your own inputs, labelled by others' models and by your labels, and send it.
 
     Attributes:
@@ -61,8 +59,6 @@ class TrainTowards:
         labels: the weight of your labels.
     """
 
-    answers: ClassVar[type[Any]] = SharedModel
-    group: ClassVar[str] = "models"
     round: int
     models: tuple[SharedModel, ...] = ()
     share: float = 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from safetensors import SafetensorError
@@ -30,7 +30,7 @@ from consilience.knowledge import (
 )
 from consilience.messages import message
 from consilience.protocols.base import RoundState
-from consilience.tasks import Network
+from consilience.tasks import Network, Task
 
 Weights = Literal["rows", "uniform"]
 """How much a party counts in the mean: as many times as it has rows, or once."""
@@ -138,16 +138,13 @@ class Parametric(Protocol):
 
 
 @message
-class DescribeParameters:
+class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", protocol=None):
     """Draw first parameters, and say what they are.
 
     Attributes:
         plain_steps: whether the protocol needs plain gradient steps.
     """
 
-    answers: ClassVar[type[Any]] = Architecture
-    group: ClassVar[str] = "parameters"
-    protocol: ClassVar[str | None] = None
     round: int
     plain_steps: bool = False
 
@@ -179,12 +176,9 @@ class DescribeParameters:
 
 
 @message
-class SendParameters:
+class SendParameters(Task, reply_type=Parameters, exchanges="parameters", protocol=None):
     """Send your parameters as they are."""
 
-    answers: ClassVar[type[Any]] = Parameters
-    group: ClassVar[str] = "parameters"
-    protocol: ClassVar[str | None] = None
     round: int
     size: int
 
@@ -195,13 +189,11 @@ class SendParameters:
 
 
 @message
-class AdoptParameters:
+class AdoptParameters(
+    Task, reply_type=Receipt, exchanges="parameters", protocol=None, deferrable=True
+):
     """Take these parameters for your own."""
 
-    answers: ClassVar[type[Any]] = Receipt
-    group: ClassVar[str] = "parameters"
-    protocol: ClassVar[str | None] = None
-    can_wait: ClassVar[bool] = True
     round: int
     values: Array
 
@@ -212,7 +204,7 @@ class AdoptParameters:
 
 
 @message
-class TrainParameters:
+class TrainParameters(Task, reply_type=Parameters, exchanges="parameters", protocol=None):
     """Train on your private rows, and send your parameters.
 
     Attributes:
@@ -221,9 +213,6 @@ class TrainParameters:
         strength: how strongly training is pulled back to where it starts.
     """
 
-    answers: ClassVar[type[Any]] = Parameters
-    group: ClassVar[str] = "parameters"
-    protocol: ClassVar[str | None] = None
     round: int
     size: int
     values: Array | None = None

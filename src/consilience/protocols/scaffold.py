@@ -36,7 +36,7 @@ Deviations
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,7 @@ from consilience.protocols.parameters import (
     trained_of,
 )
 from consilience.protocols.participation import participants
-from consilience.tasks import Network
+from consilience.tasks import Network, Task
 
 
 @message
@@ -95,7 +95,9 @@ class ControlledParameters:
 
 
 @message
-class TrainControlled:
+class TrainControlled(
+    Task, reply_type=ControlledParameters, exchanges="parameters", protocol="scaffold"
+):
     """Lines 3 and 4.
 
     Attributes:
@@ -105,8 +107,6 @@ class TrainControlled:
         values: x; ``None`` where every party that is asked holds it already.
     """
 
-    answers: ClassVar[type[Any]] = ControlledParameters
-    group: ClassVar[str] = "parameters"
     round: int
     size: int
     control: Array

@@ -17,9 +17,7 @@ from consilience.data import Holdings
 from consilience.experiments import Ledger, stored_spec
 from consilience.memory import check_memory
 from consilience.report.results import Arm, Array, Event, Left, Method, Note, Results
-
-NOT_PROTOCOL = ("Evaluate", "Checkpoint", "Restore")
-"""Tasks of the experiment, not of the method: they are left out of what a method costs."""
+from consilience.tasks import bookkeeping_tasks
 
 _MOST_NAMES = 100
 """Metrics, or parts of a teacher's error, of one run."""
@@ -193,12 +191,13 @@ def _method(
 
     down = np.zeros((len(seeds), last + 1, len(parties)))
     up = np.zeros_like(down)
+    aside = bookkeeping_tasks()
     for seed, round, party, to, back in ledger.read(
         "SELECT seed, round, party, sum(bytes_down), sum(bytes_up) FROM deliveries "
-        f"WHERE method = ? AND tasks NOT IN ({', '.join('?' * len(NOT_PROTOCOL))}) "
+        f"WHERE method = ? AND tasks NOT IN ({', '.join('?' * len(aside))}) "
         "GROUP BY seed, round, party",
         label,
-        *NOT_PROTOCOL,
+        *aside,
     ):
         if seed in row and round <= last:
             down[row[seed], round, where[party]] = to
@@ -265,12 +264,15 @@ def _notes(ledger: Ledger) -> tuple[Note, ...]:
 
 
 def _left(ledger: Ledger, seed: int) -> tuple[Left, ...]:
+    aside = bookkeeping_tasks()
     return tuple(
         Left(*row)
         for row in ledger.read(
             "SELECT method, party, left, tasks, count(*), sum(bytes_up) FROM deliveries "
-            "WHERE seed = ? AND bytes_up > 0 AND tasks NOT IN ('Checkpoint', 'Restore') "
+            "WHERE seed = ? AND bytes_up > 0 "
+            f"AND (left <> '' OR tasks NOT IN ({', '.join('?' * len(aside))})) "
             "GROUP BY method, party, left, tasks ORDER BY min(rowid)",
             seed,
+            *aside,
         )
     )

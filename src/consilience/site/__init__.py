@@ -2,7 +2,6 @@
 
 from consilience.site.answering import (
     AUDIT,
-    NOT_JOINED,
     PartySite,
     Session,
     failure_of,
@@ -25,7 +24,6 @@ __all__ = [
     "AUDIT",
     "EVERYTHING",
     "GROUPS",
-    "NOT_JOINED",
     "AuditLog",
     "ConnectionSpec",
     "Limits",

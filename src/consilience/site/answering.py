@@ -39,7 +39,7 @@ from consilience.party import Party
 from consilience.randomness import limited_threads
 from consilience.scores import compared_sets, spent
 from consilience.site.audit import BEGINNING, AuditLog, contents
-from consilience.site.limits import Limits, is_task, undefined, within
+from consilience.site.limits import Limits, undefined, within
 from consilience.site.public import (
     kept_public,
     name_of_set,
@@ -68,9 +68,6 @@ Outcome = tuple[Any, ...] | Failure
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
-
-NOT_JOINED = "it has not joined, or its state is gone"
-"""What a party says that has nothing to go on from."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 
@@ -208,7 +205,7 @@ class PartySite:
         tasks = decode(request)
         if to is not None and to != self._made().name:
             raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
-        if not tasks or not all(map(is_task, tasks)):
+        if not tasks or not all(isinstance(task, Task) for task in tasks):
             raise KnowledgeRefused("the request holds no tasks, or something else beside them")
         held = tuple(within(tasks))
         if len({task.round for task in held}) > 1 or tasks[0].round < 0:
@@ -257,9 +254,10 @@ class PartySite:
             return (*self._moved_on(party, tasks, request, joined), "ok")
         if session is None:
             raise RunFailed(
-                NOT_JOINED,
+                "it has not joined, or its state is gone",
                 where=f"party {self._made().name!r}",
                 mend=f"Its state belongs in {self._state.home}; start the run anew.",
+                code="not-joined",
             )
         if asks != session.federation:
             raise KnowledgeRefused(
@@ -358,7 +356,7 @@ class PartySite:
             session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
         session = replace(session, requests=session.requests + 1)
         self.limits.refuse_more(rounds=session.rounds, requests=session.requests)
-        times = sum(task.answers is Metrics for task in within(tasks))
+        times = sum(task.reply_type is Metrics for task in within(tasks))
         session = replace(
             session, metrics=session.metrics + times, measured=session.measured + times
         )
@@ -394,7 +392,7 @@ class PartySite:
                 assert before is not None
                 keep(before / _AGREEMENT, after / _AGREEMENT)
             model = f"model{party.learner.suffix}"
-            if before is not None and all(getattr(task, "keeps_model", False) for task in tasks):
+            if before is not None and all(task.keeps_model for task in tasks):
                 if (before / model).exists():
                     keep(before / model, after / model)
             elif party.learner.fitted:
@@ -553,7 +551,7 @@ def failure_of(party: str, error: ConsilienceError) -> Failure:
         kind = "invalid" if isinstance(error, InvalidInput) else "refused"
     reason = f"{error.where}: {error.what}" if error.where else error.what
     reason = reason.encode(errors="replace").decode()[:LONGEST_REASON]
-    return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind)
+    return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind, code=error.code)
 
 
 class _Failed(Exception):
@@ -584,7 +582,7 @@ def _check_round(tasks: tuple[Task, ...], current: int) -> None:
         return  # a run that was broken off goes on from an earlier one
     # Round 1 may have begun when the state after round 0 is measured and kept.
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
-    if round < current - late and not all(getattr(task, "standing", False) for task in tasks):
+    if round < current - late and not all(task.static for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
 
 

@@ -24,6 +24,8 @@ from consilience.tasks import (
     ScoreCertainty,
     SelectPublic,
     TakePublic,
+    Task,
+    task_types,
 )
 
 GROUPS = ("predictions", "parameters", "models")
@@ -137,7 +139,7 @@ class Limits(Section):
                 where="limits.density_ratios",
                 mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
             )
-        known = {*GROUPS, OTHERS, *_tasks()}
+        known = {*GROUPS, OTHERS, *task_types()}
         for name in self.allow:
             if name not in known:
                 raise InvalidInput(
@@ -145,7 +147,7 @@ class Limits(Section):
                     where="limits.allow",
                     mend=f"{nearest(name, known)} Groups: {', '.join([*GROUPS, OTHERS])}.",
                 )
-        protocols = {protocol for task in _tasks().values() if (protocol := _protocol(task))}
+        protocols = {task.protocol for task in task_types().values() if task.protocol}
         for name in self.protocols or ():
             if name not in protocols:
                 raise InvalidInput(
@@ -154,7 +156,7 @@ class Limits(Section):
                     mend=f"{nearest(name, protocols)} What shares predictions alone comes under allow.",
                 )
 
-    def refuse(self, tasks: Sequence[Any], *, federation: str) -> None:
+    def refuse(self, tasks: Sequence[Task], *, federation: str) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, unless the tasks may be asked.
 
         Args:
@@ -163,15 +165,14 @@ class Limits(Section):
         """
         for task in within(tasks):
             name = type(task).__name__
-            if not self._allows(name, type(task)):
+            if not self._allows(type(task)):
                 raise KnowledgeRefused(
                     f"limits.allow: it does not let {name!r} be asked",
-                    mend=f"The party's engineer may add {_group_of(name, type(task))!r} to allow.",
+                    mend=f"The party's engineer may add {task.exchanges or name!r} to allow.",
                 )
-            protocol = _protocol(type(task))
-            if protocol and self.protocols is not None and protocol not in self.protocols:
+            if not self._takes_part(type(task)):
                 raise KnowledgeRefused(
-                    f"limits.protocols: {name!r} is of {protocol!r}, which it takes no part in",
+                    f"limits.protocols: {name!r} is of {task.protocol!r}, which it takes no part in",
                     mend="The party's engineer may add it to protocols.",
                 )
             if (
@@ -198,7 +199,7 @@ class Limits(Section):
     @property
     def takes_public(self) -> int:
         """How many bytes of public rows a coordinator may send; 0 for none."""
-        if not self._allows(TakePublic.__name__, TakePublic):
+        if not self._allows(TakePublic):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
 
@@ -310,7 +311,7 @@ class Limits(Section):
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
             bounds.append(max(0, self.metrics_in_all - measured))
-        if not self._allows(Evaluate.__name__, Evaluate):
+        if not self._allows(Evaluate):
             bounds.append(0)
         party.metrics = min((most for most in bounds if most is not None), default=None)
 
@@ -343,27 +344,24 @@ class Limits(Section):
                 "another set, too.",
             )
 
-    def _allows(self, name: str, task: type[Any]) -> bool:
-        return name in self.allow or _group_of(name, task) in self.allow
+    def _allows(self, task: type[Task]) -> bool:
+        return task.__name__ in self.allow or task.exchanges in self.allow
 
-    def _compares(self, task: type[Any]) -> bool:
+    def _takes_part(self, task: type[Task]) -> bool:
+        return None in (self.protocols, task.protocol) or task.protocol in (self.protocols or ())
+
+    def _compares(self, task: type[Task]) -> bool:
         """Whether ``density_ratios`` lets a task be asked."""
         if task is ComparePublic:
             return self.density_ratios == "exact"
         return task is not CompareCoarsely or self.density_ratios is not None
 
     def leaving(self) -> dict[str, str]:
-        """What may leave the party under these limits: the task, and what it answers with."""
+        """Tasks that these limits let be asked, by name, and the names of their replies."""
         return {
-            name: task.answers.__name__
-            for name, task in sorted(_tasks().items())
-            if self._allows(name, task)
-            and self._compares(task)
-            and (
-                self.protocols is None
-                or _protocol(task) is None
-                or _protocol(task) in self.protocols
-            )
+            name: task.reply_type.__name__
+            for name, task in sorted(task_types().items())
+            if self._allows(task) and self._takes_part(task) and self._compares(task)
         }
 
 
@@ -386,16 +384,16 @@ EVERYTHING = Limits(
 """No limits, for parties that trust whoever asks them as themselves."""
 
 
-def within(tasks: Sequence[Any]) -> Iterator[Any]:
+def within(tasks: Sequence[Task]) -> Iterator[Task]:
     """The tasks, and those that they carry in their fields to be run with them."""
     for task in tasks:
         yield from _held(task)
 
 
-def _held(value: Any) -> Iterator[Any]:
+def _held(value: Any) -> Iterator[Task]:
     kind = type(value)
     if REGISTRY.get(kind.__name__) is kind:
-        if is_task(value):
+        if isinstance(value, Task):
             yield value
         for _, item in fields(value):
             yield from _held(item)
@@ -405,11 +403,6 @@ def _held(value: Any) -> Iterator[Any]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _held(item)
-
-
-def is_task(message: object) -> bool:
-    """Whether a message is one that a party can run."""
-    return hasattr(type(message), "answers") and callable(getattr(message, "run", None))
 
 
 def undefined(value: Any, name: str = "") -> str | None:
@@ -426,22 +419,3 @@ def undefined(value: Any, name: str = "") -> str | None:
     elif isinstance(value, tuple | list):
         parts = ((name, item) for item in value)
     return next((found for part, item in parts if (found := undefined(item, part))), None)
-
-
-def _tasks() -> dict[str, type[Any]]:
-    return {name: kind for name, kind in REGISTRY.items() if hasattr(kind, "answers")}
-
-
-def _group_of(name: str, task: type[Any]) -> str:
-    """The group that a task comes with; its own name where it comes with none."""
-    ours = task.__module__.startswith("consilience.")
-    return str(getattr(task, "group", name)) if ours else OTHERS
-
-
-def _protocol(task: type[Any]) -> str | None:
-    """The protocol whose own a task is; ``None`` for those that several use."""
-    room, _, file = task.__module__.rpartition(".")
-    if room == "consilience.protocols":
-        named: str | None = getattr(task, "protocol", file)
-        return named
-    return None if task.__module__.startswith("consilience.") else file

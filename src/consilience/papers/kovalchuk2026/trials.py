@@ -18,6 +18,7 @@ from consilience.knowledge import Metrics
 from consilience.papers.kovalchuk2026 import problems
 from consilience.papers.kovalchuk2026.problems import Size
 from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
+from consilience.tasks import bookkeeping_tasks
 
 Numbers = dict[str, Any]
 
@@ -149,8 +150,9 @@ def _accuracies(history: History) -> Numbers:
 def _bytes(history: History) -> Numbers:
     """Of a client, round by round; what is said before the first round, once, is of it."""
     before, first, *later = history.deliveries
+    aside = bookkeeping_tasks()
     sent = [
-        [one for one in round if one.tasks != "Evaluate"] for round in ([*before, *first], *later)
+        [one for one in round if one.tasks not in aside] for round in ([*before, *first], *later)
     ]
     clients = history.metric().shape[1]
     return {
