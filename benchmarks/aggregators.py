@@ -32,9 +32,9 @@ from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
 from consilience.experiments import Cohort, gather, parse_spec
 from consilience.knowledge import Replies
 from consilience.network import LocalNetwork
-from consilience.papers.comparisons import standard_error
-from consilience.papers.study import Study
 from consilience.tasks import ComparePublic, Distill, FitPrivate, PredictPublic
+from consilience_papers.comparisons import standard_error
+from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "aggregators"
 RECIPE = {

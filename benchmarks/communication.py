@@ -25,7 +25,7 @@ from consilience.experiments.cohort import gather
 from consilience.experiments.methods import protocol_for
 from consilience.federation import Federation
 from consilience.network import LocalNetwork
-from consilience.papers.study import Study
+from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"
 SEEDS, WANTED, LOSS = 3, 20, 0.005

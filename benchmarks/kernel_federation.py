@@ -27,10 +27,10 @@ from sklearn.kernel_ridge import KernelRidge
 from consilience.aggregation import anderson
 from consilience.experiments.run import machine, versions
 from consilience.kernel_federation import KernelFederation
-from consilience.papers import Study
-from consilience.papers.park2023 import trials
-from consilience.papers.park2023.problems import PROBLEMS, Sample
 from consilience.randomness import limited_threads
+from consilience_papers.park2023 import trials
+from consilience_papers.park2023.problems import PROBLEMS, Sample
+from consilience_papers.study import Study
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "kernel-federation.md"
 KERNEL = PROBLEMS["3"].kernel

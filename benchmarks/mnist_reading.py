@@ -18,8 +18,8 @@ import numpy as np
 from consilience.data import load
 from consilience.experiments.run import machine, versions
 from consilience.kernels import kernel_of
-from consilience.papers.park2023.trials import central
 from consilience.randomness import limited_threads, stream
+from consilience_papers.park2023.trials import central
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "mnist-reading.md"
 GRID = [10 ** (exponent / 2) for exponent in range(-14, 3)]

@@ -14,7 +14,8 @@ from datetime import date
 from pathlib import Path
 
 from consilience.experiments.run import machine, versions
-from consilience.papers import PAPERS, Study
+from consilience_papers.papers import PAPERS
+from consilience_papers.study import Study
 
 ROOT = Path(__file__).parent.parent
 

@@ -25,9 +25,9 @@ from consilience.aggregation import AGGREGATORS
 from consilience.data import load
 from consilience.experiments import Cohort, gather, parse_spec
 from consilience.knowledge import Public
-from consilience.papers.comparisons import standard_error
-from consilience.papers.study import Study
 from consilience.randomness import stream
+from consilience_papers.comparisons import standard_error
+from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "public-data"
 ROWS = 1000

@@ -14,9 +14,9 @@ from typing import Any
 import griffe
 from mkdocs.exceptions import PluginError
 
-PACKAGE = "consilience"
-NO_API_PAGE = {"consilience.cli"}
-"""The command line documents itself, with --help."""
+PACKAGES = ("consilience", "consilience_papers")
+NO_API_PAGE = {"consilience.cli", "consilience_papers.command"}
+"""The command line documents itself, with ``--help``."""
 
 
 def on_config(config: Any) -> None:
@@ -31,14 +31,14 @@ def on_config(config: Any) -> None:
 def on_pre_build(config: Any) -> None:
     """Called by mkdocs before it reads a page."""
     root = Path(config["config_file_path"]).parent
-    package = griffe.load(PACKAGE, search_paths=[root / "src"])
-    assert isinstance(package, griffe.Module)
-    symbols = list(public_symbols(package))
+    packages = [griffe.load(name, search_paths=[root / "src"]) for name in PACKAGES]
+    symbols = [symbol for package in packages for symbol in public_symbols(package)]
     faults = [f"{symbol.path} has no docstring" for symbol in symbols if not documented(symbol)]
 
     pages = "".join(page.read_text() for page in sorted((root / "docs" / "api").glob("*.md")))
     listed = set(re.findall(r"^::: (\S+)", pages, flags=re.MULTILINE)) | NO_API_PAGE
-    rooms = [member for member in members(package) if not member.is_alias and member.is_module]
+    inside = [member for package in packages for member in members(package)]
+    rooms = [member for member in inside if not member.is_alias and member.is_module]
     faults += [
         f"{room.path} is on no page under docs/api" for room in rooms if room.path not in listed
     ]

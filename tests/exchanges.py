@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.theory import exchange_of
+from consilience_papers.theory import exchange_of
 
 
 def dot(X: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from consilience.aggregation import anderson, damped
 from consilience.errors import InvalidInput
 from consilience.kernel_federation import KernelFederation
 from consilience.kernels import kernel_of
-from consilience.theory import distillation_limit, kernel_ridge
+from consilience_papers.theory import distillation_limit, kernel_ridge
 
 LAMBDA = 0.02
 kernel = kernel_of("laplacian", gamma=2.0)

@@ -13,13 +13,14 @@ import pytest
 from consilience.ensemble import SignedEnsemble
 from consilience.federation import Federation
 from consilience.kernel_agents import KernelAgents
-from consilience.papers import PAPERS, Study
-from consilience.papers.afonin2022 import any_models, curves, problems, trials
-from consilience.papers.afonin2022.curves import Curve
-from consilience.papers.afonin2022.problems import SIZES, Setting
-from consilience.papers.comparisons import differs
-from consilience.papers.exhibit import Exhibit
 from consilience.protocols import alternating_distillation
+from consilience_papers.afonin2022 import any_models, curves, problems, trials
+from consilience_papers.afonin2022.curves import Curve
+from consilience_papers.afonin2022.problems import SIZES, Setting
+from consilience_papers.comparisons import differs
+from consilience_papers.exhibit import Exhibit
+from consilience_papers.papers import PAPERS
+from consilience_papers.study import Study
 
 QUICK = SIZES["mnist"]["quick"]
 

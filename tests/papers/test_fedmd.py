@@ -10,7 +10,7 @@ import pytest
 
 from consilience.errors import InvalidInput
 from consilience.learners import TorchRecipe
-from consilience.papers.park2023.fedmd import (
+from consilience_papers.park2023.fedmd import (
     NETWORKS,
     NeuralNetwork,
     central_error,

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from consilience.learners import make
-from consilience.papers import PAPERS, Study
-from consilience.papers.kovalchuk2026 import problems, tables, teachers, traffic, trials
-from consilience.papers.kovalchuk2026.grid import METHODS, Grid
-from consilience.papers.kovalchuk2026.problems import ORACLE, OURS, SIZES
+from consilience_papers.kovalchuk2026 import problems, tables, teachers, traffic, trials
+from consilience_papers.kovalchuk2026.grid import METHODS, Grid
+from consilience_papers.kovalchuk2026.problems import ORACLE, OURS, SIZES
+from consilience_papers.papers import PAPERS
+from consilience_papers.study import Study
 
 QUICK = SIZES["cifar-10"]["quick"]
 DIGITS = replace(

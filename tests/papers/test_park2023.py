@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.papers import PAPERS, Study
-from consilience.papers.exhibit import Claim, Exhibit
-from consilience.papers.park2023 import trials
-from consilience.papers.park2023.choice import against_paper, measured, worse_by
-from consilience.papers.park2023.problems import PROBLEMS, bump, smooth, tent
 from consilience.randomness import stream
+from consilience_papers.exhibit import Claim, Exhibit
+from consilience_papers.papers import PAPERS
+from consilience_papers.park2023 import trials
+from consilience_papers.park2023.choice import against_paper, measured, worse_by
+from consilience_papers.park2023.problems import PROBLEMS, bump, smooth, tent
+from consilience_papers.study import Study
 
 
 def test_targets_by_hand() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.papers import PAPERS, Study
-from consilience.papers.exhibit import Exhibit
-from consilience.papers.shen2022 import (
+from consilience.protocols import federated_averaging, functional_gradient_boosting
+from consilience_papers.exhibit import Exhibit
+from consilience_papers.papers import PAPERS
+from consilience_papers.shen2022 import (
     convergence,
     problems,
     tables,
@@ -22,8 +23,8 @@ from consilience.papers.shen2022 import (
     trials,
     warm_start,
 )
-from consilience.papers.shen2022.problems import SIZES
-from consilience.protocols import federated_averaging, functional_gradient_boosting
+from consilience_papers.shen2022.problems import SIZES
+from consilience_papers.study import Study
 
 QUICK = SIZES["mnist"]["quick"]
 EXHIBITS = PAPERS["shen2022"].exhibits

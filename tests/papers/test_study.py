@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.papers import Study
-from consilience.papers.park2023.trials import standalone
+from consilience_papers.park2023.trials import standalone
+from consilience_papers.study import Study
 
 CALLS: list[int] = []
 

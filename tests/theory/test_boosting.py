@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import wasserstein_distance
 
-from consilience.theory import (
+from consilience_papers.theory import (
     adversarial_answers,
     adversarial_oracle,
     adversarial_problem,

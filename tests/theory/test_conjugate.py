@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
-from consilience.theory import (
+from consilience_papers.theory import (
     conjugate_distillation,
     conjugate_rate,
     ensembled_distillation,

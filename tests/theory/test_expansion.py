@@ -7,7 +7,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
-from consilience.theory import KernelExpansion, kernel_ridge
+from consilience_papers.theory import KernelExpansion, kernel_ridge
 
 
 def dot(X: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import laplacian_kernel
 
-from consilience.theory import (
+from consilience_papers.theory import (
     blended_kernel,
     deregularized_self_distillation_limit,
     distillation_limit,

@@ -7,7 +7,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
-from consilience.theory import (
+from consilience_papers.theory import (
     alternating_distillation,
     averaged_distillation,
     ensembled_distillation,

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import subspace_angles
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
-from consilience.theory import (
+from consilience_papers.theory import (
     alternating_distillation,
     common_parts,
     degradation_bound,

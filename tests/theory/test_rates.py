@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.theory import Slope, error_exponent, prescribed_regularization, slope
+from consilience_papers.theory import Slope, error_exponent, prescribed_regularization, slope
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from consilience.theory import (
+from consilience_papers.theory import (
     ConsensusMap,
     consensus_map,
     distillation_limit,

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
-from consilience.theory import (
+from consilience_papers.theory import (
     brownian_effective_dimension,
     effective_dimension,
     sample_spectrum,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from consilience.theory import stage_two
+from consilience_papers.theory import stage_two
 
 
 def problem(seed: int, *, apart: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,10 +1,14 @@
 """The command line: parse, call, print."""
 
 import os
+from importlib.metadata import entry_points
 
 from consilience.cli.commands import app
 
 __all__ = ["app", "main"]
+
+for _point in entry_points(group="consilience.commands"):  # of packages that are installed
+    _point.load()(app)
 
 
 def main() -> None:

@@ -240,53 +240,6 @@ def parties(
         write_json(parties_data(found, known, public), json_to)
 
 
-@app.command(epilog="Example: consilience papers park2023 table1 fig2 --quick")
-def papers(
-    paper: Annotated[
-        str | None, typer.Argument(metavar="PAPER", help="Which; without it, what there is.")
-    ] = None,
-    exhibits: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TABLE|FIGURE…", help="Which of it. [default: all]"),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few repetitions of a part, to see that all works.")
-    ] = False,
-    repetitions: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="Repetitions. [default: each exhibit's own number]"),
-    ] = None,
-    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Computing at a time.")] = 2,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Tables, plots and every repetition's result; what is there is not computed again. "
-            "[default: runs/PAPER]",
-        ),
-    ] = None,
-    json_to: Json = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Compute a paper's tables and figures anew, beside what it printed."""
-    with answering(debug) as fate:
-        from consilience.cli.papers import asked_for, computed, facts, known, progress
-        from consilience.papers import Study
-
-        if paper is None:
-            tables(json_to).print(known())
-            return
-        check_target(json_to)
-        found, names = asked_for(paper, exhibits or [])
-        folder = out if out is not None else RUNS / (f"{paper}-quick" if quick else paper)
-        fate.again = "the same command"
-        with progress(quiet) as report:
-            study = Study(folder, repetitions, quick, processes, report)
-            data = computed(found, names, study, tables(json_to) if not quiet else None)
-        write_json({"paper": found.citation, **facts(study), "exhibits": data}, json_to)
-
-
 @app.command(name="list", epilog="Example: consilience list learners")
 def list_(
     kind: Annotated[

@@ -257,8 +257,8 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     """What the squared error of a round's weighted mean of probabilities is made of, by name.
 
     The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
-    al. 2026 (:func:`consilience.theory.teacher_error`). Nothing where the teacher is no such mean, as of a
-    rule that weighs classes, or after a consensus step.
+    al. 2026 (:func:`~consilience.aggregation.error_parts.teacher_error`). Nothing where the teacher is no
+    such mean, as of a rule that weighs classes, or after a consensus step.
     """
     teacher = round.teacher
     said = [] if round.replies is None else round.replies.of(Predictions)
@@ -272,7 +272,9 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
     mean = np.einsum("mn,mnk->nk", weights, outputs)
     if not np.allclose(mean, teacher.values[counted], atol=1e-4):
         return {}
-    from consilience.theory import teacher_error  # not before there is a teacher to judge
+    from consilience.aggregation.error_parts import (
+        teacher_error,  # not before there is a teacher to judge
+    )
 
     return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
 
