@@ -13,12 +13,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo deploy-demo test test-text lint docs bench constraints clean
+.PHONY: help demo deploy-demo test test-avx2 test-text lint docs bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (half a minute)"
 	@echo "make deploy-demo  four hospitals and a coordinator as processes of their own, over Flower (minutes)"
 	@echo "make test         the tests, with every extra installed but text"
+	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
@@ -54,6 +55,8 @@ $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.stamp-core
 
+TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/network/test_cohorts.py
+
 # ---- what people call ----------------------------------------------------------------------------
 
 demo: $(VENV)/.stamp-core
@@ -65,6 +68,14 @@ deploy-demo: $(VENV)/.stamp-dev
 
 test: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# The libraries that compute take no later instructions, whatever the processor has.
+test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
+test-avx2: export ATEN_CPU_CAPABILITY = avx2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
+test-avx2: export OPENBLAS_CORETYPE = Haswell
+test-avx2: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),$(TORCH_TESTS)) $(ARGS)
 
 test-text: $(VENV)/.stamp-text
 	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
