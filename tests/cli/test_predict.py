@@ -81,6 +81,14 @@ def test_a_damaged_scaling(call: Call, run: Path) -> None:
     assert result.exit_code == 1 and "description is damaged" in result.stderr
 
 
+@pytest.mark.parametrize("outputs", [0, 10**12])
+def test_outputs_that_no_model_has(call: Call, run: Path, outputs: int) -> None:
+    path = run / "models/mean/seed-0/party-1/model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "outputs": outputs}))
+    result = call("predict", run, "--party", "party-1", "new.csv")
+    assert result.exit_code == 1 and f"damaged ({outputs} outputs" in result.stderr
+
+
 def test_the_example_of_values_in_a_table(call: Call) -> None:
     """``examples/own-regression.toml`` runs as it is; older patients have a higher pressure."""
     result = call("run", EXAMPLES / "own-regression.toml", "--out", "run", "--quiet", "--quick")

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
+import tarfile
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
 from consilience.data import load, load_table, read_rows
+from consilience.data.files import read_archive, read_bytes
 from consilience.errors import InvalidInput
 
 
@@ -261,6 +266,29 @@ def test_a_parquet_that_would_not_fit_is_not_unpacked(tmp_path: Path) -> None:
         read_rows(path)
     with pytest.raises(InvalidInput, match="3,000,000 rows"):
         load_table(path, "y")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_packed_file_that_would_not_fit_is_not_unpacked(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.data.files.spare_memory", lambda: 70_000_000)
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    (tmp_path / f"images{suffix}").write_bytes(pack(bytes(36_000_000)))
+    (tmp_path / f"few{suffix}").write_bytes(pack(bytes(1_000)))
+    with pytest.raises(InvalidInput, match="more than 35,000,000 bytes, half of the memory"):
+        read_bytes(tmp_path / f"images{suffix}")
+    assert read_bytes(tmp_path / f"few{suffix}") == bytes(1_000)
+
+
+@pytest.mark.usefixtures("little")
+def test_an_archive_that_would_not_fit_is_not_unpacked(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
+        member = tarfile.TarInfo("large")
+        member.size = 80_000_000
+        packed.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(InvalidInput, match=r"a\.tar\.gz: what it holds would take 0\.1 GB"):
+        read_archive(tmp_path / "a.tar.gz")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])

@@ -21,6 +21,8 @@ from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.arm import file_name, model_folder
 from consilience.experiments.cohort import Scaling
 from consilience.experiments.methods import BASELINES
+from consilience.files import read_text
+from consilience.knowledge import MOST_CLASSES
 from consilience.learners import Model, foreign_code, make
 from consilience.site import read_party, read_session
 from consilience.visible import as_cell
@@ -209,14 +211,16 @@ def _took_part(run: Path, seed: int, party: str) -> bool:
 def _loaded(folder: Path, trust: bool) -> tuple[Model, Scaling | None, dict[str, Any]]:
     path = folder / "model.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        named, classes = dict(about["model"]), tuple(about["classes"])
+        about = json.loads(read_text(path))
+        named, classes = dict(about["model"]), tuple(map(str, about["classes"]))
         outputs, _, _ = int(about["outputs"]), about["columns"], tuple(about["row_shape"])
+        if not 0 < outputs <= MOST_CLASSES or (classes and outputs != len(classes)):
+            raise ValueError(f"{outputs} outputs, and {len(classes)} classes")
         name = str(named.pop("name"))
         scaling = about.get("scaling") and Scaling(
             *(np.asarray(about["scaling"][part], dtype=float) for part in ("centre", "spread"))
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunFailed(
             f"the model's description is damaged ({error})",
             where=str(path),

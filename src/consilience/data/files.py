@@ -8,8 +8,10 @@ import os
 import tarfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 from consilience.errors import InvalidInput
+from consilience.memory import check_memory, spare_memory
 
 
 def data_home() -> Path:
@@ -60,20 +62,41 @@ def obtain(dataset: str, file: str, address: str, known_hash: str | None = None)
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, unpacked if it is named ``.gz`` or ``.xz``."""
-    unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+    """All bytes of a file, unpacked if it is named ``.gz`` or ``.xz``.
+
+    Raises:
+        InvalidInput: it is damaged, or unpacks to more than there is memory for.
+    """
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    most = spare_memory() // 2
     try:
-        return unpack(path.read_bytes())
+        with opened(path, "rb") as file:
+            content: bytes = file.read(most)
+            if file.read(1):
+                raise damaged(
+                    path, f"it has more than {most:,} bytes, half of the memory that is left"
+                )
+            return content
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise damaged(path, _first_line(error)) from error
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Every file in a tar archive by its name there, in one pass; nothing is written to disk."""
+    """Every file in a tar archive by its name there, in one pass; nothing is written to disk.
+
+    Raises:
+        InvalidInput: it is damaged, or unpacks to more than there is memory for.
+    """
+    found: dict[str, bytes] = {}
+    total = 0
     try:
         with tarfile.open(path) as packed:
-            files = ((member.name, packed.extractfile(member)) for member in packed)
-            return {name.removeprefix("./"): stream.read() for name, stream in files if stream}
+            for member in packed:
+                total += member.size
+                check_memory(total, "what it holds", where=str(path))
+                if stream := packed.extractfile(member):
+                    found[member.name.removeprefix("./")] = stream.read()
+        return found
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise damaged(path, _first_line(error)) from error
 
