@@ -12,7 +12,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from consilience.errors import InvalidInput
-from consilience.learners import LEARNERS, ForeignCode, make, trusting
+from consilience.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
 from consilience.learners.boosted import Boosted
 from consilience.learners.trust import importers
 from consilience.learners.vetting import PACKAGES
@@ -156,3 +156,16 @@ def test_an_error_crosses_processes() -> None:
     error = ForeignCode("a:b", "name").within("models.0").said_in(Path("c.json"))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert str(error).startswith("c.json: models.0.name: it would import and run 'a:b'")
+
+
+def test_every_name_is_shown_and_no_other_is_trusted(mark: Path) -> None:
+    trusts, weak = ["harmless", "more"], {"name": "marking:Model"}
+    found = foreign_code("boosted", {"trusts": trusts, "weak": weak})
+    assert [(one.field, one.path) for one in found] == [
+        ("trusts", "harmless"),
+        ("trusts", "more"),
+        ("weak.name", "marking:Model"),
+    ]
+    with trusting(names=trusts), pytest.raises(ForeignCode, match="marking:Model"):
+        make("boosted", trusts=trusts, weak=weak)
+    assert not mark.exists()

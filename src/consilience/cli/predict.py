@@ -227,7 +227,7 @@ def _loaded(folder: Path, trust: bool) -> tuple[Model, Scaling | None, dict[str,
             mend="Restore it from a copy, or run the configuration anew.",
         ) from error
     foreign = foreign_code(name, named)
-    with allowing([foreign.within("model")] if foreign else [], path, trust=trust):
+    with allowing([one.within("model") for one in foreign], path, trust=trust):
         learner = make(name, **named)
     learner.bind(outputs)
     learner.load(folder / f"model{learner.suffix}")

@@ -53,7 +53,7 @@ def allowing(
         trust = typer.confirm("Do you know it, and trust whoever wrote this?", err=True)
     if foreign and not trust:
         raise foreign[0].said_in(file)
-    with trusting(bool(foreign), folders=(here,)):
+    with trusting(folders=(here,), names=[one.path for one in foreign]):
         yield
 
 

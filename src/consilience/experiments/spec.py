@@ -238,8 +238,7 @@ class Spec(Section):
         """
         found = [ForeignCode(name, "trusts") for name in self.trusts if name not in TRUSTED]
         for i, model in enumerate(self.models):
-            if foreign := foreign_code(model.name, model.options):
-                found.append(foreign.within(f"models.{i}"))
+            found += [one.within(f"models.{i}") for one in foreign_code(model.name, model.options)]
         return tuple(found)
 
     def check_models(self) -> None:
@@ -250,11 +249,11 @@ class Spec(Section):
             InvalidInput: a name or parameter that cannot be used.
             MissingExtra: a model's library is not installed.
         """
-        if trusted():
-            for model in self.models:
-                make(model.name, **model.options)
-        elif foreign := self.foreign_code():
-            raise foreign[0]
+        for one in self.foreign_code():
+            if not trusted(one.path):
+                raise one
+        for model in self.models:
+            make(model.name, **model.options)
 
     def _check_deregularized(self, method: MethodSpec, options: Mapping[str, Any]) -> None:
         """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import Abilities, Kind, Learner, Model, Phase, Pull, Steps
-from consilience.learners.presets import LEARNERS, Entry, model_of
+from consilience.learners.presets import LEARNERS, Entry, model_of, named_code
 from consilience.learners.recipe import Augmentation, TorchRecipe
 from consilience.learners.trust import ForeignCode, trusting
 
@@ -142,18 +142,16 @@ def make(
     return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
 
 
-def foreign_code(name: str, parameters: Mapping[str, Any]) -> ForeignCode | None:
-    """Find what :func:`make` refuses to import outside of :func:`trusting`; ``None`` if nothing.
+def foreign_code(name: str, parameters: Mapping[str, Any]) -> tuple[ForeignCode, ...]:
+    """Find all that :func:`make` refuses to import outside of :func:`trusting`.
 
     Raises:
-        InvalidInput, MissingExtra: as :func:`make`.
+        InvalidInput, MissingExtra: as :func:`make`, where there is nothing of that kind.
     """
-    try:
+    if not (found := tuple(named_code(name, parameters))):
         with trusting(False):
             make(name, **parameters)
-    except ForeignCode as error:
-        return error
-    return None
+    return found
 
 
 def _is_torch(model: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -11,7 +11,14 @@ from typing import Any
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.learners.base import Kind
 from consilience.learners.recipe import TorchRecipe
-from consilience.learners.trust import check_packages, find, model_at
+from consilience.learners.trust import (
+    ForeignCode,
+    check_packages,
+    find,
+    foreign_packages,
+    model_at,
+    trusting,
+)
 
 
 @dataclass(frozen=True)
@@ -235,6 +242,25 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Any:
     target = model_at(name, _OURS)
     _known(name, parameters, known_parameters(target))
     return _call(target, parameters, name)
+
+
+def named_code(name: str, parameters: Mapping[str, Any]) -> Iterator[ForeignCode]:
+    """Find all foreign code that a model and the models in its parameters name; none of it is imported."""
+    check_name(name)
+    try:
+        with trusting(False):
+            if name not in LEARNERS:
+                model_at(name, _OURS)
+    except ForeignCode as error:
+        yield error
+    for package in foreign_packages(parameters):
+        yield ForeignCode(package, "trusts")
+    weak = parameters.get("weak")  # the one parameter that is a model
+    table = {"name": weak} if isinstance(weak, str) else weak
+    if isinstance(table, Mapping) and isinstance(table.get("name"), str):
+        rest = {key: value for key, value in table.items() if key != "name"}
+        for one in named_code(table["name"], rest):
+            yield one.within("weak")
 
 
 def known_parameters(target: Any) -> tuple[str, ...]:

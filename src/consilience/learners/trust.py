@@ -22,8 +22,21 @@ from typing import Any
 from consilience.errors import InvalidInput
 from consilience.learners.vetting import PACKAGES
 
-_folders: ContextVar[tuple[Path, ...] | None] = ContextVar("folders", default=None)
-"""Where modules that a trusted file names may lie if they are not installed; ``None``: no file is trusted."""
+
+@dataclass(frozen=True)
+class _Trust:
+    """Code that the user trusts.
+
+    Attributes:
+        folders: where modules that are named may lie if they are not installed.
+        names: import paths and packages; ``None`` for all.
+    """
+
+    folders: tuple[Path, ...]
+    names: frozenset[str] | None
+
+
+_trust: ContextVar[_Trust | None] = ContextVar("trust", default=None)
 
 
 class ForeignCode(InvalidInput):
@@ -71,7 +84,9 @@ class ForeignCode(InvalidInput):
 
 
 @contextmanager
-def trusting(yes: bool = True, *, folders: Sequence[Path] = ()) -> Iterator[None]:
+def trusting(
+    yes: bool = True, *, folders: Sequence[Path] = (), names: Iterable[str] | None = None
+) -> Iterator[None]:
     """Trust names: inside of the block, models are imported and called wherever their code is from.
 
     It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
@@ -80,22 +95,25 @@ def trusting(yes: bool = True, *, folders: Sequence[Path] = ()) -> Iterator[None
     Args:
         yes: ``False`` takes it back.
         folders: where modules may lie that are named and not installed. Nothing else is imported from there.
+        names: the import paths and packages that are trusted, and no others; by default all.
 
     Example:
         >>> from consilience.learners import make
         >>> with trusting():
         ...     learner = make("my_models:Centre")  # doctest: +SKIP
     """
-    token = _folders.set(tuple(folders) if yes else None)
+    only = None if names is None else frozenset(names)
+    token = _trust.set(_Trust(tuple(folders), only) if yes else None)
     try:
         yield
     finally:
-        _folders.reset(token)
+        _trust.reset(token)
 
 
-def trusted() -> bool:
-    """Return true inside of :func:`trusting`, where whatever is named may be called."""
-    return _folders.get() is not None
+def trusted(name: str) -> bool:
+    """Return true inside of :func:`trusting` for an import path or a package that is trusted there."""
+    trust = _trust.get()
+    return trust is not None and (trust.names is None or name in trust.names)
 
 
 def model_at(path: str, ours: Container[str]) -> Any:
@@ -109,7 +127,7 @@ def model_at(path: str, ours: Container[str]) -> Any:
         ForeignCode: it is not accepted, and the file is not trusted.
         InvalidInput: there is no such thing, or it cannot be called.
     """
-    if not trusted() and path.partition(":")[0].partition(".")[0] not in PACKAGES:
+    if not trusted(path) and path.partition(":")[0].partition(".")[0] not in PACKAGES:
         raise ForeignCode(path)
     try:
         found = find(path)
@@ -121,18 +139,23 @@ def model_at(path: str, ours: Container[str]) -> Any:
         ) from error
     if not callable(found):
         raise InvalidInput("this is not a class or function", where=path)
-    if not (trusted() or path in ours or _is_estimator(found)):
+    if not (trusted(path) or path in ours or _is_estimator(found)):
         raise ForeignCode(path)
     return found
 
 
 def check_packages(parameters: Mapping[str, Any]) -> None:
     """Raise ``ForeignCode`` where a model's parameter ``trusts`` would have more packages trusted."""
+    for package in foreign_packages(parameters):
+        if not trusted(package):
+            raise ForeignCode(package, "trusts")
+
+
+def foreign_packages(parameters: Mapping[str, Any]) -> list[str]:
+    """Packages that a model's parameter ``trusts`` names, beyond those that are trusted in any case."""
     given = parameters.get("trusts")
     packages = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
-    for package in packages:
-        if not trusted() and package not in PACKAGES:
-            raise ForeignCode(str(package), "trusts")
+    return [str(package) for package in packages if package not in PACKAGES]
 
 
 def find(path: str) -> Any:
@@ -188,7 +211,8 @@ def importers() -> tuple[object, ...]:
 
 def _serve(name: str) -> bool:
     """Make a module of the folders importable; true if one of them has it."""
-    for folder in _folders.get() or ():
+    trust = _trust.get()
+    for folder in trust.folders if trust else ():
         if PathFinder.find_spec(name, [str(folder)]) is not None:
             _importer(str(folder), name)
             return True
