@@ -29,10 +29,22 @@ def spare_memory() -> int:
             _, kinds, group = line.split(":", 2)
             place = _GROUPS / kinds / group.lstrip("/")
             for folder in (place, *place.parents):
-                for name in ("memory.max", "memory.limit_in_bytes"):
-                    with suppress(OSError, ValueError):  # "max": no limit
-                        left.append(int((folder / name).read_text()))
+                left += _left_in(folder)
     return min(left)
+
+
+def _left_in(group: Path) -> list[int]:
+    """Bytes that a control group still allows, less what it uses and the system cannot take back."""
+    for limit, used, cached in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        with suppress(OSError, ValueError):  # "max": no limit
+            most = int((group / limit).read_text())
+            taken = int((group / used).read_text())
+            facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            return [max(0, most - taken + int(facts.get(cached, 0)))]
+    return []
 
 
 def check_memory(needed: int, what: str, *, where: str, mend: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import all_estimators
 
-from consilience.errors import InvalidInput
-from consilience.learners import as_learner
+from consilience.errors import InvalidInput, RunFailed
+from consilience.learners import as_learner, make
 from consilience.learners.store import blob_of
 from consilience.learners.vetting import SURE, plain
 
@@ -66,3 +67,10 @@ def test_a_plain_model_can_be_saved() -> None:
 )
 def test_plain(model: Any, expected: bool) -> None:
     assert plain(model) is expected
+
+
+@pytest.mark.timeout(20)
+def test_a_file_without_end_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model.skops").symlink_to("/dev/zero")
+    with pytest.raises(RunFailed, match=r"model\.skops: .* it is no regular file"):
+        make("naive-bayes").load(tmp_path / "model.skops")

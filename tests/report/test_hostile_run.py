@@ -187,6 +187,23 @@ def test_what_would_not_fit_into_memory_is_refused(
     assert "30,000 parties" in str(failed.value)
 
 
+def test_memory_is_counted_by_the_longest_of_a_methods_runs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(
+        "consilience.report.reading.check_memory", lambda needed, *_, **__: counted.append(needed)
+    )
+    for seed in (0, 1):  # the second seed's tables have as many rounds by the first's already
+        altered(
+            run,
+            f"DELETE FROM rounds WHERE method = 'avg' AND seed = {seed}",
+            f"INSERT INTO rounds {ENDLESS} SELECT 'avg', {seed}, i - 1, 1, NULL, 0, NULL FROM n LIMIT 300",
+        )
+        read_results(run)
+    assert counted[0] == counted[1]
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("seeds", [10**12, 10_001])
 def test_seeds_without_number(run: Path, seeds: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ from safetensors import SafetensorError
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import write_whole
 from consilience.learners.vetting import PACKAGES, found_at, refused, skops_io, unsound, vetted
+from consilience.memory import check_memory
 
 _passing: ContextVar[bool] = ContextVar("passing", default=False)
 
@@ -103,6 +105,10 @@ def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> di
     """
     skops = skops_io()
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # whose reading need not end
+            raise ValueError("it is no regular file")
+        check_memory(found.st_size, "the model file", where=str(path))
         blob = path.read_bytes()
         unsafe, names = vetted(blob, known=_names_in(given), packages=packages)
         if not unsafe:

@@ -121,7 +121,11 @@ def _check(ledger: Ledger, splits: Mapping[int, Holdings], parties: Sequence[str
         parts = ledger.read("SELECT count(DISTINCT part) FROM teachers")[0][0]
     if max(names, parts) > _MOST_NAMES:
         raise ledger.damaged(f"it holds {max(names, parts):,} metrics")
-    rounds = sum(last.values()) + len(last)
+    # Of each method there are tables of all its seeds and of as many rounds as the longest of them has.
+    longest: dict[str, int] = defaultdict(int)
+    for (method, _), most in last.items():
+        longest[method] = max(longest[method], most + 1)
+    rounds = sum(longest[method] for method, _ in last)
     needed = 8 * rounds * (len(parties) * (names + 2) + parts + 1)
     what = f"{rounds:,} rounds of {len(parties):,} parties with {names:,} metrics"
     check_memory(needed, what, where=str(ledger.path))
@@ -168,11 +172,12 @@ def _method(
         if measured[0] in row and not (aggregate == "central" and measured[3] == "accuracy_local")
     ]
     rounds = sorted({round for _, round, *_ in found})
+    column = {round: i for i, round in enumerate(rounds)}
     scores: dict[str, Array] = {}
     for seed, round, party, name, value in found:
         if name not in scores:
             scores[name] = np.full((len(seeds), len(rounds), len(parties)), np.nan)
-        scores[name][row[seed], rounds.index(round), where[party]] = value
+        scores[name][row[seed], column[round], where[party]] = value
 
     recorded = ledger.read(
         "SELECT seed, round, teacher_accuracy FROM rounds WHERE method = ?", label
