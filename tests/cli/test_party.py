@@ -29,8 +29,11 @@ def party(folder: Path, call: Call) -> Path:
     ):
         text = text.replace(f'"{was}"', f'"{now}"')
     path.write_text(text.replace("n_estimators = 100", "max_depth = 2"))
-    rows = [line.split(",")[:2] for line in (folder / "clinics.csv").read_text().split()[:21]]
-    (folder / "public.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    header, *rows = (line.split(",")[:2] for line in (folder / "clinics.csv").read_text().split())
+    others = [
+        f"{age},{pressure}" for (age, _), (_, pressure) in zip(rows[:20], rows[20:40], strict=True)
+    ]
+    (folder / "public.csv").write_text("\n".join([",".join(header), *others]) + "\n")
     return path
 
 
@@ -64,6 +67,17 @@ def test_check(call: Call, party: Path) -> None:
     assert (found["public_rows"], found["rows"], found["rounds"]) == (20, 64, 200)
     quiet = call("party", "check", party, "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_check_says_how_many_rows_are_public_ones_too(
+    call: Call, party: Path, folder: Path
+) -> None:
+    own = (folder / "clinics.csv").read_text().split()[1:]
+    with (folder / "public.csv").open("a") as file:
+        file.writelines(",".join(line.split(",")[:2]) + "\n" for line in own[:5])
+    done = call("party", "check", party, "--json", "found.json")
+    shared = json.loads(Path("found.json").read_text())["shared_rows"]
+    assert shared >= 3 and f"{shared} of your rows are among them, and are left out" in done.output
 
 
 def test_check_without_a_file_of_public_rows(call: Call, party: Path) -> None:

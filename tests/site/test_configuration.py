@@ -33,7 +33,8 @@ def folder(tmp_path: Path) -> Path:
     rows = [line.split(",") for line in clinics()]
     north = [f"{age},{pressure},{ill}" for age, pressure, _, ill in rows]
     (tmp_path / "north.csv").write_text("\n".join(north) + "\n")
-    public = [f"{pressure},{age}" for age, pressure, _, _ in rows[:31]]
+    others = zip(rows[1:31], rows[31:61], strict=True)
+    public = ["pressure,age", *(f"{pressure},{age}" for (age, *_), (_, pressure, *_) in others)]
     (tmp_path / "public.csv").write_text("\n".join(public) + "\n")
     return tmp_path
 

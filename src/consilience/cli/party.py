@@ -248,7 +248,11 @@ def _trial_table(found: Trial, address: str | None) -> Table:
 def _public_rows(found: Trial) -> str:
     """Which they are, or where they will come from."""
     if found.public_from == "file":
-        return f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
+        shared = f"\n{found.shared_rows:,} of your rows are among them, and are left out"
+        return (
+            f"{found.public_rows:,}, digest {found.public} (the coordinator's must be the same)"
+            f"{shared if found.shared_rows else ''}"
+        )
     if found.public_from == "none":
         return (
             "none, and limits lets the coordinator send none: it can take part only where no public rows are "

@@ -343,6 +343,10 @@ rounds = 200                      # in how many rounds you take part, in all
 # classes = 1_000                 # how many classes a coordinator may have you tell apart
 # public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
 # public_sets = 10                # how many sets of such rows are held against yours, in all
+# overlap = false                 # whether you train on rows of yours that are public rows too
+# alpha = 0.1                     # the least weight of your own rows beside the teacher's
+# metrics = 1                     # how often in a run you say how good your model is, to three digits
+# metrics_in_all = 10             # how often in all
 
 # [limits.density_ratios]         # with this line you say how densely your rows lie, by these settings
 # rows = 20                       # of no class with fewer rows

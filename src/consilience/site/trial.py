@@ -42,6 +42,7 @@ class Trial:
             let it send them (own rows stood in for them then), or ``"none"``.
         public_bytes: how large they may be that it takes; ``None`` for no limit.
         kept: digests of those that a coordinator has sent before.
+        shared_rows: how many of its rows are among those of the file, and are left out for that.
         model: its name.
         soft_targets: how it takes soft targets.
         answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
@@ -60,6 +61,7 @@ class Trial:
     public_from: Literal["file", "coordinator", "none"]
     public_bytes: int | None
     kept: tuple[str, ...]
+    shared_rows: int
     model: str
     soft_targets: str
     answer_bytes: int
@@ -100,6 +102,7 @@ def tried(spec: PartySpec) -> Trial:
         public_from=origin,
         public_bytes=spec.limits.public_bytes,
         kept=kept_public(spec.state) if origin == "coordinator" else (),
+        shared_rows=party.shared_rows,
         model=spec.model.name,
         soft_targets=party.how_soft_targets,
         answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
@@ -121,6 +124,7 @@ def alone(spec: PartySpec) -> Party:
     _check_folder(spec.state)
     party = spec.party()
     party.public = party.public or Public.none()
+    spec.limits.bind(party)
     party.join(_agreed(party))
     return party
 
