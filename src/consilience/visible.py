@@ -75,7 +75,7 @@ def as_cell(text: str) -> str:
 
 
 def odd_name(name: str) -> str | None:
-    """Why a text is no name of a party or a class; ``None`` where it is one."""
+    """The reason why a text is no name of a party or a class; ``None`` where it is one."""
     if len(name) > LONGEST_NAME:
         return f"it has {len(name):,} characters, of at most {LONGEST_NAME:,}"
     if not name.isprintable() and visible(name, keep=_JOINERS) != name:

@@ -56,7 +56,7 @@ _DOUBTFUL = {
     "REAL": "typeof({0}) NOT IN ('real', 'null') OR abs({0}) > 1e100",  # NaN is written as NULL
     "BLOB": "typeof({0}) NOT IN ('blob', 'null')",
 }
-"""What a column of a declared type never holds here; SQLite takes anything in any."""
+"""Values that a column of a declared type never holds here; SQLite takes anything in any."""
 
 _LONGEST = 1 << 24
 """Bytes of a text that a report reads; states of protocols may be longer, and are not read."""
@@ -73,7 +73,7 @@ def _made(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _ours() -> dict[str, tuple[str, ...]]:
-    """What is made in a new ledger."""
+    """Every table and index of a new ledger, and how it is made."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA + _TEACHERS)
         return _made(connection)
