@@ -130,3 +130,13 @@ def test_texts_among_public_ones() -> None:
     own = texts(100)
     public = np.concatenate([texts(50), own[:5], changed(own[7], 1)])
     assert np.flatnonzero(Nearness(own).among(own, public)).tolist() == [0, 1, 2, 3, 4, 7]
+
+
+@pytest.mark.parametrize("columns", [3, 10])
+def test_rows_of_few_columns_are_not_copies_of_many_others(columns: int) -> None:
+    found = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        own, public = rng.normal(size=(60, columns)), rng.normal(size=(4000, columns))
+        found.append(Nearness(own).among(own, public).mean())
+    assert np.mean(found) < 0.05 and max(found) < 0.1

@@ -91,11 +91,14 @@ class Nearness:
     def _copy(self, count: int) -> float:
         """The distance up to which an own row is taken for a copy of one of so many public ones.
 
-        Own rows that have another within a distance are about as many as a power of it.
+        Own rows that have another within a distance are about as many as a power of it, which is no higher
+        than the number of columns.
         """
         _, usual = self._nearest(self._own)
         low, half = np.quantile(usual, [_LOW, 0.5])
         power = np.log(0.5 / _LOW) / np.log(half / low) if half > low else np.inf
+        if self._own.dtype.kind not in "UO":
+            power = min(power, math.prod(self._own.shape[1:]))
         rare = 1 - (1 - CHANCE) ** (len(self._own) / count)
         return float(min(COPY * half, half * (2 * rare) ** (1 / power)))
 

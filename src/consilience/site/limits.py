@@ -97,9 +97,13 @@ class Limits(Section):
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.
+            It does not hold for models that take no row weights, such as nearest neighbours, which count
+            private and public rows alike, nor for networks, which go on from their private training.
         overlap: whether the party trains, and is measured, on own rows that are public rows too, as nearly as
             makes no difference: a coordinator that puts a person's record among the public rows would see
             what the model says of exactly them. Without, whoever is asked about is left out, there or not.
+            In tables where chance makes many rows the same, as with a few columns of yes and no or very many
+            public rows, none are left out.
         metrics: how often in a run, that is after joining, it says how good its model is on its test rows.
             ``None`` for as often as it is asked.
         metrics_in_all: the same in all its life, over runs that are started anew.
