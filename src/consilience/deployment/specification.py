@@ -27,12 +27,13 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError, field_validator
 
+from consilience.aggregation import Aggregator
 from consilience.data import read_rows
 from consilience.deployment.keys import cryptography_x509, make_authority, public_key
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.files import read_text, write_whole
-from consilience.knowledge import Public
+from consilience.knowledge import DensityRatios, Public
 from consilience.protocols import Protocol
 from consilience.sections import Address, Name, Quorum, Section, check_address, first_of, write_new
 
@@ -102,9 +103,19 @@ class CoordinatorSpec(Section):
         """The protocol, ready to run.
 
         Raises:
-            InvalidInput: a name or an option that nothing here knows.
+            InvalidInput: a name or an option that nothing here knows, or a rule that no party answers.
         """
-        return protocol_for(self.method, self.protocol)
+        found = protocol_for(self.method, self.protocol)
+        rule = found.options.get("aggregate")
+        if isinstance(rule, Aggregator) and DensityRatios in rule.needs:
+            raise InvalidInput(
+                f"{self.method.label} needs exact density ratios, which every party refuses: rows can be "
+                "rebuilt from them",
+                where="method.aggregate",
+                mend="Choose coarse-density-ratio, if the parties' limits allow it, or a rule that needs "
+                "predictions alone, such as avg.",
+            )
+        return found
 
     def check_quorum(self) -> None:
         """Raise ``InvalidInput`` on a quorum that no round, or any round, would meet."""

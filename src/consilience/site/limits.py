@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.density import Coarseness
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
@@ -57,6 +57,14 @@ def _coarseness(value: Any) -> Coarseness | Exact | None:
         f"it should be a table, not {value!r}",
         mend="Write [limits.density_ratios]; left empty, it has the usual settings.",
     )
+
+
+def _ordered(quantile: tuple[float, float]) -> tuple[float, float]:
+    """The quantiles, unless no question could lie between them."""
+    low, high = quantile
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"{low:g} to {high:g} is no range of shares; write [0.05, 0.5]")
+    return quantile
 
 
 class Limits(Section):
@@ -118,7 +126,7 @@ class Limits(Section):
     requests: int | None = Field(default=20, ge=1)
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
-    epsilon: float | None = Field(default=None, gt=0)
+    epsilon: float | None = Field(default=None, gt=0, lt=math.inf)
     delta: float = Field(default=1e-4, gt=0, lt=1)
     classes: int | None = Field(default=1_000, ge=2)
     public_bytes: int | None = Field(default=1 << 30, ge=0)
@@ -126,7 +134,7 @@ class Limits(Section):
     density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
         None
     )
-    quantile: tuple[float, float] = (0.05, 0.5)
+    quantile: Annotated[tuple[float, float], AfterValidator(_ordered)] = (0.05, 0.5)
     regularization: float = Field(default=1e-3, ge=0)
     alpha: float = Field(default=0.1, ge=0, le=1)
     overlap: bool = False
