@@ -77,6 +77,7 @@ SPECIAL = {
     ("Distill", "taught"): ROWS[:, 0] > 0,
     ("Metrics", "values"): {"accuracy": 0.5},
     ("Failure", "kind"): "late",
+    ("Failure", "code"): "not-joined",
     ("PredictPublic", "outputs"): "values",
     ("FuseModels", "weights"): "uniform",
     ("Codec", "bits"): 4,
