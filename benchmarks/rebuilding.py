@@ -1,7 +1,7 @@
 """Private rows rebuilt from density ratios, and people found in them: what an aggregator gives away.
 
-    python benchmarks/rebuilding.py             # minutes; writes docs/results/rebuilding.md
-    python benchmarks/rebuilding.py --quick     # half a minute, fewer trials; writes no page
+    python benchmarks/rebuilding.py             # ten minutes; writes docs/results/rebuilding.md
+    python benchmarks/rebuilding.py --quick     # a minute, fewer trials; writes no page
 
 Whoever asks for ratios knows the public rows, and so the space and the kernel. Three attacks with that:
 
