@@ -74,6 +74,7 @@ test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 test-avx2: export OPENBLAS_CORETYPE = Haswell
+test-avx2: export NPY_DISABLE_CPU_FEATURES = X86_V4 AVX512_ICL AVX512_SPR
 test-avx2: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),$(TORCH_TESTS)) $(ARGS)
 

@@ -34,6 +34,12 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str) -> None:
+    """A worker that dies ends the suite at once: another may be minutes from the end of its file."""
+    pytest.exit(f"a worker died in {crashitem}", returncode=pytest.ExitCode.TESTS_FAILED)
+
+
 def missing_data(name: str) -> str | None:
     """Why the data set ``name`` cannot be used, or ``None`` when it is there."""
     root = os.environ.get("CONSILIENCE_DATA")

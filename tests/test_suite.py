@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-CONFIGURATION = Path(__file__).parents[1] / "pyproject.toml"
+TESTS = Path(__file__).parent
+CONFIGURATION = TESTS.parent / "pyproject.toml"
 
 KILLED = "import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGKILL)"
+LONG = "import time\ndef test_it(): time.sleep(100)"
 STUCK = """
 import ctypes
 def test_it():
@@ -20,10 +22,11 @@ def test_it():
 
 def ended(folder: Path, *options: str) -> str:
     """What pytest says of the tests in a folder, under the suite's own configuration; it finds an error."""
-    own = [f"-c{CONFIGURATION}", f"--rootdir={folder}", "-pno:hypothesispytest"]
+    own = [f"-c{CONFIGURATION}", f"--rootdir={folder}", "-pno:hypothesispytest", "-pconftest"]
+    clean = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *own, *options, folder],
-        env={name: value for name, value in os.environ.items() if "PYTEST" not in name},
+        env=clean | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -33,11 +36,10 @@ def ended(folder: Path, *options: str) -> str:
 
 
 def test_where_a_worker_is_killed(tmp_path: Path) -> None:
-    """After its first file, when nothing is left to be dealt out."""
-    for name in "abcd":
-        (tmp_path / f"test_{name}.py").write_text(KILLED if name == "c" else "def test_it(): pass")
-    said = ended(tmp_path, "-n2", "--dist=loadfile")
-    assert "crashed while running 'test_c.py::test_it'" in said and "1 failed, 3 passed" in said
+    """After its first file, while the other has a long one and nothing is left to be dealt out."""
+    for name, text in {"a": "", "b": "", "c": KILLED, "d": LONG}.items():
+        (tmp_path / f"test_{name}.py").write_text(text or "def test_it(): pass")
+    assert "a worker died in test_c.py::test_it" in ended(tmp_path, "-n2", "--dist=loadfile")
 
 
 def test_where_a_test_is_stuck_outside_of_python(tmp_path: Path) -> None:
