@@ -16,7 +16,7 @@ DEMO := $(BIN)/consilience run examples/digits.toml
 .PHONY: help demo deploy-demo test test-avx2 test-text lint docs bench constraints clean
 
 help:
-	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (half a minute)"
+	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (about a minute)"
 	@echo "make deploy-demo  four hospitals and a coordinator as processes of their own, over Flower (minutes)"
 	@echo "make test         the tests, with every extra installed but text"
 	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
