@@ -20,7 +20,8 @@ FILE = "secret"
 
 _SIZE = 32
 _MEND = (
-    "Restore it from a copy; or move the folder away, and the party starts anew with another one."
+    "Restore it from a copy; or move the folder away, and the party starts anew with another one: all "
+    "that its limits count in all its life is then counted from 0, and its log begins again."
 )
 
 
