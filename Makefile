@@ -55,7 +55,7 @@ $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.stamp-core
 
-TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/network/test_cohorts.py
+TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/networks/test_cohorts.py
 
 # ---- what people call ----------------------------------------------------------------------------
 

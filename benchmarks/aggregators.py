@@ -30,9 +30,9 @@ from page import write
 from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
 from consilience.experiments import Cohort, gather, parse_spec
-from consilience.knowledge import Replies
-from consilience.network import LocalNetwork
-from consilience.tasks import ComparePublic, Distill, FitPrivate, PredictPublic
+from consilience.messages.replies import Replies
+from consilience.networks import LocalNetwork
+from consilience.tasks.base import ComparePublic, Distill, FitPrivate, PredictPublic
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 

@@ -30,8 +30,9 @@ from torch.nn import functional as F
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.data import load
-from consilience.learners import make, torch_cohort
-from consilience.network import in_process
+from consilience.learners import make
+from consilience.learners.torch.batched import engine as batched
+from consilience.networks import local
 
 BATCH = 32
 
@@ -171,10 +172,10 @@ def speed(quick: bool) -> list[str]:
             found["plain"].append(timed(plain, job, dealt))
             found["ours"].append(timed(ours, job, dealt))
             if job.model == "mlp":
-                with patch.object(in_process, "AT_A_TIME", 1):
+                with patch.object(local, "AT_A_TIME", 1):
                     found["alone"].append(timed(ours, job, dealt))
             if job.model == "cnn":
-                with patch.object(torch_cohort, "_on_a_gpu", lambda module: True):
+                with patch.object(batched, "_on_a_gpu", lambda module: True):
                     found["anyway"].append(timed(ours, job, dealt))
         middle = {name: f"{median(values):.3f}" if values else "" for name, values in found.items()}
         ratios = [a / b for a, b in zip(found["ours"], found["plain"], strict=True)]

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import page
 
-from consilience.codecs import Codec
 from consilience.experiments import parse_spec
-from consilience.experiments.cohort import gather
-from consilience.experiments.methods import protocol_for
-from consilience.federation import Federation
-from consilience.network import LocalNetwork
+from consilience.experiments.setup import gather
+from consilience.federation.federation import Federation
+from consilience.federation.methods import protocol_for
+from consilience.networks import LocalNetwork
+from consilience.transforms.compression import Codec
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"

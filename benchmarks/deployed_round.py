@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 
 from consilience import Federation, Party, ensemble_distillation, uwa
-from consilience.checks.cohort import Linear
-from consilience.deployment.superlink import write_app
-from consilience.knowledge import Public
-from consilience.network.flower import POLL, FlowerNetwork, coordinator_app, site_app
+from consilience.checks.example_parties import Linear
+from consilience.deployment.coordinator.superlink import write_app
+from consilience.messages.replies import Public
+from consilience.networks.flower.network import POLL, FlowerNetwork, coordinator_app, site_app
 from consilience.site import EVERYTHING, PartySite
 
 # Every message starts a process that imports this file: what the page needs is imported in main.
@@ -191,7 +191,7 @@ def main() -> None:
     """Start all, let both runs take turns, and write the page."""
     from page import write
 
-    from loopback import Loopback
+    from helpers.loopback import Loopback
 
     folder = Path(sys.argv[1] if sys.argv[1:] else tempfile.mkdtemp()).resolve()
     places = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]

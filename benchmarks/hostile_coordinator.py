@@ -34,11 +34,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
 from consilience.data import load
-from consilience.federation import agree
-from consilience.knowledge import Failure, Public
+from consilience.federation.federation import agree
+from consilience.messages.replies import Failure, Public
+from consilience.messages.wire import decode, encode
 from consilience.randomness import limited_threads
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks import (
+from consilience.tasks.base import (
     Describe,
     Distill,
     Evaluate,
@@ -47,7 +48,6 @@ from consilience.tasks import (
     PredictPublic,
     TakePublic,
 )
-from consilience.wire import decode, encode
 
 ASKED = 120
 GUARDED = Limits()

@@ -17,7 +17,7 @@ import numpy as np
 
 from consilience.data import load
 from consilience.experiments.run import machine, versions
-from consilience.kernels import kernel_of
+from consilience.numerics.kernels import kernel_of
 from consilience.randomness import limited_threads, stream
 from consilience_papers.park2023.trials import central
 

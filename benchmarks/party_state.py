@@ -19,11 +19,11 @@ from time import perf_counter
 import numpy as np
 
 from consilience import Party
-from consilience.knowledge import Agreement, Public
 from consilience.learners import make
+from consilience.messages.replies import Agreement, Public
+from consilience.messages.wire import decode, encode
 from consilience.site import EVERYTHING, PartySite
-from consilience.tasks import Distill, FitPrivate, Join, PredictPublic, Task, answer
-from consilience.wire import decode, encode
+from consilience.tasks.base import Distill, FitPrivate, Join, PredictPublic, Task, answer
 
 RECIPE = {"epochs": 1, "first_epochs": 1, "distill_epochs": 1, "batch_size": 512}
 MODELS = {

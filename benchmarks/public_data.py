@@ -6,7 +6,8 @@
 Ten parties hold three of ten digits of MNIST each. Of their public rows a share is taken from Fashion-MNIST;
 or there are fewer of them. Ten others hold three of ten classes of CIFAR-10, with public rows from CIFAR-100.
 Beside the mean test accuracy of the parties stands what they say beforehand that
-they know of the public rows (consilience.suitability). Results are kept under runs/results/public-data/.
+they know of the public rows (consilience.diagnostics.public_coverage). Results are kept under
+runs/results/public-data/.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
 from consilience.data import load
 from consilience.experiments import Cohort, gather, parse_spec
-from consilience.knowledge import Public
+from consilience.messages.replies import Public
 from consilience.randomness import stream
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study

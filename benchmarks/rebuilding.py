@@ -27,9 +27,9 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
 from consilience.data import load
-from consilience.density import Coarseness, Counts, PublicRatio, coarse_ratios
+from consilience.numerics.density import Coarseness, Counts, PublicRatio, coarse_ratios
+from consilience.numerics.feature_space import Space, principal_directions, shared_space
 from consilience.randomness import limited_threads
-from consilience.spaces import Space, principal_directions, shared_space
 
 Array = np.ndarray
 RIDGE = 0.3

@@ -26,8 +26,8 @@ import torch
 from scipy.stats import ttest_rel
 
 from consilience.experiments import read_spec, resume, start
-from consilience.learners import torch_cohort
-from consilience.network import in_process
+from consilience.learners.torch.batched import engine
+from consilience.networks import local
 from consilience.report.reading import read_results
 from consilience.report.results import Results
 
@@ -45,17 +45,17 @@ TABLES = {
 @contextmanager
 def as_first() -> Iterator[None]:
     """Networks train one after another, and torch records their gradients."""
-    before = torch_cohort.layers_of, in_process.AT_A_TIME
-    torch_cohort.layers_of, in_process.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
+    before = engine.layers_of, local.AT_A_TIME
+    engine.layers_of, local.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch_cohort.layers_of, in_process.AT_A_TIME = before
+        engine.layers_of, local.AT_A_TIME = before
 
 
 def code() -> str:
     """What tells the code that trains networks from what it was before."""
-    files = sorted(Path(torch_cohort.__file__).parent.glob("torch*.py"))
+    files = sorted(Path(engine.__file__).parents[1].rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 
 

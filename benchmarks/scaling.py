@@ -27,10 +27,10 @@ import page
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.aggregation import Aggregator
-from consilience.experiments.ledger import Ledger
-from consilience.knowledge import Public
+from consilience.federation.ledger import Ledger
 from consilience.learners import make
-from consilience.network import base, in_process
+from consilience.messages.replies import Public
+from consilience.networks import base, local
 from consilience.report.plots import COLOURS, MARKERS
 
 ROWS, COLUMNS, TEST, SEEN = 100, 64, 200, 2
@@ -143,8 +143,8 @@ def watched(taken: dict[str, float]) -> Iterator[None]:
         ("aggregation", Aggregator, "__call__"),
         ("wire", base, "encode"),
         ("wire", base, "decode"),
-        ("wire", in_process, "encode"),
-        ("wire", in_process, "decode"),
+        ("wire", local, "encode"),
+        ("wire", local, "decode"),
         ("ledger", Ledger, "write"),
         ("ledger", Ledger, "transaction"),
     ]
@@ -163,7 +163,7 @@ def shares(model: str) -> list[float]:
     taken: dict[str, float] = defaultdict(float)
     cost(Size(rounds=1), model=model)  # imports libraries
     # One party at a time: side by side, a watch that runs at one would count what others do meanwhile.
-    with watched(taken), patch.object(in_process, "AT_A_TIME", 1):
+    with watched(taken), patch.object(local, "AT_A_TIME", 1):
         begun = process_time()
         cost(Size(rounds=5), model=model)
         whole = process_time() - begun

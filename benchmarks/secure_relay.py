@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from consilience.experiments.run import machine, versions
+from consilience.messages.wire import encode
 from consilience.randomness import limited_threads
-from consilience.secure_relay import FixedPoint, LinearModel, Questioner, Relay
-from consilience.wire import encode
+from consilience.secure import FixedPoint, LinearModel, Questioner, Relay
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-relay.md"
 KEYS = (2048, 3072)

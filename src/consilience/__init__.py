@@ -31,12 +31,12 @@ if TYPE_CHECKING:
         variance_weighted,
         weighted_mean,
     )
+    from consilience.closed_forms.kernel_federation import KernelFederation
     from consilience.errors import ConsilienceError, InvalidInput
-    from consilience.federation import Federation, History
-    from consilience.kernel_federation import KernelFederation
+    from consilience.federation.federation import Federation, History
     from consilience.learners import KernelRidge, Model, as_learner
-    from consilience.network import LocalNetwork, Population, ProcessNetwork
-    from consilience.party import Party
+    from consilience.networks import LocalNetwork, Population, ProcessNetwork
+    from consilience.party.party import Party
     from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 
 __version__ = "0.1.0"
@@ -112,22 +112,22 @@ _HOMES = {
         "ConsilienceError",
         "InvalidInput",
     ),
-    "consilience.federation": (
+    "consilience.federation.federation": (
         "Federation",
         "History",
     ),
-    "consilience.kernel_federation": ("KernelFederation",),
+    "consilience.closed_forms.kernel_federation": ("KernelFederation",),
     "consilience.learners": (
         "KernelRidge",
         "Model",
         "as_learner",
     ),
-    "consilience.network": (
+    "consilience.networks": (
         "LocalNetwork",
         "Population",
         "ProcessNetwork",
     ),
-    "consilience.party": ("Party",),
+    "consilience.party.party": ("Party",),
     "consilience.protocols": (
         "ensemble_distillation",
         "iterative_distillation",

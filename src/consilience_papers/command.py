@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.commands import RUNS, Debug, Json, Quiet
-from consilience.cli.talk import answering, check_target, say, tables, write_json
+from consilience.cli.output import answering, check_target, say, tables, write_json
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.files import write_whole
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from consilience.aggregation import ConsensusUpdate, Deregularization, anderson, replace
-from consilience.kernels import wendland
+from consilience.numerics.kernels import wendland
 
 CLIENTS, ROWS, PUBLIC, PENALTY = 20, 10, 190, 1e-3
 

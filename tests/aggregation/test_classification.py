@@ -32,7 +32,7 @@ from consilience.aggregation import (
 )
 from consilience.checks import check_aggregator
 from consilience.errors import InvalidInput, QuorumLost
-from replies import replies
+from helpers.replies import replies
 
 A = [[0.9, 0.1], [0.2, 0.8]]
 B = [[0.5, 0.5], [0.6, 0.4]]

@@ -7,8 +7,8 @@ import pytest
 
 from consilience.aggregation import CONSENSUS, anderson, damped, replace
 from consilience.errors import InvalidInput
+from consilience.messages.wire import decode, encode
 from consilience.protocols import RoundState
-from consilience.wire import decode, encode
 
 
 def consensus(step, *proposals: float) -> list[float]:

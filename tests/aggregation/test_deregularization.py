@@ -8,7 +8,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from consilience import Deregularization
 from consilience.errors import InvalidInput
-from consilience.kernels import kernel_of
+from consilience.numerics.kernels import kernel_of
 
 RNG = np.random.default_rng(0)
 

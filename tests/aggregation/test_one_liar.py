@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from consilience.aggregation import AGGREGATORS, Aggregator, trimmed_mean
-from replies import replies
+from helpers.replies import replies
 
 SAID: dict[str, tuple[Any, Any]] = {
     "probabilities": ([[0.9, 0.1]], [[0.0, 1.0]]),

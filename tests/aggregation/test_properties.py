@@ -22,8 +22,8 @@ from consilience.aggregation import (
     variance_weighted,
 )
 from consilience.checks import check_aggregator
-from consilience.knowledge import Predictions, Replies
-from replies import replies
+from consilience.messages.replies import Predictions, Replies
+from helpers.replies import replies
 
 MEAN_LIKE = [
     "avg",

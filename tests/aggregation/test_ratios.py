@@ -19,11 +19,11 @@ from consilience import (
     density_ratio,
     ensemble_distillation,
 )
-from consilience.aggregation.ratios import _DOUBT
+from consilience.aggregation.reliability import _DOUBT
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput
-from consilience.knowledge import DensityRatios
-from replies import replies
+from consilience.messages.replies import DensityRatios
+from helpers.replies import replies
 
 A, B = [[0.9, 0.1]], [[0.4, 0.6]]
 

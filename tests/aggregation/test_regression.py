@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.aggregation import mean, median, weighted_mean
-from replies import replies
+from helpers.replies import replies
 
 SAID = ([[1], [0]], [[2], [0]], [[9], [6]])
 

@@ -9,8 +9,8 @@ import pytest
 
 from consilience.aggregation import certainty_weighted, selective_mean, variance_weighted
 from consilience.errors import InvalidInput
-from consilience.knowledge import Certainties, Selection
-from replies import replies
+from consilience.messages.replies import Certainties, Selection
+from helpers.replies import replies
 
 
 def close(teacher, values, weights=None) -> None:

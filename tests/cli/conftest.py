@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from command_line import CONFIG, TABLE, Call, Result, clinics
 from consilience.cli import app
+from helpers.command_line import CONFIG, TABLE, Call, Result, clinics
 
 
 @pytest.fixture

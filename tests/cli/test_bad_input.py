@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Call, Result
+from helpers.command_line import Call, Result
 
 BAD_SETTINGS = {
     "unknown key": ("seed=3", "unknown key 'seed'", "Did you mean 'seeds'?"),

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import PROGRAM, TABLE, Call, clinics, shell
 from consilience import __version__
 from consilience.cli.listing import KINDS
 from consilience.errors import nearest
 from consilience.experiments import Ledger, read_spec, start
+from helpers.command_line import PROGRAM, TABLE, Call, clinics, shell
 
 
 @pytest.fixture(scope="session")

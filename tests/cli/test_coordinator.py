@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Call
 from consilience.data import read_rows
-from consilience.deployment import coordinator
-from consilience.deployment.conducting import OUTCOME
-from consilience.deployment.party import free_port
+from consilience.deployment.coordinator import process as coordinator
+from consilience.deployment.coordinator.configuration import keep, kept, read_coordinator
+from consilience.deployment.coordinator.rounds import OUTCOME
+from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import Processes
-from consilience.deployment.specification import keep, kept, read_coordinator
 from consilience.errors import RunFailed
-from consilience.experiments.ledger import Ledger
-from consilience.knowledge import Public
+from consilience.federation.ledger import Ledger
+from consilience.messages.replies import Public
 from consilience.site import AUDIT, AuditLog
+from helpers.command_line import Call
 
 
 @pytest.fixture

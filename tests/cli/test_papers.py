@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from command_line import PROGRAM, Call
+from helpers.command_line import PROGRAM, Call
 
 QUICK = ("papers", "park2023", "fig1", "--repetitions", 2, "--processes", 1)
 

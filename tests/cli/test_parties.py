@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import TABLE, Call
 from consilience.data import DATASETS, Dataset
 from consilience.data.dataset import as_texts
 from consilience.data.registry import Entry
+from consilience.diagnostics.heterogeneity import compare_labels, how_different
 from consilience.experiments import gather, read_spec
-from consilience.heterogeneity import compare_labels, how_different
+from helpers.command_line import TABLE, Call
 
 FAST = ("--directions", 5)
 
@@ -216,7 +216,7 @@ def test_public_rows_that_nobody_knows(call: Call, foreign: Path) -> None:
 
 
 def test_many_public_rows_are_judged_by_a_part(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.experiments.known.MOST_ROWS", 50)
+    monkeypatch.setattr("consilience.experiments.coverage.MOST_ROWS", 50)
     public = data_of(call, "tiny.toml", *FAST)["public"]
     assert (public["rows"], public["rows_looked_at"]) == (200, 50)
     assert "of the 200 public rows (50 of them were looked at)" in public["finding"]
@@ -271,7 +271,7 @@ def test_a_run_goes_on_where_nobody_can_say(
     def broken(*_: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("consilience.tasks.SelectPublic.run", broken)
+    monkeypatch.setattr("consilience.tasks.base.SelectPublic.run", broken)
     result = call("run", "foreign.toml", "--quiet")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: What the parties know of the public rows cannot be")

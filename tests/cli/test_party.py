@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Call
-from consilience import network, protocols  # noqa: F401 (as the command does)
-from consilience.federation import agree
+from consilience import networks, protocols  # noqa: F401 (as the command does)
+from consilience.federation.federation import agree
+from consilience.messages.wire import encode
 from consilience.site import read_party
-from consilience.tasks import Describe, FitPrivate, Join, PredictPublic
-from consilience.wire import encode
+from consilience.tasks.base import Describe, FitPrivate, Join, PredictPublic
+from helpers.command_line import Call
 
 
 @pytest.fixture

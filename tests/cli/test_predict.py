@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import Call
 from consilience.data import load
 from consilience.experiments import gather
 from consilience.experiments.run import stored_spec
 from consilience.learners import make
+from helpers.command_line import Call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """

@@ -31,7 +31,7 @@ FOREST = 'name = "random-forest"\nn_estimators = 2\n'
 UNTIL_TRAINED = """
 import os, sys
 from consilience.cli import main
-from consilience.tasks import FitPrivate
+from consilience.tasks.base import FitPrivate
 
 train = FitPrivate.run
 
@@ -53,7 +53,7 @@ NOT_YET = {"matplotlib", "skops", "consilience.report", "consilience_papers.theo
     [
         (
             NETWORK,
-            {"torch", "consilience.learners.torch"},
+            {"torch", "consilience.learners.torch.learner"},
             {"sklearn", "scipy.stats", "pandas", "pyarrow", "torch._dynamo", "sympy"},
         ),
         (FOREST, {"sklearn.ensemble"}, {"torch", "sklearn.datasets", "sklearn.manifold"}),

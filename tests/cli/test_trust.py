@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from command_line import TABLE, Call, clinics
 from consilience.cli import app
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, read_spec, start, stored_spec
 from consilience.report import read_results
+from helpers.command_line import TABLE, Call, clinics
 
 MARKING = """
 from pathlib import Path

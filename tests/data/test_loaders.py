@@ -18,7 +18,7 @@ import pytest
 
 from consilience.data import DATASETS, load
 from consilience.data.files import data_home
-from consilience.data.text import strip_post
+from consilience.data.sources.texts import strip_post
 from consilience.errors import InvalidInput
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.data import PARTITIONS, partition, unequal
-from consilience.data.sizes import apportion
+from consilience.data.party_sizes import apportion
 from consilience.errors import InvalidInput
 
 

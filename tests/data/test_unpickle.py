@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.data.unpickle import read_pickle
+from consilience.data.sources.unpickle import read_pickle
 from consilience.errors import InvalidInput
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import grids  # noqa: F401 (imports flwr without its warnings)
-from command_line import clinics
-from consilience.deployment.party import party_key
-from consilience.deployment.specification import write_coordinator
+from consilience.deployment.coordinator.configuration import write_coordinator
+from consilience.deployment.party.process import party_key
 from consilience.site import read_party
+from helpers import grids  # noqa: F401 (imports flwr without its warnings)
+from helpers.command_line import clinics
 
 PARTY = """
 name = "{name}"

@@ -36,8 +36,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from command_line import shell
-from deployed import Deployed, kill
+from helpers.command_line import shell
+from helpers.deployed import Deployed, kill
 
 WAIT = 15.0
 """Seconds, at most, from one fault being over to the next: an exchange takes about as many."""

@@ -23,13 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from consilience import Federation, Party, mean, suwa, uwa
 from consilience.checks import agents, classifiers, regressors
-from consilience.checks.cohort import Cohort, same_bits
+from consilience.checks.example_parties import Cohort, same_bits
 from consilience.checks.protocol import _Case as Case
-from consilience.codecs import cached_rows, chain, changed_rows, quantized, top_k, zstd
-from consilience.deployment.superlink import write_app
-from consilience.knowledge import Public
-from consilience.network import LocalNetwork
-from consilience.network.flower import FlowerNetwork, coordinator_app, site_app
+from consilience.deployment.coordinator.superlink import write_app
+from consilience.messages.replies import Public
+from consilience.networks import LocalNetwork
+from consilience.networks.flower.network import FlowerNetwork, coordinator_app, site_app
 from consilience.protocols import (
     PROTOCOLS,
     Protocol,
@@ -52,8 +51,16 @@ from consilience.protocols import (
     scaffold,
 )
 from consilience.site import EVERYTHING, PartySite, own_secret
-from loopback import Loopback
-from parametric import networks
+from consilience.transforms.compression import (
+    cached_rows,
+    chain,
+    changed_rows,
+    quantized,
+    top_k,
+    zstd,
+)
+from helpers.loopback import Loopback
+from helpers.parametric import networks
 
 # Every message starts a process that imports this file: what few need is imported where it is needed.
 
@@ -74,7 +81,7 @@ def boosters(public: bool) -> Cohort:
     """Agents that boost small trees."""
 
     def cohort() -> tuple[list[Party], Public]:
-        from consilience.learners.boosted import Boosted
+        from consilience.learners.boosting.boosted import Boosted
 
         given, none = agents()
         weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from command_line import shell
-from consilience.deployment.party import free_port
+from consilience.deployment.coordinator.configuration import read_coordinator
+from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import BIN, Processes, environment
-from consilience.deployment.specification import read_coordinator
-from consilience.site.public import FOLDER
-from consilience.tasks import TakePublic
-from consilience.wire import encode
-from deployed import Deployed
+from consilience.messages.wire import encode
+from consilience.site.public_rows import FOLDER
+from consilience.tasks.base import TakePublic
+from helpers.command_line import shell
+from helpers.deployed import Deployed
 
 pytestmark = [
     pytest.mark.deploy,

@@ -13,9 +13,9 @@ from threading import Thread
 import httpx
 import pytest
 
-from consilience.deployment.gate import LARGEST, Gate
-from consilience.deployment.keys import make_authority
-from consilience.deployment.party import free_port
+from consilience.deployment.certificates import make_authority
+from consilience.deployment.coordinator.gate import LARGEST, Gate
+from consilience.deployment.party.process import free_port
 from consilience.errors import RunFailed
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.checking import check_start
-from consilience.deployment.keys import make_key
-from consilience.deployment.party import write_programs
+from consilience.deployment.certificates import make_key
+from consilience.deployment.coordinator.checks import check_start
+from consilience.deployment.coordinator.configuration import keep, kept, read_coordinator
+from consilience.deployment.party.process import write_programs
 from consilience.deployment.processes import Processes
-from consilience.deployment.specification import keep, kept, read_coordinator
 from consilience.errors import RunFailed
 
 

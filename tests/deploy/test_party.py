@@ -12,18 +12,9 @@ from threading import Thread
 
 import pytest
 
-from consilience.deployment import party
-from consilience.deployment.credentials import exposed
-from consilience.deployment.keys import make_authority, make_key
-from consilience.deployment.party import (
-    check_connection,
-    check_party,
-    free_port,
-    party_status,
-    serve_party,
-)
-from consilience.deployment.processes import Processes, environment
-from consilience.deployment.supernode import (
+from consilience.deployment.certificates import exposed, make_authority, make_key
+from consilience.deployment.party import process as party
+from consilience.deployment.party.connection import (
     FORGOTTEN,
     STALE,
     connected_now,
@@ -31,9 +22,17 @@ from consilience.deployment.supernode import (
     reason,
     worked,
 )
+from consilience.deployment.party.process import (
+    check_connection,
+    check_party,
+    free_port,
+    party_status,
+    serve_party,
+)
+from consilience.deployment.processes import Processes, environment
 from consilience.errors import InvalidInput, RunFailed
 from consilience.site import AUDIT, AuditLog, ConnectionSpec, read_party, state_of
-from consilience.site.answering import Session
+from consilience.site.party_site import Session
 
 UNREGISTERED = """\
 ERROR :     Exit Code: 305

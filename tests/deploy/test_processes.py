@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consilience.deployment.party import write_programs
+from consilience.deployment.party.process import write_programs
 from consilience.deployment.processes import (
     BIN,
     Processes,
@@ -24,7 +24,7 @@ from consilience.deployment.processes import (
     running,
 )
 from consilience.errors import InvalidInput, RunFailed
-from consilience.network.flower import task_commands
+from consilience.networks.flower.network import task_commands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 OWNER = """
@@ -45,7 +45,7 @@ sys.stdin.read()
 """
 RUN = """
 import os, threading, time
-from consilience.deployment.apps import end_after
+from consilience.deployment.coordinator.flower_app import end_after
 threading.Thread(target=end_after, args=(os.getppid(),), daemon=True).start()
 print("watches", flush=True)
 time.sleep(60)

@@ -183,7 +183,7 @@ def test_every_agent_sends_one_model_a_round_and_is_sent_the_others(run: Path) -
 def test_resumed_equals_straight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after round 1 of 3. By a clock that stands still every round has its checkpoint."""
     monkeypatch.setattr(
-        "consilience.experiments.arm.time", SimpleNamespace(perf_counter=lambda: 0.0)
+        "consilience.experiments.method_run.time", SimpleNamespace(perf_counter=lambda: 0.0)
     )
     spec = spec_of(
         methods=["averaged_distillation"], protocol__rounds=3, checkpoint_seconds=0, seeds=2

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import CONFIG
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import Cohort, Ledger, Spec, gather, parse_spec, resume, run, start
-from consilience.party import Party
+from consilience.party.party import Party
 from consilience.report.reading import read_results
+from helpers.command_line import CONFIG
 
 MIXED = """
 name = "mixed"

@@ -13,10 +13,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
-from consilience.federation import agree
-from consilience.knowledge import Failure, Public
+from consilience.federation.federation import agree
+from consilience.messages.replies import Failure, Public
+from consilience.messages.wire import decode, encode
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks import (
+from consilience.tasks.base import (
     Describe,
     Distill,
     Evaluate,
@@ -25,7 +26,6 @@ from consilience.tasks import (
     PredictPublic,
     TakePublic,
 )
-from consilience.wire import decode, encode
 
 RNG = np.random.default_rng(3)
 PEOPLE = RNG.normal(size=(140, 5))

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from consilience import Party, network, protocols  # noqa: F401 (every task is registered)
+from consilience import Party, networks, protocols  # noqa: F401 (every task is registered)
 from consilience.checks import classifiers
-from consilience.knowledge import Failure
-from consilience.messages import REGISTRY, fields
+from consilience.messages.message import REGISTRY, fields
+from consilience.messages.replies import Failure
+from consilience.messages.wire import decode, encode
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_session
-from consilience.tasks import LONGEST_REASON, Join, TakePublic, task_types
-from consilience.wire import decode, encode
-from forgeries import CHOICES, Choices, forged, written
-from killed import state
-from sites import agreement, one_party, requests, without_rows
+from consilience.tasks.base import LONGEST_REASON, Join, TakePublic, task_types
+from helpers.forgeries import CHOICES, Choices, forged, written
+from helpers.killed import state
+from helpers.sites import agreement, one_party, requests, without_rows
 
 TASKS = sorted(
     name for name, kind in task_types().items() if kind.__module__.startswith("consilience.")

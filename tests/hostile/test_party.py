@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from consilience import Federation, ensemble_distillation, uwa
 from consilience.checks import classifiers
-from consilience.knowledge import Failure, Predictions, Replies
-from consilience.network import LocalNetwork
-from consilience.network.base import LONGEST_TEXT, Arrival, arrival_of, reply_of
+from consilience.messages.replies import Failure, Predictions, Replies
+from consilience.messages.wire import encode
+from consilience.networks import LocalNetwork
+from consilience.networks.base import LONGEST_TEXT, Arrival, arrival_of, reply_of
 from consilience.protocols import Round
-from consilience.tasks import ScorePublic, Task
-from consilience.wire import encode
-from forgeries import CHOICES, Choices, forged, legal
+from consilience.tasks.base import ScorePublic, Task
+from helpers.forgeries import CHOICES, Choices, forged, legal
 
 NAMES = ("ash", "birch", "cedar", "damson")
 HOSTILE = "birch"

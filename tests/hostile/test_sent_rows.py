@@ -9,10 +9,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.knowledge import Failure, Public
+from consilience.messages.replies import Failure, Public
+from consilience.messages.wire import decode, encode
 from consilience.site import Limits, PartySite
-from consilience.tasks import TakePublic
-from consilience.wire import decode, encode
+from consilience.tasks.base import TakePublic
 
 MEAN, SPREAD = 63.2, 9.1
 

@@ -14,13 +14,13 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.errors import InvalidInput
-from consilience.federation import at_odds
-from consilience.knowledge import Agreement, Description, Failure, Public, Receipt
-from consilience.learners.transfer import pack
+from consilience.federation.federation import at_odds
+from consilience.learners.files.transfer import pack
+from consilience.messages.replies import Agreement, Description, Failure, Public, Receipt
+from consilience.numerics.feature_space import shared_space
 from consilience.site import Limits, PartySite
-from consilience.spaces import shared_space
-from consilience.tasks import Distill, Evaluate, FitPrivate, Join, PredictPublic, TakePublic
-from sites import ask
+from consilience.tasks.base import Distill, Evaluate, FitPrivate, Join, PredictPublic, TakePublic
+from helpers.sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))
 PUBLIC = Public(X[:50])
@@ -82,7 +82,7 @@ def test_classes_cost_what_they_are(tmp_path: Path, peak: Any) -> None:
 def test_what_would_not_fit_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**7)
+    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
     with PartySite(patients, tmp_path, limits=Limits(classes=None)) as site:
         reason = ask(site, Join(agreement=on(20_000))).reason
     assert (
@@ -144,7 +144,7 @@ def test_texts_count_as_what_they_become() -> None:
 
 
 def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**7)
+    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
     pictures = np.zeros((30_000, 12, 12), bool)
     with pytest.raises(
         InvalidInput, match=r"public data: the space of public rows of shape \(30000, "

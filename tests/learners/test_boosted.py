@@ -15,8 +15,8 @@ from consilience import Federation, Party
 from consilience.checks import check_learner
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import KernelRidge, as_learner, make
-from consilience.learners.boosted import Boosted
-from consilience.losses import Loss, softmax
+from consilience.learners.boosting.boosted import Boosted
+from consilience.numerics.losses import Loss, softmax
 from consilience.protocols import local_only
 
 X, RNG = np.array([[0.0], [1.0]]), np.random.default_rng(0)

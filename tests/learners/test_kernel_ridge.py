@@ -16,12 +16,12 @@ from consilience import Party
 from consilience.aggregation import mean
 from consilience.checks import check_learner, check_protocol, regressors
 from consilience.errors import InvalidInput
-from consilience.federation import agree
-from consilience.knowledge import Public
+from consilience.federation.federation import agree
 from consilience.learners import KernelRidge, as_learner
-from consilience.learners.kernel_ridge import GRID
+from consilience.learners.sklearn.kernel_ridge import GRID
+from consilience.messages.replies import Public
 from consilience.protocols import ensemble_distillation
-from consilience.tasks import Describe
+from consilience.tasks.base import Describe
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(30, 2))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.learners import lipschitz
-from consilience.learners.lipschitz import LipschitzExtension, lipschitz_constant
+from consilience.learners.boosting import lipschitz
+from consilience.learners.boosting.lipschitz import LipschitzExtension, lipschitz_constant
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))

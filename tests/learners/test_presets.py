@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from consilience.errors import InvalidInput
 from consilience.learners import LEARNERS, Learner, as_learner, make
-from consilience.learners.sklearn import SklearnLearner
+from consilience.learners.sklearn.learner import SklearnLearner
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 IMAGES = DIGITS.reshape(-1, 8, 8) / 16
@@ -181,7 +181,8 @@ def test_whether_a_preset_can_be_saved_is_known_without_the_library_that_does_it
 def test_saving_a_model_imports_no_other_library() -> None:
     """skops by itself would import PyTorch; nothing that it was kept from stays out of reach."""
     code = (
-        "import sys; from consilience.learners import make; from consilience.learners.store import blob_of;"
+        "import sys; from consilience.learners import make; "
+        "from consilience.learners.files.store import blob_of; "
         "model = make('naive-bayes').model; blob_of({'models': [model]}, given=model, where='');"
         "assert 'skops.io' in sys.modules and not {'torch', 'xgboost', 'lightgbm'} & set(sys.modules);"
         "assert 'sklearn.externals.array_api_compat.torch' not in sys.modules"

@@ -26,7 +26,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
-from consilience.learners.sklearn import SklearnLearner
+from consilience.learners.sklearn.learner import SklearnLearner
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16

@@ -16,8 +16,8 @@ from sklearn.utils import all_estimators
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner, make
-from consilience.learners.store import blob_of
-from consilience.learners.vetting import SURE, plain
+from consilience.learners.files.store import blob_of
+from consilience.learners.files.vetting import SURE, plain
 
 
 def test_what_could_not_be_saved_is_known_before_training() -> None:

@@ -15,23 +15,23 @@ import pytest
 
 from consilience.data import load
 from consilience.errors import InvalidInput
-from consilience.inputs import read_only
 from consilience.learners import Learner, Pull, TorchRecipe, as_learner, make
-from consilience.learners.oracles import SobolevTraining
-from consilience.meeting import Meeting
+from consilience.learners.batching import Meeting
+from consilience.learners.boosting.weak_fits import SobolevTraining
+from consilience.validation.arrays import read_only
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from consilience.learners import torch_cohort  # noqa: E402
-from consilience.learners.torch_architecture import architecture  # noqa: E402
-from consilience.learners.torch_device import Rows, filters_channels_last  # noqa: E402
-from consilience.learners.torch_losses import CROSS_ENTROPY  # noqa: E402
-from consilience.learners.torch_stack import Stack, layers_of, outputs_of  # noqa: E402
-from consilience.learners.torch_steps import Job  # noqa: E402
-from consilience.learners.torch_vmap import Vmapped  # noqa: E402
+from consilience.learners.torch.batched import engine as batched  # noqa: E402
+from consilience.learners.torch.batched.architecture import architecture  # noqa: E402
+from consilience.learners.torch.batched.stack import Stack, layers_of, outputs_of  # noqa: E402
+from consilience.learners.torch.batched.steps import Job  # noqa: E402
+from consilience.learners.torch.batched.vmap import Vmapped  # noqa: E402
+from consilience.learners.torch.device import Rows, filters_channels_last  # noqa: E402
+from consilience.learners.torch.losses import CROSS_ENTROPY  # noqa: E402
 
 META = torch.device("meta")
 
@@ -143,7 +143,7 @@ def test_another_precision_is_not_trained_together(
     gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of bfloat16 train and answer by themselves, to the same bits; the others are one."""
-    monkeypatch.setattr(torch_cohort, "_on_a_gpu", lambda module: gpu)
+    monkeypatch.setattr(batched, "_on_a_gpu", lambda module: gpu)
     together: list[int] = []
 
     def counted(whole: Any) -> Any:
@@ -325,7 +325,7 @@ def test_what_a_step_keeps_by_hand() -> None:
     """Of 8 rows: their 5 numbers and 4 outputs, kept twice, as ReLU's and by the next layer, and its 4×3
     weights, by which the gradient goes on: 40 + 2 · 32 + 12."""
     network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
-    assert torch_cohort.kept(network, (8, 5)) == 116
+    assert batched.kept(network, (8, 5)) == 116
     assert all(part.device.type == "cpu" and part.grad is None for part in network.parameters())
 
 
@@ -334,7 +334,7 @@ def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) ->
 
     Room for three makes parts of three, two and two; with less than for one, each trains by itself.
     """
-    monkeypatch.setattr(torch_cohort, "_on_a_gpu", lambda module: True)
+    monkeypatch.setattr(batched, "_on_a_gpu", lambda module: True)
     parts: list[int] = []
     whole = Vmapped.trained
     monkeypatch.setattr(
@@ -360,7 +360,7 @@ def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) ->
     held = 4 * (6 * 39 + 2 * 45 + 2 * 156)
     for room, expected in ((3 * held, [3, 2, 2]), (3 * held - 1, [2, 2, 2, 1]), (1, [])):
         parts.clear()
-        monkeypatch.setattr(torch_cohort, "GPU_MEMORY", room)
+        monkeypatch.setattr(batched, "GPU_MEMORY", room)
         found = Meeting(functions).results()
         assert parts == [size for size in expected if size > 1]
         for some, others in zip(found, together, strict=True):
@@ -368,13 +368,13 @@ def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_predictions_are_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_cohort, "_on_a_gpu", lambda module: True)
+    monkeypatch.setattr(batched, "_on_a_gpu", lambda module: True)
     network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
-    said = torch_cohort.Prediction(
+    said = batched.Prediction(
         network, lambda: torch.zeros(8, 5), (8, 5), lambda: torch.zeros(8, 3), "float32"
     )
     assert said.most == 128
-    monkeypatch.setattr(torch_cohort, "GPU_MEMORY", 2 * 4 * (39 + 2 * 40 + 2 * 116))
+    monkeypatch.setattr(batched, "GPU_MEMORY", 2 * 4 * (39 + 2 * 40 + 2 * 116))
     assert said.most == 2
 
 

@@ -11,7 +11,7 @@ from consilience.errors import InvalidInput
 from consilience.learners import Augmentation, as_learner, make
 
 torch = pytest.importorskip("torch")
-from consilience.learners.torch_images import augmented, layout_of  # noqa: E402
+from consilience.learners.torch.images import augmented, layout_of  # noqa: E402
 
 SHAPES = [(16,), (4, 5), (1, 4, 5), (3, 4, 5), (4, 5, 3)]
 NOTHING = Augmentation(crop=0, flip=False)
@@ -149,7 +149,7 @@ def test_what_cannot_be_changed_is_refused(
 
 
 def test_sobolev_training_refuses_it() -> None:
-    from consilience.learners.oracles import SobolevTraining
+    from consilience.learners.boosting.weak_fits import SobolevTraining
 
     learner = make("mlp", kind="regression", recipe={"augment": {}})
     with pytest.raises(InvalidInput, match="does not augment"):

@@ -13,7 +13,7 @@ from consilience.learners import TorchRecipe
 
 torch = pytest.importorskip("torch")
 
-from consilience.learners.torch_optimizer import TorchOptimizer  # noqa: E402
+from consilience.learners.torch.optimizer import TorchOptimizer  # noqa: E402
 
 CASES: dict[str, tuple[dict[str, Any], Callable[[list[Any]], Any]]] = {
     "sgd": (

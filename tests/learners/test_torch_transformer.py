@@ -15,9 +15,9 @@ import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.knowledge import Public
 from consilience.learners import make
-from consilience.learners.transfer import check_packing, unpack
+from consilience.learners.files.transfer import check_packing, unpack
+from consilience.messages.replies import Public
 from consilience.protocols import averaged_distillation, federated_averaging
 
 torch = pytest.importorskip("torch")
@@ -169,7 +169,7 @@ def test_it_is_not_sent_as_a_whole(folder: str) -> None:
         Federation(made).run(averaged_distillation(rounds=1))
     with pytest.raises(InvalidInput, match="not sent to others"):
         check_packing(bert(folder))
-    module = "consilience.learners.torch_transformer"
+    module = "consilience.learners.torch.transformer"
     about = {"model": f"{module}:_transformer", "parameters": {"pretrained": folder}}
     with pytest.raises(KnowledgeRefused, match="not built from a message"):
         unpack(json.dumps(about), np.zeros(0, np.uint8), trusted=("consilience", module))

@@ -13,9 +13,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 from consilience.errors import InvalidInput
 from consilience.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
-from consilience.learners.boosted import Boosted
-from consilience.learners.trust import importers
-from consilience.learners.vetting import PACKAGES
+from consilience.learners.boosting.boosted import Boosted
+from consilience.learners.files.trust import importers
+from consilience.learners.files.vetting import PACKAGES
 
 MARKING = """
 from pathlib import Path
@@ -42,8 +42,8 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "sklearn.ensemble._forest:RandomForestClassifier",
         "xgboost:XGBRegressor",
         "lightgbm:LGBMClassifier",
-        "consilience.learners.kernel_ridge:KernelRidge",
-        "consilience.learners.torch_networks:mlp",
+        "consilience.learners.sklearn.kernel_ridge:KernelRidge",
+        "consilience.learners.torch.networks:mlp",
     ],
 )
 def test_estimators_of_trusted_packages_need_no_word(name: str) -> None:
@@ -62,8 +62,8 @@ def test_estimators_of_trusted_packages_need_no_word(name: str) -> None:
         "sklearn.datasets._base:Path",
         "sklearn.preprocessing:StandardScaler",
         "consilience.cli:main",
-        "consilience.learners.trust:import_module",
-        "consilience.learners.torch_networks:hashed_words",
+        "consilience.learners.files.trust:import_module",
+        "consilience.learners.torch.networks:hashed_words",
     ],
 )
 def test_being_importable_from_a_trusted_package_is_not_enough(name: str, mark: Path) -> None:

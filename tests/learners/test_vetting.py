@@ -29,8 +29,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from consilience.errors import KnowledgeRefused
 from consilience.learners import Learner, as_learner, make
-from consilience.learners.transfer import pack, unpack
-from consilience.learners.vetting import refused, unsound
+from consilience.learners.files.transfer import pack, unpack
+from consilience.learners.files.vetting import refused, unsound
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
@@ -152,9 +152,9 @@ def test_a_model_is_what_it_is_called() -> None:
     "name",
     [
         "sklearn:set_config",  # a package that is trusted for its models
-        "consilience.learners.torch_networks:partial",  # imported there
-        "consilience.learners.torch_networks:_Block",  # a class
-        "consilience.learners.torch_transformer:_transformer",  # would load what it is told to
+        "consilience.learners.torch.networks:partial",  # imported there
+        "consilience.learners.torch.networks:_Block",  # a class
+        "consilience.learners.torch.transformer:_transformer",  # would load what it is told to
         "json:loads",
     ],
 )
@@ -187,7 +187,7 @@ def test_networks_whose_numbers_are_not_there_get_no_memory(
 ) -> None:
     from safetensors.numpy import load, save
 
-    import consilience.learners.torch as torch_learner
+    import consilience.learners.torch.learner as torch_learner
 
     learner = make(name, kind="regression", recipe={"first_epochs": 1})
     learner.bind(1)

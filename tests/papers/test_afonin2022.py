@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.ensemble import SignedEnsemble
-from consilience.federation import Federation
-from consilience.kernel_agents import KernelAgents
+from consilience.closed_forms.kernel_agents import KernelAgents
+from consilience.federation.federation import Federation
 from consilience.protocols import alternating_distillation
+from consilience.protocols.models.signed_ensemble import SignedEnsemble
 from consilience_papers.afonin2022 import any_models, curves, problems, trials
 from consilience_papers.afonin2022.curves import Curve
 from consilience_papers.afonin2022.problems import SIZES, Setting

@@ -139,7 +139,7 @@ def test_a_curve_by_models_sent(method: str) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_curve_is_that_of_the_protocol() -> None:
-    from consilience.federation import Federation
+    from consilience.federation.federation import Federation
 
     curve, found = reached("FedAvg", models=2)
     parties = problems.clients(

@@ -11,15 +11,15 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.ensemble import SignedEnsemble
+from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.kernel_agents import KernelAgents
-from consilience.knowledge import Public
 from consilience.learners import KernelRidge
+from consilience.messages.replies import Public
+from consilience.messages.wire import decode, encode
 from consilience.protocols import alternating_distillation, conjugate_distillation
-from consilience.protocols.conjugate_distillation import Products, Residual
-from consilience.tasks import Checkpoint, Restore
-from consilience.wire import decode, encode
+from consilience.protocols.models.conjugate_distillation import Products, Residual
+from consilience.protocols.models.signed_ensemble import SignedEnsemble
+from consilience.tasks.base import Checkpoint, Restore
 
 RIDGE = 0.4
 SIZES = (4, 6, 5)

@@ -25,9 +25,9 @@ from consilience.aggregation import (
 )
 from consilience.checks import check_protocol, regressors
 from consilience.errors import InvalidInput
-from consilience.knowledge import Public
+from consilience.messages.replies import Public
 from consilience.protocols import RoundState
-from stubs import Share
+from helpers.stubs import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 PUBLIC = np.array([[0.5], [1.5]])

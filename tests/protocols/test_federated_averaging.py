@@ -12,12 +12,12 @@ from sklearn.ensemble import RandomForestRegressor
 from consilience import Federation, LocalNetwork, Party
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.knowledge import Failure, Public
 from consilience.learners import as_learner, make
+from consilience.messages.replies import Failure, Public
+from consilience.messages.wire import encode
 from consilience.protocols import federated_averaging
-from consilience.protocols.parameters import Architecture, Parameters, SendParameters
-from consilience.protocols.participation import participants
-from consilience.wire import encode
+from consilience.protocols.parameters.exchange import Architecture, Parameters, SendParameters
+from consilience.protocols.sampling import participants
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -10,11 +10,11 @@ import pytest
 
 from consilience import Federation, LocalNetwork
 from consilience.checks import check_protocol
-from consilience.knowledge import Failure, Public
+from consilience.messages.replies import Failure, Public
 from consilience.protocols import federated_averaging, federated_dynamics
-from consilience.protocols.federated_dynamics import TrainDynamically
-from parametric import networks
-from quadratics import RATE, SIZES, STEPS, Quadratic, cohort, minimum, quadratics, share
+from consilience.protocols.parameters.federated_dynamics import TrainDynamically
+from helpers.parametric import networks
+from helpers.quadratics import RATE, SIZES, STEPS, Quadratic, cohort, minimum, quadratics, share
 
 pytest.importorskip("torch")
 

@@ -14,12 +14,12 @@ from sklearn.ensemble import RandomForestClassifier
 from consilience import Federation, LocalNetwork, Party
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.knowledge import Failure, Public
 from consilience.learners import as_learner, make
-from consilience.network.base import Network
+from consilience.messages.replies import Failure, Public
+from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, federated_fusion
-from parametric import network, networks
-from quadratics import RATE, SIZES, cohort, mean, quadratics
+from helpers.parametric import network, networks
+from helpers.quadratics import RATE, SIZES, cohort, mean, quadratics
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

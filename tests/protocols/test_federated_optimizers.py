@@ -10,8 +10,8 @@ import pytest
 from consilience import Federation
 from consilience.checks import check_protocol
 from consilience.protocols import federated_adagrad, federated_adam, federated_yogi
-from parametric import networks
-from quadratics import cohort, mean, quadratics
+from helpers.parametric import networks
+from helpers.quadratics import cohort, mean, quadratics
 
 pytest.importorskip("torch")
 
@@ -77,7 +77,7 @@ def test_one_round_by_hand() -> None:
     """
     from consilience import Party
     from consilience.learners import as_learner
-    from quadratics import Quadratic, line
+    from helpers.quadratics import Quadratic, line
 
     # Two rows, X = diag(1, 1): f = ½ ‖w − y‖², one step of rate 0.1 from 0 goes to 0.1 y.
     loss = Quadratic(np.eye(2), np.array([1.0, -2.0]))

@@ -8,8 +8,8 @@ import pytest
 from consilience import Federation
 from consilience.checks import check_protocol
 from consilience.protocols import federated_averaging, federated_proximal
-from parametric import networks
-from quadratics import RATE, cohort, mean, minimum, quadratics, share
+from helpers.parametric import networks
+from helpers.quadratics import RATE, cohort, mean, minimum, quadratics, share
 
 pytest.importorskip("torch")
 

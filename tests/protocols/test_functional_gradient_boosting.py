@@ -20,23 +20,23 @@ from sklearn.preprocessing import StandardScaler
 from consilience import Federation, LocalNetwork, Party
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.knowledge import Agreement, Failure, Public, SharedModel
 from consilience.learners import as_learner, make
-from consilience.learners.boosted import Boosted
-from consilience.learners.transfer import pack
-from consilience.losses import LOSSES
-from consilience.network.base import Arrival
+from consilience.learners.boosting.boosted import Boosted
+from consilience.learners.files.transfer import pack
+from consilience.messages.replies import Agreement, Failure, Public, SharedModel
+from consilience.messages.wire import encode
+from consilience.networks.base import Arrival
+from consilience.numerics.losses import LOSSES
 from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb
-from consilience.protocols.boosting import (
+from consilience.protocols.models.boosting_tasks import (
     ChangeFunction,
     Descend,
     Objective,
     StartFunction,
     WeakLearners,
 )
-from consilience.protocols.functional_gradient_boosting import function_of, step_sizes
-from consilience.wire import encode
+from consilience.protocols.models.functional_gradient_boosting import function_of, step_sizes
 
 
 @pytest.fixture(autouse=True)

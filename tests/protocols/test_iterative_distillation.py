@@ -24,8 +24,8 @@ from consilience import (
 )
 from consilience.checks import check_protocol, classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
-from consilience.kernels import wendland
-from consilience.learners.kernel_ridge import KernelRidge
+from consilience.learners.sklearn.kernel_ridge import KernelRidge
+from consilience.numerics.kernels import wendland
 
 DOUBLED = Deregularization("linear", 1.0, jitter=0)
 

@@ -13,17 +13,17 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, LocalNetwork, Model, Party
-from consilience.ensemble import SignedEnsemble
+from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.kernel_agents import KernelAgents
-from consilience.knowledge import Public, SharedModel
 from consilience.learners import KernelRidge, TorchRecipe, make
+from consilience.messages.replies import Public, SharedModel
 from consilience.protocols import (
     alternating_distillation,
     averaged_distillation,
     ensemble_distillation,
     parallel_distillation,
 )
+from consilience.protocols.models.signed_ensemble import SignedEnsemble
 
 ONE = np.array([[1.0]])
 SCHEMES = {
@@ -34,7 +34,7 @@ SCHEMES = {
 
 
 def agents(**options: Any) -> list[Party]:
-    """Those of ``tests/test_kernel_agents.py``: λ N_a = c N, so λ = 2 for two of four rows and c = 1."""
+    """Agents of ``closed_forms/test_kernel_agents.py``: λ N_a = c N, so λ = 2 for two of four rows, c = 1."""
     model = KernelRidge(2.0, kernel="linear")
     data = {
         "first": (np.array([[1.0], [1.0]]), np.array([6.0, 6.0])),
@@ -59,7 +59,7 @@ def slopes(federation: Federation) -> list[float]:
     ],
 )
 def test_three_rounds_by_hand(name: str, expected: Any) -> None:
-    """Slopes 2 and 4 alone; derived in ``tests/test_kernel_agents.py``."""
+    """Slopes 2 and 4 alone; derived in ``tests/closed_forms/test_kernel_agents.py``."""
     federation = Federation(agents())
     found = [slopes(federation) for _ in federation.rounds(SCHEMES[name](rounds=2))]
     assert found == [pytest.approx(row) for row in expected]
@@ -142,8 +142,8 @@ def test_the_wire_changes_nothing(name: str) -> None:
 
 
 def test_resuming_changes_nothing(tmp_path: Path) -> None:
-    from consilience.tasks import Checkpoint, Restore
-    from consilience.wire import decode, encode
+    from consilience.messages.wire import decode, encode
+    from consilience.tasks.base import Checkpoint, Restore
 
     protocol = averaged_distillation(rounds=3)
     straight = mixed()

@@ -12,7 +12,6 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
-from consilience.ensemble import SignedEnsemble
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
 from consilience.protocols import (
@@ -27,7 +26,8 @@ from consilience.protocols import (
     local_only,
     scaffold,
 )
-from consilience.protocols.parameters import (
+from consilience.protocols.models.signed_ensemble import SignedEnsemble
+from consilience.protocols.parameters.exchange import (
     Architecture,
     DescribeParameters,
     Parameters,
@@ -38,8 +38,8 @@ from consilience.protocols.parameters import (
     recall,
     remember,
 )
-from parametric import network, networks
-from quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
+from helpers.parametric import network, networks
+from helpers.quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

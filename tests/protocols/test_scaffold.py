@@ -11,12 +11,12 @@ import pytest
 from consilience import Federation, LocalNetwork
 from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.knowledge import Failure, Public
-from consilience.network.base import Network
+from consilience.messages.replies import Failure, Public
+from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, scaffold
-from consilience.protocols.scaffold import ControlledParameters, TrainControlled
-from parametric import networks
-from quadratics import RATE, SIZES, STEPS, cohort, mean, minimum, quadratics, share
+from consilience.protocols.parameters.scaffold import ControlledParameters, TrainControlled
+from helpers.parametric import networks
+from helpers.quadratics import RATE, SIZES, STEPS, cohort, mean, minimum, quadratics, share
 
 pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consilience.experiments import Ledger, parse_spec
-from consilience.network import Delivery
+from consilience.networks import Delivery
 
 Make = Callable[..., Path]
 

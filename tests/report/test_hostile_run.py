@@ -172,7 +172,7 @@ def test_what_would_not_fit_into_memory_is_refused(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few MB of rows, of many parties and of many rounds, that would be a table of gigabytes."""
-    monkeypatch.setattr("consilience.memory.spare_memory", lambda: 10**9)
+    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**9)
     many = f"{ENDLESS} SELECT {{}} FROM n LIMIT 30000;"
     altered(
         run,

@@ -132,7 +132,7 @@ def test_regression_speaks_of_ranges(make_run: Make) -> None:
 
 
 def test_long_lists_of_failures_are_cut(make_run: Make) -> None:
-    from consilience.network import Delivery
+    from consilience.networks import Delivery
 
     late = Delivery("a", 1, "Distill", "late", "", 10, 0, 1.0, "no answer")
     run = make_run({"avg": {0: {}}}, deliveries={"avg": [late] * 60})

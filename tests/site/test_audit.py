@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.knowledge import Predictions, RowCount
+from consilience.messages.replies import Predictions, RowCount
+from consilience.messages.wire import decode
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents
-from consilience.wire import decode
-from sites import one_party, requests
+from helpers.sites import one_party, requests
 
 
 @pytest.fixture

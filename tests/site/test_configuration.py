@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import consilience.protocols  # noqa: F401 (limits name what protocols ask for)
-from command_line import clinics
-from consilience.density import Coarseness
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.knowledge import Public
+from consilience.messages.replies import Public
+from consilience.numerics.density import Coarseness
 from consilience.site import PartySpec, read_party, tried, write_template
+from helpers.command_line import clinics
 
 FILLED = """
 name = "north"

@@ -13,12 +13,12 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
-from consilience.density import Coarseness
 from consilience.errors import InvalidInput
-from consilience.federation import agree
-from consilience.knowledge import CoarseRatios, Failure, Public
+from consilience.federation.federation import agree
+from consilience.messages.replies import CoarseRatios, Failure, Public
+from consilience.numerics.density import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks import (
+from consilience.tasks.base import (
     CompareCoarsely,
     ComparePublic,
     Describe,
@@ -26,7 +26,7 @@ from consilience.tasks import (
     ScoreCertainty,
     SelectPublic,
 )
-from sites import ask
+from helpers.sites import ask
 
 EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)
 RNG = np.random.default_rng(0)

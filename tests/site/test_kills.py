@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import killed
+from helpers import killed
 
 
 def run(what: str, folder: Path) -> dict[str, Any]:

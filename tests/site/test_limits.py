@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from consilience import network, protocols  # noqa: F401 (every task is registered)
+from consilience import networks, protocols  # noqa: F401 (every task is registered)
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.knowledge import Receipt
-from consilience.messages import REGISTRY, message
+from consilience.messages.message import REGISTRY, message
+from consilience.messages.replies import Receipt
 from consilience.site import EVERYTHING, GROUPS, Limits
-from consilience.tasks import Task, bookkeeping_tasks, task_types
+from consilience.tasks.base import Task, bookkeeping_tasks, task_types
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
@@ -34,7 +34,10 @@ def test_a_permission_does_not_follow_the_file() -> None:
     Deeper = type(
         "Deeper",
         (Task,),
-        {"__module__": "consilience.protocols.parameters.deeper", "run": lambda self, party: None},
+        {
+            "__module__": "consilience.protocols.parameters.exchange.deeper",
+            "run": lambda self, party: None,
+        },
         reply_type=Receipt,
         exchanges="parameters",
         protocol="scaffold",

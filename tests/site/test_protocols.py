@@ -29,9 +29,8 @@ from consilience import (
 )
 from consilience.checks import agents, check_network, classifiers, regressors
 from consilience.checks.protocol import _Case as Case
-from consilience.codecs import cached_rows, chain, changed_rows, quantized, top_k, zstd
-from consilience.knowledge import Metrics, Public
-from consilience.learners.boosted import Boosted
+from consilience.learners.boosting.boosted import Boosted
+from consilience.messages.replies import Metrics, Public
 from consilience.protocols import (
     alternating_distillation,
     averaged_distillation,
@@ -45,9 +44,17 @@ from consilience.protocols import (
     parallel_distillation,
     scaffold,
 )
-from consilience.tasks import Checkpoint, Restore
-from parametric import networks
-from sites import SiteNetwork
+from consilience.tasks.base import Checkpoint, Restore
+from consilience.transforms.compression import (
+    cached_rows,
+    chain,
+    changed_rows,
+    quantized,
+    top_k,
+    zstd,
+)
+from helpers.parametric import networks
+from helpers.sites import SiteNetwork
 
 EVERYTHING = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
 
@@ -146,7 +153,7 @@ def with_secrets(cohort: Callable[[], tuple[list[Party], Public]]) -> Any:
 
 def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit the same where the noise is, though every request starts the party anew."""
-    from consilience import scores
+    from consilience.party import row_scores as scores
 
     compute, drawn = scores.certainties, []
 

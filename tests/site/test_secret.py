@@ -13,10 +13,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.federation import agree
-from consilience.knowledge import Failure, Public
+from consilience.federation.federation import agree
+from consilience.messages.replies import Failure, Public
 from consilience.site import AUDIT, Limits, PartySite, own_secret
-from consilience.tasks import (
+from consilience.tasks.base import (
     Checkpoint,
     Describe,
     FitPrivate,
@@ -25,7 +25,7 @@ from consilience.tasks import (
     Restore,
     answer,
 )
-from sites import ask
+from helpers.sites import ask
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 3)), RNG.choice(["a", "b"], size=60)  # hard to tell: models differ

@@ -13,9 +13,9 @@ from flwr.serverapp import Grid, ServerApp
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party, ensemble_distillation, uwa
-from consilience.knowledge import Public
 from consilience.learners import make
-from consilience.network.flower import FlowerNetwork, party_app
+from consilience.messages.replies import Public
+from consilience.networks.flower.network import FlowerNetwork, party_app
 
 KNOWN = {"a": range(0, 7), "b": range(3, 10), "c": [0, 1, 2, 3, 6, 7, 8, 9]}
 """The digits that each party has examples of; every digit is known to two parties or three."""

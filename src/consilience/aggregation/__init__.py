@@ -19,10 +19,11 @@ from consilience.aggregation.classification import (
 )
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
-from consilience.aggregation.ratios import coarse_density_ratio, density_ratio
 from consilience.aggregation.regression import mean, median, weighted_mean
 from consilience.aggregation.reliability import (
     certainty_weighted,
+    coarse_density_ratio,
+    density_ratio,
     selective_mean,
     variance_weighted,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import (
+from consilience.messages.replies import (
     PRECISION,
     OutputKind,
     Predictions,
@@ -73,9 +73,10 @@ class Aggregator:
         name: as reports show it.
         rule: the pure function.
         outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
-        needs: further knowledge the rule reads: :class:`~consilience.knowledge.LogDensities`,
-            :class:`~consilience.knowledge.RowCount`, :class:`~consilience.knowledge.Certainties`,
-            :class:`~consilience.knowledge.Selection`.
+        needs: further knowledge the rule reads: :class:`~consilience.messages.replies.LogDensities`,
+            :class:`~consilience.messages.replies.RowCount`,
+            :class:`~consilience.messages.replies.Certainties`,
+            :class:`~consilience.messages.replies.Selection`.
         options: type of such knowledge to what parties are asked for it with, where that has options.
     """
 

@@ -24,9 +24,9 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.ratios import RIDGE
+from consilience.aggregation.reliability import RIDGE
 from consilience.errors import InvalidInput
-from consilience.knowledge import DensityRatios, LogDensities, RowCount
+from consilience.messages.replies import DensityRatios, LogDensities, RowCount
 
 TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """What sUWA chooses from; at 0 it is the mean, at 1 UWA."""
@@ -73,8 +73,8 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     ``"auto"`` takes, in every round, the one of :data:`TEMPERATURES` whose teacher t has the highest
     likelihood ``sum_c sum_x sum_y s_c(x, y) log t(x, y)`` on the parties' calibration rows. These stay
     where they are: ``s_c(x, y)`` is how many of party c's rows of class y come on one public row at x
-    (:class:`consilience.density.PublicRatio`), which parties say once. Rows can be rebuilt from that: like
-    :func:`~consilience.aggregation.ratios.density_ratio` it is for simulations.
+    (:class:`consilience.numerics.density.PublicRatio`), which parties say once. Rows can be rebuilt from
+    that: like :func:`~consilience.aggregation.reliability.density_ratio` it is for simulations.
 
     Args:
         temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone. Or ``"auto"``,

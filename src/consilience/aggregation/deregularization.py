@@ -34,7 +34,7 @@ class Deregularization:
     Only the server needs it; it looks at the public inputs and at no data of anybody.
 
     Args:
-        kernel: the clients' kernel, a name of :data:`consilience.kernels.KERNELS` or a function.
+        kernel: the clients' kernel, a name of :data:`consilience.numerics.kernels.KERNELS` or a function.
         regularization: λ0 ≥ 0; 0 changes nothing.
         jitter: ε relative to the mean of K_pp's diagonal, in [0, 1).
         gamma: of the kernel, as in scikit-learn.
@@ -86,7 +86,7 @@ class Deregularization:
             InvalidInput: inputs that are no rows of numbers, equal rows, a kernel that is not positive
                 semi-definite, a kernel matrix that cannot be inverted.
         """
-        from consilience.kernels import check_definite, check_distinct, gram
+        from consilience.numerics.kernels import check_definite, check_distinct, gram
 
         if self.regularization == 0:
             return lambda values: values
@@ -108,7 +108,7 @@ class Deregularization:
 
     def _function(self) -> Kernel:
         # Here, because it brings scikit-learn: a second that those who need no kernel are spared.
-        from consilience.kernels import kernel_of
+        from consilience.numerics.kernels import kernel_of
 
         return kernel_of(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.aggregation.base import Aggregator, Array, Stack, mean_by_rows, plain_mean
-from consilience.knowledge import RowCount
+from consilience.messages.replies import RowCount
 
 
 def mean() -> Aggregator:

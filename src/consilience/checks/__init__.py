@@ -8,7 +8,7 @@ not hold, saying what was expected.
 """
 
 from consilience.checks.aggregator import AGGREGATOR_CHECKS, check_aggregator
-from consilience.checks.cohort import Cohort, agents, classifiers, regressors
+from consilience.checks.example_parties import Cohort, agents, classifiers, regressors
 from consilience.checks.learner import LEARNER_CHECKS, check_learner
 from consilience.checks.network import NETWORK_CHECKS, check_network
 from consilience.checks.protocol import PROTOCOL_CHECKS, check_protocol

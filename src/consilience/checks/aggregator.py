@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import Aggregator
-from consilience.checks.cohort import NAMES, Array, expect, same_bits
+from consilience.checks.example_parties import NAMES, Array, expect, same_bits
 from consilience.errors import KnowledgeRefused
-from consilience.knowledge import (
+from consilience.messages.replies import (
     PRECISION,
     Certainties,
     CoarseRatios,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consilience.checks.cohort import (
+from consilience.checks.example_parties import (
     Linear,
     Misshapen,
     Raising,
@@ -15,12 +15,12 @@ from consilience.checks.cohort import (
     same_bits,
 )
 from consilience.errors import InvalidInput
-from consilience.federation import Federation
-from consilience.knowledge import Predictions, Public
-from consilience.network import LocalNetwork, Network
-from consilience.party import Party
-from consilience.tasks import FitPrivate, PredictPublic
-from consilience.wire import encode
+from consilience.federation.federation import Federation
+from consilience.messages.replies import Predictions, Public
+from consilience.messages.wire import encode
+from consilience.networks import LocalNetwork, Network
+from consilience.party.party import Party
+from consilience.tasks.base import FitPrivate, PredictPublic
 
 MakeNetwork = Callable[[list[Party], Public], Network]
 

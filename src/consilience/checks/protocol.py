@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.cohort import Array, Cohort, classifiers, expect, same_bits
+from consilience.checks.example_parties import Array, Cohort, classifiers, expect, same_bits
 from consilience.errors import QuorumLost
-from consilience.federation import Federation
-from consilience.knowledge import Failure, SharedModel
-from consilience.learners.transfer import unpack
-from consilience.network import LocalNetwork, Network, ProcessNetwork
-from consilience.network.base import Arrival
+from consilience.federation.federation import Federation
+from consilience.learners.files.transfer import unpack
+from consilience.messages.replies import Failure, SharedModel
+from consilience.messages.wire import decode, encode
+from consilience.networks import LocalNetwork, Network, ProcessNetwork
+from consilience.networks.base import Arrival
 from consilience.protocols import Protocol, Round
-from consilience.tasks import Checkpoint, Restore, Task
-from consilience.wire import decode, encode
+from consilience.tasks.base import Checkpoint, Restore, Task
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import typer
 from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
+from consilience.cli.output import answering, check_target, say, tables, write_json
 from consilience.cli.party import party
-from consilience.cli.talk import answering, check_target, say, tables, write_json
 from consilience.cli.trust import Trust, allowing
 
 RUNS = Path("runs")
@@ -208,7 +208,12 @@ def parties(
     with answering(debug):
         from consilience.cli.parties import check_folder, compared, equalized, facts, judged
         from consilience.experiments import gather, read_spec
-        from consilience.report.parties import notes, parties_data, parties_table, write_parties
+        from consilience.report.heterogeneity_page import (
+            notes,
+            parties_data,
+            parties_table,
+            write_parties,
+        )
 
         check_target(json_to)
         check_folder(out)

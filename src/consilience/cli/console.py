@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from consilience.visible import visible
+from consilience.errors import visible
 
 
 class PlainConsole(Console):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.talk import (
+from consilience.cli.output import (
     answering,
     check_target,
     facts_table,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from consilience.deployment.status import Status
+    from consilience.deployment.coordinator.status import Status
 
 coordinator = typer.Typer(
     name="coordinator",
@@ -55,7 +55,7 @@ def init(
 ) -> None:
     """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
     with answering(debug):
-        from consilience.deployment.specification import write_coordinator
+        from consilience.deployment.coordinator.configuration import write_coordinator
 
         names = [name.strip() for name in parties.split(",")]
         typer.echo(write_coordinator(folder, names, address))
@@ -69,7 +69,7 @@ def init(
 def check(folder: Folder, json_to: Json = None, quiet: Quiet = False, debug: Debug = False) -> None:
     """Look at the configuration and all that it names, and print the digest of the public rows."""
     with answering(debug):
-        from consilience.deployment.checking import coordinator_facts
+        from consilience.deployment.coordinator.checks import coordinator_facts
 
         check_target(json_to)
         found = coordinator_facts(folder)
@@ -98,7 +98,7 @@ def resume(
 def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
     """Who is connected, which round, what left whom."""
     with answering(debug):
-        from consilience.deployment.status import coordinator_status
+        from consilience.deployment.coordinator.status import coordinator_status
 
         check_target(json_to)
         found = coordinator_status(folder)
@@ -110,8 +110,8 @@ def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
 def stop(folder: Folder, debug: Debug = False) -> None:
     """End it and all that it started; nothing is lost, and resume goes on."""
     with answering(debug):
+        from consilience.deployment.coordinator.configuration import check_folder
         from consilience.deployment.processes import end
-        from consilience.deployment.specification import check_folder
 
         check_folder(folder)
         ended = end(folder / "run" / "flower", say=say)
@@ -120,10 +120,10 @@ def stop(folder: Folder, debug: Debug = False) -> None:
 
 def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
     with answering(debug) as fate, stopping():
-        from consilience.deployment.checking import begins_anew, check_resume, check_start
-        from consilience.deployment.coordinator import resume_coordinator, start_coordinator
+        from consilience.deployment.coordinator.checks import begins_anew, check_resume, check_start
+        from consilience.deployment.coordinator.process import resume_coordinator, start_coordinator
+        from consilience.deployment.coordinator.status import coordinator_status
         from consilience.deployment.processes import detached
-        from consilience.deployment.status import coordinator_status
 
         if detach:
             if (check_start if verb == "start" else check_resume)(folder) is None:

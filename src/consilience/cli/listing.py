@@ -43,7 +43,7 @@ def _consensus() -> dict[str, str]:
 
 
 def _codecs() -> dict[str, str]:
-    from consilience.codecs import CODECS
+    from consilience.transforms.compression import CODECS
 
     return _first_lines(CODECS)
 
@@ -55,7 +55,7 @@ def _protocols() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    from consilience.experiments.methods import BASELINES, EXCHANGES
+    from consilience.federation.methods import BASELINES, EXCHANGES
 
     return BASELINES | _aggregators() | _first_lines(EXCHANGES)
 

@@ -6,13 +6,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.cli.talk import say
+from consilience.cli.output import say
 from consilience.errors import ConsilienceError, InvalidInput, nearest
 
 if TYPE_CHECKING:
+    from consilience.diagnostics.heterogeneity import Heterogeneity
+    from consilience.diagnostics.public_coverage import Suitability
     from consilience.experiments import Cohort, Spec
-    from consilience.heterogeneity import Heterogeneity
-    from consilience.suitability import Suitability
 
 SCALES = ("columns", "overall")
 
@@ -41,9 +41,9 @@ def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
 
     Args:
         cohort: from :func:`consilience.experiments.gather`.
-        options: of :func:`consilience.heterogeneity.how_different`.
+        options: of :func:`consilience.diagnostics.heterogeneity.how_different`.
     """
-    from consilience.heterogeneity import how_different
+    from consilience.diagnostics.heterogeneity import how_different
 
     data = cohort.dataset
     return how_different(

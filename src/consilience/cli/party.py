@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.talk import (
+from consilience.cli.output import (
     answering,
     check_target,
     facts_table,
@@ -69,8 +69,8 @@ def check(
         _know_protocols()
         spec = read_party(file)
         if spec.coordinator is not None:
-            from consilience.deployment.credentials import exposed
-            from consilience.deployment.party import check_connection
+            from consilience.deployment.certificates import exposed
+            from consilience.deployment.party.process import check_connection
 
             check_connection(spec.coordinator)
             if not quiet and (warning := exposed(spec.coordinator.key)):
@@ -148,7 +148,7 @@ def key(
 ) -> None:
     """Make the party's key pair, if there is none, and print the public half for the coordinator."""
     with answering(debug):
-        from consilience.deployment.party import party_key
+        from consilience.deployment.party.process import party_key
         from consilience.site import read_party
 
         typer.echo(party_key(read_party(file), replace=replace))
@@ -166,7 +166,7 @@ def start(
 ) -> None:
     """Take part until it is stopped; Ctrl-C stops what it started."""
     with answering(debug) as fate, stopping():
-        from consilience.deployment.party import check_party, folder_of, serve_party
+        from consilience.deployment.party.process import check_party, folder_of, serve_party
         from consilience.deployment.processes import detached
 
         _know_protocols()
@@ -184,7 +184,7 @@ def start(
 def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
     """Whether it takes part, in which federation and round, and how many bytes have left."""
     with answering(debug):
-        from consilience.deployment.party import party_status
+        from consilience.deployment.party.process import party_status
 
         check_target(json_to)
         _know_protocols()
@@ -201,7 +201,7 @@ def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
 def stop(file: File, debug: Debug = False) -> None:
     """End its part and all that it started; its state stays, and start goes on."""
     with answering(debug):
-        from consilience.deployment.party import folder_of
+        from consilience.deployment.party.process import folder_of
         from consilience.deployment.processes import end
         from consilience.site import state_of
 

@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 import typer
 
-from consilience.cli.talk import say, write_text
+from consilience.cli.output import say, write_text
 from consilience.cli.trust import allowing
 from consilience.data import read_rows
-from consilience.errors import InvalidInput, RunFailed, nearest
+from consilience.errors import InvalidInput, RunFailed, as_cell, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
-from consilience.experiments.arm import file_name, model_folder
-from consilience.experiments.cohort import Scaling
-from consilience.experiments.methods import BASELINES
+from consilience.experiments.method_run import file_name, model_folder
+from consilience.experiments.setup import Scaling
+from consilience.federation.methods import BASELINES
 from consilience.files import read_text
-from consilience.knowledge import MOST_CLASSES
 from consilience.learners import Model, foreign_code, make
+from consilience.messages.replies import MOST_CLASSES
 from consilience.site import read_party, read_session
-from consilience.visible import as_cell
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -151,7 +150,7 @@ def answer(model: Kept, data: Path, out: Path | None) -> None:
 def predictions(model: Kept, data: Path) -> str:
     """A line of CSV per row of a file: the class and every class's probability, or the values.
 
-    Classes are written as :func:`consilience.visible.as_cell` has it, so that no spreadsheet computes one.
+    Classes are written as :func:`consilience.errors.as_cell` has it, so that no spreadsheet computes one.
 
     Raises:
         InvalidInput: the file cannot be read, or its columns are not the model's.

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from consilience.cli.talk import say
+from consilience.cli.output import say
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from consilience.experiments import Progress, Spec
-    from consilience.experiments.arm import Report
+    from consilience.experiments.method_run import Report
 
 SECONDS_BETWEEN_LINES = 10.0
 """In a log, a method that takes long says where it is this often."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consilience.cli.talk import say
+from consilience.cli.output import say
 
 if TYPE_CHECKING:
     from consilience.learners import ForeignCode

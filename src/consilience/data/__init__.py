@@ -1,10 +1,10 @@
 """Data: where rows come from (``load``), and which party gets which of them (``partition``)."""
 
 from consilience.data.dataset import Dataset
+from consilience.data.holdings import Holdings, draw, who_holds_what
 from consilience.data.partition import PARTITIONS, partition
-from consilience.data.picture import Holdings, draw, who_holds_what
+from consilience.data.party_sizes import unequal
 from consilience.data.registry import DATASETS, Entry, load
-from consilience.data.sizes import unequal
 from consilience.data.splits import take_public
 from consilience.data.table import load_table, read_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
-from consilience.memory import check_memory
+from consilience.validation.memory import check_memory
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import InvalidInput
-from consilience.memory import check_memory, spare_memory
+from consilience.validation.memory import check_memory, spare_memory
 
 
 def data_home() -> Path:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.sizes import apportion, shares
+from consilience.data.party_sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
-from consilience.options import check_options
+from consilience.validation.options import check_options
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]

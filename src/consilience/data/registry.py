@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.data.cifar import load_cifar_10, load_cifar_100
 from consilience.data.dataset import Dataset
-from consilience.data.diabetes import load_diabetes
-from consilience.data.digits import load_digits
-from consilience.data.heart import load_heart_disease
-from consilience.data.idx import load_emnist, load_fashion_mnist, load_mnist
+from consilience.data.sources.cifar import load_cifar_10, load_cifar_100
+from consilience.data.sources.diabetes import load_diabetes
+from consilience.data.sources.digits import load_digits
+from consilience.data.sources.heart import load_heart_disease
+from consilience.data.sources.mnist import load_emnist, load_fashion_mnist, load_mnist
+from consilience.data.sources.texts import load_newsgroups, load_trec, load_yahoo_answers
 from consilience.data.table import load_table
-from consilience.data.text import load_newsgroups, load_trec, load_yahoo_answers
 from consilience.errors import InvalidInput, nearest
-from consilience.options import check_options
+from consilience.validation.options import check_options
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput, nearest
-from consilience.memory import check_memory
 from consilience.randomness import stream
+from consilience.validation.memory import check_memory
 
 Array = NDArray[Any]
 Kind = Literal["classification", "regression"]

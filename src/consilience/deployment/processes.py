@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_links, write_whole
-from consilience.network.flower import QUIET
+from consilience.networks.flower.network import QUIET
 
 _SETTINGS = {
     **QUIET,

@@ -1,12 +1,12 @@
 """Experiments: what to run, running it, and the record of what happened."""
 
-from consilience.experiments.arm import Progress
-from consilience.experiments.cohort import Cohort, gather
 from consilience.experiments.configuration import parse_spec, read_spec
-from consilience.experiments.known import public_known
-from consilience.experiments.ledger import Ledger
+from consilience.experiments.coverage import public_known
+from consilience.experiments.method_run import Progress
 from consilience.experiments.run import resume, start, stored_spec
+from consilience.experiments.setup import Cohort, gather
 from consilience.experiments.spec import Spec
+from consilience.federation.ledger import Ledger
 
 __all__ = [
     "Cohort",

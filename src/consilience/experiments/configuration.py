@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import Spec
-from consilience.sections import first_of
+from consilience.validation.sections import first_of
 
 
 def read_spec(

@@ -1,7 +1,7 @@
 """Run a configuration: every method with every seed, recorded round by round, resumable at any point.
 
 A run folder holds ``config.json`` (the exact configuration), ``ledger.sqlite``, ``models/`` and, while it
-runs, ``state/``. One method with one seed is an *arm* (:mod:`consilience.experiments.arm`).
+runs, ``state/``. One method with one seed is an *arm* (:mod:`consilience.experiments.method_run`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, nearest
-from consilience.experiments.arm import Arm, Report
-from consilience.experiments.cohort import Cohort, gather
 from consilience.experiments.configuration import parse_spec
-from consilience.experiments.known import public_known
-from consilience.experiments.ledger import Ledger
+from consilience.experiments.coverage import public_known
+from consilience.experiments.method_run import Arm, Report
+from consilience.experiments.setup import Cohort, gather
 from consilience.experiments.spec import Spec
-from consilience.federation import Federation
+from consilience.federation.federation import Federation
+from consilience.federation.ledger import Ledger
 from consilience.files import database, read_text, without_links
-from consilience.knowledge import Agreement, Replies, SharedModel
 from consilience.learners import ForeignCode, make
-from consilience.learners.estimators import make_of
-from consilience.learners.sklearn import SklearnLearner
-from consilience.network import LocalNetwork
-from consilience.tasks import Task
+from consilience.learners.sklearn.estimators import make_of
+from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.messages.replies import Agreement, Replies, SharedModel
+from consilience.networks import LocalNetwork
+from consilience.tasks.base import Task
 
 CONFIGURATION = "config.json"
 

@@ -42,7 +42,7 @@ from pydantic import ConfigDict, Field, model_validator
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput
-from consilience.experiments.methods import (
+from consilience.federation.methods import (
     EXCHANGES,
     ON_PUBLIC_ROWS,
     MethodSpec,
@@ -50,12 +50,12 @@ from consilience.experiments.methods import (
     protocol_for,
 )
 from consilience.learners import ForeignCode, foreign_code, make
+from consilience.learners.files.transfer import TRUSTED
+from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
-from consilience.learners.transfer import TRUSTED
-from consilience.learners.trust import trusted
-from consilience.options import check_options
 from consilience.protocols import Protocol
-from consilience.sections import Open, Quorum, Section, known
+from consilience.validation.options import check_options
+from consilience.validation.sections import Open, Quorum, Section, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""

@@ -14,12 +14,12 @@ import numpy as np
 
 from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import Abilities, Kind, Learner, Model, Phase, Pull, Steps
+from consilience.learners.files.trust import ForeignCode, trusting
 from consilience.learners.presets import LEARNERS, Entry, model_of, named_code
-from consilience.learners.recipe import Augmentation, TorchRecipe
-from consilience.learners.trust import ForeignCode, trusting
+from consilience.learners.torch.recipe import Augmentation, TorchRecipe
 
 if TYPE_CHECKING:
-    from consilience.learners.kernel_ridge import KernelRidge
+    from consilience.learners.sklearn.kernel_ridge import KernelRidge
 
 __all__ = [
     "LEARNERS",
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
     """Import ``KernelRidge`` when it is first used: nobody else pays for importing scikit-learn."""
     if name != "KernelRidge":
         raise AttributeError(f"module 'consilience.learners' has no attribute {name!r}")
-    from consilience.learners.kernel_ridge import KernelRidge
+    from consilience.learners.sklearn.kernel_ridge import KernelRidge
 
     return KernelRidge
 
@@ -88,13 +88,13 @@ def as_learner(
         return model
     if _is_torch(model):
         try:
-            from consilience.learners.torch import TorchLearner
+            from consilience.learners.torch.learner import TorchLearner
         except ModuleNotFoundError as error:
             raise MissingExtra("torch", extra="torch") from error
         return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))
     if recipe is not None:
         raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
-    from consilience.learners.sklearn import SklearnLearner
+    from consilience.learners.sklearn.learner import SklearnLearner
 
     return SklearnLearner(model, kind=kind)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.learners.base import Kind
-from consilience.learners.recipe import TorchRecipe
-from consilience.learners.trust import (
+from consilience.learners.files.trust import (
     ForeignCode,
     check_packages,
     find,
@@ -19,6 +18,7 @@ from consilience.learners.trust import (
     model_at,
     trusting,
 )
+from consilience.learners.torch.recipe import TorchRecipe
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Entry:
 
 _SCALER = ("sklearn.preprocessing:StandardScaler",)
 _TFIDF = ("sklearn.feature_extraction.text:TfidfVectorizer",)
-_NETS = "consilience.learners.torch_networks"
+_NETS = "consilience.learners.torch.networks"
 
 # One thread each: parties may train in parallel, and the same bits come out everywhere.
 _XGB = {"n_jobs": 1, "verbosity": 0}
@@ -145,7 +145,7 @@ LEARNERS: dict[str, Entry] = {
     "transformer": Entry(
         "a pretrained transformer such as BERT-tiny, for texts; "
         'pretrained = "a folder" or "owner/name"',
-        "consilience.learners.torch_transformer:transformer",
+        "consilience.learners.torch.transformer:transformer",
         kind=None,
         extra="text",
     ),
@@ -157,7 +157,7 @@ LEARNERS: dict[str, Entry] = {
     ),
     "kernel-ridge": Entry(
         "kernel ridge regression in closed form; inputs should be on one scale at all parties",
-        "consilience.learners.kernel_ridge:KernelRidge",
+        "consilience.learners.sklearn.kernel_ridge:KernelRidge",
         kind="regression",
     ),
     "tree-regressor": Entry("one tree", "sklearn.tree:DecisionTreeRegressor", kind="regression"),
@@ -204,7 +204,7 @@ LEARNERS: dict[str, Entry] = {
     "boosted": Entry(
         "a sum of weak regressors fitted to a loss's gradients, for functional_gradient_boosting; "
         "weak = { name = … }",
-        "consilience.learners.boosted:Boosted",
+        "consilience.learners.boosting.boosted:Boosted",
         kind=None,
         defaults={"weak": {"name": "tree-regressor", "max_depth": 4}},
     ),
@@ -226,7 +226,7 @@ def model_of(name: str, parameters: Mapping[str, Any]) -> Any:
 
     Raises:
         InvalidInput: unknown name, import path or parameter.
-        ForeignCode: code of others, outside of :func:`~consilience.learners.trust.trusting`.
+        ForeignCode: code of others, outside of :func:`~consilience.learners.files.trust.trusting`.
     """
     check_name(name)
     check_packages(parameters)

@@ -3,26 +3,26 @@
 from collections.abc import Callable
 
 from consilience.protocols.base import Protocol, Round, RoundState, protocol
-from consilience.protocols.conjugate_distillation import conjugate_distillation
-from consilience.protocols.ensemble_distillation import ensemble_distillation
-from consilience.protocols.federated_averaging import federated_averaging
-from consilience.protocols.federated_dynamics import federated_dynamics
-from consilience.protocols.federated_fusion import federated_fusion
-from consilience.protocols.federated_optimizers import (
-    federated_adagrad,
-    federated_adam,
-    federated_yogi,
-)
-from consilience.protocols.federated_proximal import federated_proximal
-from consilience.protocols.functional_gradient_boosting import functional_gradient_boosting
-from consilience.protocols.iterative_distillation import iterative_distillation
 from consilience.protocols.local_only import local_only
-from consilience.protocols.model_exchange import (
+from consilience.protocols.models.conjugate_distillation import conjugate_distillation
+from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
+from consilience.protocols.models.model_exchange import (
     alternating_distillation,
     averaged_distillation,
     parallel_distillation,
 )
-from consilience.protocols.scaffold import scaffold
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.federated_fusion import federated_fusion
+from consilience.protocols.parameters.federated_optimizers import (
+    federated_adagrad,
+    federated_adam,
+    federated_yogi,
+)
+from consilience.protocols.parameters.federated_proximal import federated_proximal
+from consilience.protocols.parameters.scaffold import scaffold
+from consilience.protocols.predictions.ensemble_distillation import ensemble_distillation
+from consilience.protocols.predictions.iterative_distillation import iterative_distillation
 
 __all__ = [
     "PROTOCOLS",

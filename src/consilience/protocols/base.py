@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
-from consilience.knowledge import Public, Replies
-from consilience.messages import message
-from consilience.options import check_options as options_are_known
-from consilience.protocols.participation import inclusion, party_count
-from consilience.tasks import PROVIDES, STANDING, Network, PredictPublic, Task
+from consilience.messages.message import message
+from consilience.messages.replies import Public, Replies
+from consilience.protocols.sampling import inclusion, party_count
+from consilience.tasks.base import PROVIDES, STANDING, Network, PredictPublic, Task
+from consilience.validation.options import check_options as options_are_known
 
 Array = NDArray[Any]
 
@@ -104,7 +104,7 @@ def protocol(
 def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
     """What to ask the parties in every round so that ``aggregate`` can be computed from their replies.
 
-    What they say once is asked by :class:`~consilience.protocols.standing.Standing`.
+    What they say once is asked by :class:`~consilience.protocols.constant_replies.Standing`.
     """
     return (
         PredictPublic(round=round, outputs=aggregate.outputs),

@@ -6,9 +6,9 @@ what the protocol adds is the exchange and not the training time.
 
 from __future__ import annotations
 
-from consilience.knowledge import Public
+from consilience.messages.replies import Public
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks import FitPrivate, Network
+from consilience.tasks.base import FitPrivate, Network
 
 
 @protocol

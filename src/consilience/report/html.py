@@ -6,8 +6,8 @@ import base64
 from collections.abc import Container, Iterable, Sequence
 from html import escape as _escape
 
+from consilience.errors import visible
 from consilience.report.plots import Plot
-from consilience.visible import visible
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #dde3e9; --back: #fff;

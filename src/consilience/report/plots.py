@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.data import Holdings, draw
+from consilience.errors import visible
 from consilience.files import write_whole
 from consilience.report.results import Method, Results, mean, words
-from consilience.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

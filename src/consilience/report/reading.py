@@ -15,9 +15,9 @@ import numpy as np
 
 from consilience.data import Holdings
 from consilience.experiments import Ledger, stored_spec
-from consilience.memory import check_memory
 from consilience.report.results import Arm, Array, Event, Left, Method, Note, Results
-from consilience.tasks import bookkeeping_tasks
+from consilience.tasks.base import bookkeeping_tasks
+from consilience.validation.memory import check_memory
 
 _MOST_NAMES = 100
 """Metrics, or parts of a teacher's error, of one run."""

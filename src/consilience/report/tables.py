@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, visible
 from consilience.report.reading import read_results
 from consilience.report.results import Results, Spread, check_metric, words
-from consilience.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

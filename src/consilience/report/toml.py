@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from consilience.errors import visible
 from consilience.experiments import Spec
-from consilience.visible import visible
 
 
 def to_toml(spec: Spec) -> str:

@@ -1,12 +1,5 @@
 """A party where its data is: its state on the disk, its limits, its audit log and its configuration."""
 
-from consilience.site.answering import (
-    AUDIT,
-    PartySite,
-    Session,
-    failure_of,
-    read_session,
-)
 from consilience.site.audit import AuditLog, Log, read_log
 from consilience.site.configuration import (
     ConnectionSpec,
@@ -15,10 +8,17 @@ from consilience.site.configuration import (
     state_of,
     write_template,
 )
+from consilience.site.dry_run import Trial, alone, tried
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
-from consilience.site.public import kept_public
+from consilience.site.party_site import (
+    AUDIT,
+    PartySite,
+    Session,
+    failure_of,
+    read_session,
+)
+from consilience.site.public_rows import kept_public
 from consilience.site.secret import own_secret
-from consilience.site.trial import Trial, alone, tried
 
 __all__ = [
     "AUDIT",

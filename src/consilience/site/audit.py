@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import RunFailed
+from consilience.errors import RunFailed, as_json
 from consilience.files import force, write_whole
-from consilience.messages import REGISTRY, fields
-from consilience.visible import as_json
+from consilience.messages.message import REGISTRY, fields
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""

@@ -35,14 +35,14 @@ from pydantic import Field, ValidationError
 from consilience.data.dataset import Dataset
 from consilience.data.table import load_table, read_rows
 from consilience.errors import InvalidInput
-from consilience.knowledge import Public
 from consilience.learners import Learner, make, trusting
 from consilience.learners.base import Kind
-from consilience.learners.transfer import TRUSTED
-from consilience.party import Party
-from consilience.sections import Address, Name, Open, Section, first_of, write_new
-from consilience.site.answering import PartySite
+from consilience.learners.files.transfer import TRUSTED
+from consilience.messages.replies import Public
+from consilience.party.party import Party
 from consilience.site.limits import Limits
+from consilience.site.party_site import PartySite
+from consilience.validation.sections import Address, Name, Open, Section, first_of, write_new
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 

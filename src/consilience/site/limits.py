@@ -10,13 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, PlainValidator
 
-from consilience.density import Coarseness
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
-from consilience.messages import REGISTRY, fields
-from consilience.options import check_options
-from consilience.party import Party
-from consilience.sections import Section
-from consilience.tasks import (
+from consilience.messages.message import REGISTRY, fields
+from consilience.numerics.density import Coarseness
+from consilience.party.party import Party
+from consilience.tasks.base import (
     CompareCoarsely,
     ComparePublic,
     Evaluate,
@@ -27,6 +25,8 @@ from consilience.tasks import (
     Task,
     task_types,
 )
+from consilience.validation.options import check_options
+from consilience.validation.sections import Section
 
 GROUPS = ("predictions", "parameters", "models")
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -81,27 +81,28 @@ class Limits(Section):
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
             any.
-        epsilon: the privacy loss ε that certainties with noise (:class:`~consilience.tasks.ScoreCertainty`)
-            may come to in all its life, those of different settings, seeds and public rows added up;
-            certainties without noise are refused then. ``None`` for no limit. It says nothing of predictions.
+        epsilon: the privacy loss ε that certainties with noise
+            (:class:`~consilience.tasks.base.ScoreCertainty`) may come to in all its life, those of different
+            settings, seeds and public rows added up; certainties without noise are refused then. ``None`` for
+            no limit. It says nothing of predictions.
         delta: what their δ may come to, where ``epsilon`` is a limit: the coordinator chooses the δ of each
             question, and a large one leaves next to no noise.
         classes: how many classes a coordinator may have it tell apart, its own among them: what its models
             and answers cost grows with them. ``None`` for no limit.
         public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
-            file of them (:attr:`~consilience.tasks.TakePublic.unpacked`); those of two federations may be on
-            the disk at once. 0 for none, ``None`` for no limit.
+            file of them (:attr:`~consilience.tasks.base.TakePublic.unpacked`); those of two federations may
+            be on the disk at once. 0 for none, ``None`` for no limit.
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
         density_ratios: how coarsely it says how densely its rows of each class lie
-            (:class:`~consilience.tasks.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
+            (:class:`~consilience.tasks.base.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
             simulations, where parties trust whoever asks: rows can be rebuilt from exact ratios, whose ridge
-            the coordinator chooses (:class:`~consilience.tasks.ComparePublic`). No file may say it.
+            the coordinator chooses (:class:`~consilience.tasks.base.ComparePublic`). No file may say it.
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
-            foreign (:class:`~consilience.tasks.SelectPublic`).
+            foreign (:class:`~consilience.tasks.base.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
-            (:class:`~consilience.tasks.ScoreCertainty`).
+            (:class:`~consilience.tasks.base.ScoreCertainty`).
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.

@@ -1,8 +1,8 @@
 """Conjugate distillation where its theory does not hold: two kernels, networks, forests.
 
-:mod:`consilience.protocols.conjugate_distillation` refuses such agents. Here its steps are carried out all
-the same, with what a fit leaves of its labels, ``t − g(X)``, in the place of coefficients: for kernel ridge
-regression it is c times them, and that factor cancels in every step length.
+:mod:`consilience.protocols.models.conjugate_distillation` refuses such agents. Here its steps are carried out
+all the same, with what a fit leaves of its labels, ``t − g(X)``, in the place of coefficients: for kernel
+ridge regression it is c times them, and that factor cancels in every step length.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernel_agents import KernelAgents
-from consilience.kernels import kernel_of
+from consilience.closed_forms.kernel_agents import KernelAgents
+from consilience.numerics.kernels import kernel_of
 from consilience.randomness import stream
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size

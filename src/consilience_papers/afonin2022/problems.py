@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from consilience.data import load
 from consilience.data.partition import iid, mixing
 from consilience.learners import Kind, Learner, make
-from consilience.party import Party
+from consilience.party.party import Party
 from consilience.randomness import stream
 
 Array = NDArray[Any]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.federation import Federation
-from consilience.kernel_agents import Expansion, KernelAgents
-from consilience.kernels import gram, kernel_of
+from consilience.closed_forms.kernel_agents import Expansion, KernelAgents
+from consilience.federation.federation import Federation
+from consilience.numerics.kernels import gram, kernel_of
 from consilience.protocols import (
     alternating_distillation,
     averaged_distillation,

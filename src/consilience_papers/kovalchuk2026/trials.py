@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import Aggregator
-from consilience.codecs import chain, quantized, top_k, zstd
 from consilience.errors import QuorumLost, RunFailed
 from consilience.experiments import Cohort
-from consilience.experiments.arm import teacher_parts
-from consilience.federation import Federation, History
-from consilience.knowledge import Metrics
+from consilience.experiments.method_run import teacher_parts
+from consilience.federation.federation import Federation, History
+from consilience.messages.replies import Metrics
 from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
-from consilience.tasks import bookkeeping_tasks
+from consilience.tasks.base import bookkeeping_tasks
+from consilience.transforms.compression import chain, quantized, top_k, zstd
 from consilience_papers.kovalchuk2026 import problems
 from consilience_papers.kovalchuk2026.problems import Size
 

@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from consilience.aggregation import mean
 from consilience.errors import InvalidInput
-from consilience.federation import Federation
+from consilience.federation.federation import Federation
 from consilience.learners import TorchRecipe, make
-from consilience.party import Party
+from consilience.party.party import Party
 from consilience.protocols import Protocol, ensemble_distillation, local_only
 
 Array = NDArray[Any]

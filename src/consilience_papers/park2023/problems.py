@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels import Kernel, kernel_of
+from consilience.numerics.kernels import Kernel, kernel_of
 
 Array = NDArray[Any]
 

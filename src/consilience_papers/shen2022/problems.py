@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from consilience.data import load, partition
 from consilience.learners import Learner, make
-from consilience.learners.boosted import Boosted
-from consilience.party import Party
+from consilience.learners.boosting.boosted import Boosted
+from consilience.party.party import Party
 from consilience.randomness import stream
 
 Array = NDArray[Any]

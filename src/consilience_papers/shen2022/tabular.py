@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from consilience.data import Dataset, load, partition, take_public
-from consilience.federation import Federation
+from consilience.federation.federation import Federation
 from consilience.learners import Learner, make
-from consilience.learners.boosted import Boosted
-from consilience.party import Party
+from consilience.learners.boosting.boosted import Boosted
+from consilience.party.party import Party
 from consilience.protocols import functional_gradient_boosting, local_only
 from consilience.randomness import stream
 from consilience_papers.comparisons import differs, said, standard_error

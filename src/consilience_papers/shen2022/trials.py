@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import QuorumLost, RunFailed
-from consilience.federation import Federation
+from consilience.federation.federation import Federation
 from consilience.learners import Learner
-from consilience.learners.boosted import Boosted
+from consilience.learners.boosting.boosted import Boosted
 from consilience.protocols import (
     Protocol,
     federated_averaging,

@@ -1,0 +1,145 @@
+"""How the command line speaks: tables and data on stdout, all else on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed, as_json, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@dataclass
+class Fate:
+    """What to say when a command is stopped.
+
+    Attributes:
+        run: the run folder that it works on, which need not exist yet.
+        again: the command that goes on where it was stopped, where that is not ``resume``.
+        trust: whether the run may import what it names.
+    """
+
+    run: Path | None = None
+    again: str | None = None
+    trust: bool = False
+
+
+@contextmanager
+def answering(debug: bool) -> Iterator[Fate]:
+    """Turn whatever ends a command early into a few lines on stderr and an exit status.
+
+    1 when a run failed, 2 when the call was wrong, 130 after Ctrl-C; the traceback only if ``debug``.
+    """
+    fate = Fate()
+    try:
+        yield fate
+    except KeyboardInterrupt:
+        if fate.run is not None and fate.run.exists():
+            fate.again = f"consilience resume {fate.run}{' --trust' if fate.trust else ''}"
+        say("stopped" + (f"; continue with: {fate.again}" if fate.again else ""))
+        raise typer.Exit(130) from None
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except ConsilienceError as error:
+        _trace(debug)
+        say(f"error: {error}")
+        raise typer.Exit(error.exit_code) from None
+    except Exception as error:
+        _trace(debug)
+        first = (str(error).strip() or "no reason given").splitlines()[0]
+        say(f"error: {type(error).__name__}: {first}")
+        if not debug:
+            say("  This is unexpected; run again with --debug for the traceback.")
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Have a process that is told to end do what it does after Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def say(line: str) -> None:
+    """One line on stderr; above the live picture, where there is one."""
+    # Not typer.echo, which writes past the stream that rich puts in stderr's place, into the picture.
+    print(visible(line), file=sys.stderr)
+
+
+def tables(json_to: str | None) -> Console:
+    """Where tables are printed: stdout, or stderr where stdout carries JSON."""
+    from consilience.cli.console import PlainConsole
+
+    console = PlainConsole(stderr=json_to == "-")
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # nobody cuts a line in a file
+    return console
+
+
+def facts_table(title: str, facts: Mapping[str, str]) -> Table:
+    """A title, and a line for each fact."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0)
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in facts.items():
+        table.add_row(Text(name), Text(text))
+    return table
+
+
+def write_json(data: Any, json_to: str | None) -> None:
+    """The data behind a table, to a file, or to stdout for ``-``."""
+    if json_to is None:
+        return
+    import json
+
+    text = as_json(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    if json_to == "-":
+        typer.echo(text)
+        return
+    write_text(Path(json_to), text + "\n")
+
+
+def check_target(json_to: str | None) -> None:
+    """Raise ``InvalidInput`` if there is no folder to write the data into, before any work."""
+    if json_to not in (None, "-") and not Path(str(json_to)).absolute().parent.is_dir():
+        raise InvalidInput("there is no such folder", where=f"--json {json_to}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that the user asked for.
+
+    Raises:
+        RunFailed: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        say(traceback.format_exc())

@@ -1,0 +1,1 @@
+"""Loaders of the data sets that the papers and the examples use."""

@@ -1,0 +1,185 @@
+"""What can be known of a coordinator before it makes or changes anything."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from consilience.deployment.certificates import certified_hosts, check_server
+from consilience.deployment.coordinator.configuration import (
+    CoordinatorSpec,
+    check_folder,
+    kept,
+    read_coordinator,
+)
+from consilience.deployment.coordinator.gate import check_free
+from consilience.deployment.processes import running
+from consilience.errors import InvalidInput
+from consilience.federation.ledger import Ledger
+from consilience.files import inside, without_links
+from consilience.networks.flower.network import check_installed
+from consilience.tasks.base import TakePublic
+
+
+def coordinator_facts(folder: Path) -> dict[str, Any]:
+    """What a configuration says, if all that it names can be used; what both sides compare among it.
+
+    Raises:
+        InvalidInput: the configuration, the public rows or the certificates cannot be used.
+        RunFailed: something else listens at the address.
+        MissingExtra: flwr is not installed.
+    """
+    spec = _usable(folder)
+    pid = running(folder / "run" / "flower")
+    if pid is None:  # else it listens there itself
+        check_free(spec.listen or spec.host, spec.port)
+    public = spec.rows()
+    return {
+        "state": _state(folder, spec, pid),
+        "federation": spec.name,
+        "parties": list(spec.parties),
+        "address": spec.address,
+        "method": spec.method.label,
+        "rounds": spec.protocol.rounds,
+        "public_rows": len(public),
+        "public": public.key if len(public) else None,
+        "public_bytes": TakePublic.of(public).nbytes if len(public) else 0,
+    }
+
+
+def check_start(folder: Path) -> CoordinatorSpec:
+    """Look at all that a run needs before it is made; gives its configuration.
+
+    Raises:
+        InvalidInput: the configuration, the public rows or the certificates cannot be used, or there is a run
+            already that has kept a round.
+        RunFailed: something else listens at the address.
+        MissingExtra: flwr is not installed.
+    """
+    spec, run = _usable(folder), folder / "run"
+    _check_stopped(folder)
+    if last_round(run) >= 0:
+        raise InvalidInput(
+            "there is a run already",
+            where=str(run),
+            mend=f"Continue it with: consilience coordinator resume {folder}\n"
+            f"  or move {run} away, and start anew.",
+        )
+    check_free(spec.listen or spec.host, spec.port)
+    return spec
+
+
+def check_resume(folder: Path) -> CoordinatorSpec | None:
+    """Look at all that a run needs to go on; gives its configuration, ``None`` where it is done.
+
+    Raises:
+        InvalidInput: there is none, its configuration was changed, or something that it needs cannot be used.
+        RunFailed: something else listens at the address.
+        MissingExtra: flwr is not installed.
+    """
+    run = folder / "run"
+    check_folder(folder)
+    if kept(folder) is None or not (run / "ledger.sqlite").exists():
+        raise InvalidInput(
+            "there is no run yet",
+            where=str(run),
+            mend=f"Start it with: consilience coordinator start {folder}",
+        )
+    spec = _usable(folder)
+    _check_same(folder, spec)
+    if _is_done(folder, spec):
+        return None
+    _check_stopped(folder)
+    check_free(spec.listen or spec.host, spec.port)
+    return spec
+
+
+def begins_anew(folder: Path) -> str:
+    """A sentence where a run was started with another configuration, but kept no round; else empty."""
+    stored = kept(folder)
+    if stored in (None, read_coordinator(folder)) or last_round(folder / "run") >= 0:
+        return ""
+    return "no round was kept: it starts anew, with coordinator.toml as it is now"
+
+
+def last_round(run: Path) -> int:
+    """The last round that is kept; -1 where there is none."""
+    if not (run / "ledger.sqlite").exists():
+        return -1
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+
+
+def last_measured(run: Path) -> int:
+    """The last round that is kept and whose parties were asked how good their models are; -1 for none."""
+    if last_round(run) < 0:
+        return -1
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        return int(ledger.meta.get("measured", -1))
+
+
+def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
+    """What a start or a resume would find."""
+    if pid is not None:
+        return f"running (PID {pid})"
+    if (round := last_round(folder / "run")) < 0:
+        return "ready to start"
+    _check_same(folder, spec)
+    return "done" if _is_done(folder, spec) else f"ready to resume after round {round}"
+
+
+def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
+    """Raise ``InvalidInput`` where rounds are kept that were made with another configuration."""
+    stored = kept(folder)
+    if stored is None or last_round(folder / "run") < 0:
+        return
+    before, now = _fixed(stored), _fixed(spec)
+    for key in before:
+        if before[key] != now[key]:
+            raise InvalidInput(
+                f"{key} is another than the run was started with",
+                where=str(folder / "coordinator.toml"),
+                mend="Set it back, or move the run folder away and start anew.",
+            )
+
+
+def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
+    with closing(Ledger(folder / "run" / "ledger.sqlite")) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    return done and last_round(folder / "run") >= spec.protocol.rounds
+
+
+def _usable(folder: Path) -> CoordinatorSpec:
+    """The configuration, if all that it names can be used."""
+    check_installed()
+    spec, tls, run = read_coordinator(folder), folder / "tls", inside(folder / "run", folder)
+    if run.is_dir():
+        without_links(run)
+    spec.rows()
+    check_server(tls)
+    hosts = certified_hosts(tls / "server.pem")
+    if spec.host not in hosts:
+        raise InvalidInput(
+            f"the certificate is for {', '.join(hosts)}, and the address is {spec.address}",
+            where=str(tls / "server.pem"),
+            mend="Set the address back, or have init make tls/ anew in another folder.",
+        )
+    return spec
+
+
+def _check_stopped(folder: Path) -> None:
+    if (pid := running(folder / "run" / "flower")) is not None:
+        raise InvalidInput(
+            f"the coordinator runs already (PID {pid})",
+            where=str(folder),
+            mend=f"Stop it first: consilience coordinator stop {folder}",
+        )
+
+
+def _fixed(spec: CoordinatorSpec) -> dict[str, Any]:
+    """What must stay as it is from the first round to the last; there may be more rounds."""
+    return {
+        **spec.model_dump(include={"name", "seed", "strict", "columns", "method"}),
+        "protocol": spec.protocol.model_dump(exclude={"rounds"}),
+    }

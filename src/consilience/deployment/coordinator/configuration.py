@@ -1,0 +1,290 @@
+"""A coordinator's configuration: who takes part, what is run, where it is reached.
+
+name = "heart"                                  # of the federation; parties may limit themselves to it
+address = "coordinator.example.org:9092"        # where the parties reach it
+public = "public.csv"                           # sent to every party that has no file of these rows
+
+[method]
+aggregate = "avg"                               # consilience list methods; or protocol = "scaffold"
+
+[protocol]
+name = "ensemble_distillation"
+rounds = 10
+
+[parties]                                       # name = the public key, as consilience party key prints it
+north = "ecdsa-sha2-nistp384 AAAA… north"
+
+File names are relative to the file itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+
+from consilience.aggregation import Aggregator
+from consilience.data import read_rows
+from consilience.deployment.certificates import cryptography_x509, make_authority, public_key
+from consilience.errors import InvalidInput, RunFailed
+from consilience.federation.methods import MethodSpec, ProtocolSpec, protocol_for
+from consilience.files import read_text, write_whole
+from consilience.messages.replies import DensityRatios, Public
+from consilience.protocols import Protocol
+from consilience.validation.sections import (
+    Address,
+    Name,
+    Quorum,
+    Section,
+    check_address,
+    first_of,
+    write_new,
+)
+
+CONFIGURATION = "coordinator.toml"
+
+PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class CoordinatorSpec(Section):
+    """A whole ``coordinator.toml``.
+
+    Attributes:
+        name: of the federation; the same as long as it is the same federation.
+        address: host and port where the parties reach it; the server's certificate is for this host.
+        listen: the host to listen at, where it is another than the address says, such as ``"0.0.0.0"``.
+        public: the file of public rows, which parties without a file of them are sent; ``None`` for protocols
+            that exchange models.
+        columns: its columns that are inputs; by default all.
+        seed: everything random is keyed by it.
+        strict: refuse a party with a single class and a class that one party alone knows.
+        timeout: seconds a party may take to answer.
+        quorum: parties that must answer: a number (int), or a share (float).
+        wait: seconds to wait for the parties when a run starts or goes on.
+        metrics: how often in a run a party is asked how good its model is, as far as its own limits allow:
+            once is after the last round, twice also before anything is learned from others, and more often
+            in rounds between (:func:`consilience.federation.federation.measured_rounds`); 0 for never.
+        threads: numerical threads.
+        method: an aggregator with its options, or a protocol that takes none.
+        protocol: the protocol and its options.
+        parties: party to its public key.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    address: Address
+    listen: str | None = None
+    public: Path | None = None
+    columns: tuple[str, ...] | None = None
+    seed: int = Field(default=0, ge=0)
+    strict: bool = True
+    timeout: float = Field(default=600.0, ge=10)
+    quorum: Quorum = 0.5
+    wait: float = Field(default=600.0, gt=0)
+    metrics: int = Field(default=2, ge=0)
+    threads: int = Field(default=1, ge=1)
+    method: MethodSpec
+    protocol: ProtocolSpec = ProtocolSpec()
+    parties: Mapping[Name, str] = Field(min_length=1)
+
+    @field_validator("method", mode="after")
+    @classmethod
+    def _can_be_deployed(cls, method: MethodSpec) -> MethodSpec:
+        if method.aggregate in ("central", "oracle"):
+            raise ValueError(f"{method.aggregate!r} needs what no coordinator has")
+        return method
+
+    @property
+    def host(self) -> str:
+        """The host of the address."""
+        return self.address.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the address."""
+        return int(self.address.rpartition(":")[2])
+
+    def rules(self) -> Protocol:
+        """The protocol, ready to run.
+
+        Raises:
+            InvalidInput: a name or an option that nothing here knows, or a rule that no party answers.
+        """
+        found = protocol_for(self.method, self.protocol)
+        rule = found.options.get("aggregate")
+        if isinstance(rule, Aggregator) and DensityRatios in rule.needs:
+            raise InvalidInput(
+                f"{self.method.label} needs exact density ratios, which every party refuses: rows can be "
+                "rebuilt from them",
+                where="method.aggregate",
+                mend="Choose coarse-density-ratio, if the parties' limits allow it, or a rule that needs "
+                "predictions alone, such as avg.",
+            )
+        return found
+
+    def check_quorum(self) -> None:
+        """Raise ``InvalidInput`` on a quorum that no round, or any round, would meet."""
+        whole = isinstance(self.quorum, int)
+        if not 0 < self.quorum <= (len(self.parties) if whole else 1):
+            raise InvalidInput(
+                f"quorum is {self.quorum}, and there are {len(self.parties)} parties",
+                mend=f"Give a number of parties, 1 to {len(self.parties)}, or a share such as 0.5.",
+            )
+
+    def rows(self) -> Public:
+        """The public rows.
+
+        Raises:
+            InvalidInput: they cannot be read, or are missing and needed.
+        """
+        if self.public is None:
+            if self.method.needs_public:
+                raise InvalidInput(
+                    f"there are no public rows, which {self.method.label!r} needs", where="public"
+                )
+            return Public.none()
+        X, columns = read_rows(self.public, self.columns)
+        return Public(X, columns or ())
+
+
+def read_coordinator(folder: Path) -> CoordinatorSpec:
+    """Read ``coordinator.toml`` in a folder; its file names are relative to it.
+
+    Raises:
+        InvalidInput: no such file, not TOML, unknown keys or values, with the nearest valid name.
+    """
+    check_folder(folder)
+    path = folder / CONFIGURATION
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "there is no such file",
+            where=str(path),
+            mend=f"Write one with: consilience coordinator init {folder} --parties a,b",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=str(path)) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    if isinstance(document.get("public"), str):
+        document["public"] = str(folder.resolve() / document["public"])
+    try:
+        spec = CoordinatorSpec.model_validate(document)
+    except ValidationError as error:
+        raise first_of(error, str(path), CoordinatorSpec) from error
+    try:
+        spec.rules()
+        spec.check_quorum()
+        keys = {
+            name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()
+        }
+    except InvalidInput as error:
+        where = f"{path}: {error.where}" if error.where else str(path)
+        raise InvalidInput(error.what, where=where, mend=error.mend) from error
+    for name, key in keys.items():
+        if twice := [other for other in keys if keys[other] == key and other != name]:
+            raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))
+    return spec
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ``InvalidInput`` where a coordinator's folder is wanted and something else was given."""
+    if folder.is_file():
+        raise InvalidInput(
+            "this is a file", where=str(folder), mend=f"Give its folder: {folder.parent}"
+        )
+    if not folder.exists():
+        raise InvalidInput(
+            "there is no such folder",
+            where=str(folder),
+            mend=f"Make one with: consilience coordinator init {folder} --parties a,b",
+        )
+
+
+def keep(spec: CoordinatorSpec, folder: Path) -> None:
+    """Keep what a run is started or gone on with; the run reads this, and not what is edited meanwhile."""
+    write_whole(folder / "run" / "config.json", spec.model_dump_json(indent=2))
+
+
+def kept(folder: Path) -> CoordinatorSpec | None:
+    """What the run was last started or gone on with; ``None`` where there is no run.
+
+    Raises:
+        RunFailed: it is damaged.
+    """
+    path = folder / "run" / "config.json"
+    try:
+        return CoordinatorSpec.model_validate_json(read_text(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"it is damaged: {error}", where=str(path)) from error
+
+
+TEMPLATE = """\
+# The coordinator of a federation. File names are relative to this file.
+# When all is filled in:  consilience coordinator start {folder}
+
+name = {name}                     # of the federation; parties may limit themselves to it
+address = {address}       # where the parties reach it: HOST:PORT, the host that the certificate is for
+# listen = "0.0.0.0"              # where to listen, if that is another host
+public = "public.csv"             # rows without labels; a party that has no file of them is sent them once
+seed = 0                          # with the secrets that parties keep, the same seed gives the same models
+timeout = 600                     # seconds a party may take to answer
+quorum = 0.5                      # share of the parties that must answer, or how many of them
+wait = 600                        # seconds to wait for the parties at the start
+metrics = 2                       # how often to measure, where a party's limits allow it: before and after
+
+[method]
+aggregate = "avg"                 # consilience list methods; without public rows: protocol = "scaffold"
+                                  # what others need beside predictions the parties' limits must allow
+
+[protocol]
+name = "ensemble_distillation"    # consilience list protocols
+rounds = 3
+
+[parties]                         # the line that "consilience party key party.toml" prints at each
+{parties}
+"""
+"""What ``consilience coordinator init`` writes."""
+
+
+def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Path:
+    """Write a ``coordinator.toml`` with comments, and ``tls/`` with a private CA and a server certificate.
+
+    Raises:
+        InvalidInput: there is one already, no parties, or the folder cannot be written.
+    """
+    path = folder / CONFIGURATION
+    twice = sorted({name for name in parties if parties.count(name) > 1})
+    if twice or not all(parties) or not parties:
+        what = f"two parties are called {twice[0]!r}" if twice else "a name is empty"
+        if not any(parties):
+            what = "there are no parties"
+        raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
+    if wrong := [name for name in parties if not PARTY_NAME.fullmatch(name)]:
+        raise InvalidInput(
+            f"{wrong[0]!r} is no name of a party",
+            where="--parties",
+            mend="Take letters, digits, dots, dashes and underscores.",
+        )
+    try:
+        host = check_address(address).rpartition(":")[0]
+    except ValueError as error:
+        raise InvalidInput(str(error), where="--address") from error
+    cryptography_x509()  # where it is not installed, nothing is made
+    write_new(
+        path,
+        TEMPLATE.format(
+            folder=folder,
+            name=json.dumps(folder.resolve().name),
+            address=json.dumps(address),
+            parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
+        ),
+    )
+    make_authority(folder / "tls", host)
+    return path

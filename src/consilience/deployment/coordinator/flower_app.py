@@ -1,0 +1,35 @@
+"""What Flower is told to run: the coordinator's app, and a party's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from threading import Thread
+from time import sleep
+from typing import Any
+
+from consilience.deployment.coordinator.rounds import conduct
+from consilience.deployment.party.flower_app import client
+from consilience.networks.flower.network import coordinator_app
+
+__all__ = ["client", "server"]
+
+
+def watched(grid: Any, config: Mapping[str, Any]) -> None:
+    """Do the rounds, and end with whoever started this process.
+
+    A SuperLink that ends leaves the process of a run behind, which calls it again and again and holds the
+    run: nobody could go on with it.
+    """
+    Thread(target=end_after, args=(os.getppid(),), name="watch", daemon=True).start()
+    conduct(grid, config)
+
+
+def end_after(parent: int) -> None:
+    """End this process, at once, when its parent is gone."""
+    while os.getppid() == parent:
+        sleep(0.5)
+    os._exit(1)
+
+
+server = coordinator_app(watched)

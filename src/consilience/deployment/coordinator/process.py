@@ -1,0 +1,174 @@
+"""The coordinator: Flower's SuperLink behind a gate, and one run after another until the rounds are done.
+
+    coordinator.toml        the configuration
+    tls/                    ca.pem for the parties; server.pem, server.key
+    run/                    the run (:mod:`consilience.deployment.coordinator.rounds`)
+    run/flower/             the SuperLink's database and log, what holds the folder, the app
+
+Whatever ends is started again: the SuperLink with its database, and the run, which goes on from the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from consilience.deployment.coordinator.checks import (
+    begins_anew,
+    check_resume,
+    check_start,
+    last_measured,
+)
+from consilience.deployment.coordinator.configuration import CoordinatorSpec, keep
+from consilience.deployment.coordinator.gate import Gate
+from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
+from consilience.deployment.coordinator.superlink import SuperLink
+from consilience.deployment.party.process import free_port
+from consilience.deployment.processes import Processes
+from consilience.errors import RunFailed
+from consilience.experiments.run import versions
+from consilience.federation.ledger import Ledger
+
+FRUITLESS = 3
+"""Runs that end without a round and without a reason, one after another, before it is given up."""
+
+STEADY = 10.0
+"""Seconds that a SuperLink lives whose end is not the run's doing."""
+
+Report = Callable[[str], None]
+
+
+def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
+    """Start a run and see it to its end.
+
+    Raises:
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_start`, and nothing was made.
+        RunFailed: the run failed; the logs are in ``run/flower``.
+    """
+    folder = folder.resolve()
+    spec, run = check_start(folder), folder / "run"
+    with Processes(run / "flower", "the coordinator") as processes:
+        for file in run.glob("ledger.*"):  # of a run that ended before it had kept a round
+            file.unlink()
+        keep(spec, folder)
+        part = run / "ledger.part"
+        with closing(Ledger(part, create=True)) as ledger:
+            started = datetime.now(UTC).isoformat(timespec="seconds")
+            ledger.note(versions=versions(), started=started)
+        part.replace(run / "ledger.sqlite")
+        _serve(spec, folder, processes, report)
+
+
+def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
+    """Go on with a run that was stopped or crashed, to its end; a finished one is left as it is.
+
+    Raises:
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_resume`.
+        RunFailed: the run failed; the logs are in ``run/flower``.
+    """
+    folder = folder.resolve()
+    if (spec := check_resume(folder)) is None:
+        return
+    with Processes(folder / "run" / "flower", "the coordinator") as processes:
+        if said := begins_anew(folder):
+            report(said)
+        keep(spec, folder)
+        _ask_again(folder / "run")
+        _serve(spec, folder, processes, report)
+
+
+def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Report) -> None:
+    """See the run to its end, whatever dies on the way."""
+    run = folder / "run"
+    (run / OUTCOME).unlink(missing_ok=True)
+    link = SuperLink(folder, processes, free_port())
+    link.start(spec.parties)
+    begun = time.monotonic()
+    gate = Gate(spec.listen or spec.host, spec.port, link.address, folder / "tls")
+    try:
+        processes.ready()
+        report(f"{spec.name}: parties reach the coordinator at {spec.address}")
+        done, outside, tries = last_measured(run), dict[str, str](), 0
+        while not outcome(folder):
+            if tries > FRUITLESS:
+                raise RunFailed(
+                    f"the run ended {tries} times without a round: {crash(folder)}",
+                    where=str(processes.folder / "superlink.log"),
+                )
+            (run / OUTCOME).unlink(missing_ok=True)
+            tries += 1
+            try:
+                link.submit()
+                while link.busy() and not (run / OUTCOME).exists():
+                    time.sleep(0.5)
+                    outside = _reported(outside, _outside(run), report)
+                    if (now := last_measured(run)) != done:
+                        done, tries = now, 0
+                        report(_line(run, spec))
+            except RunFailed:  # it may have died while it was asked
+                if processes.ended("superlink") is None:
+                    raise
+            if processes.ended("superlink") is not None:
+                report("the SuperLink ended; it is started again")
+                if time.monotonic() - begun > STEADY:
+                    tries = 0
+                link.start(spec.parties)
+                begun = time.monotonic()
+        if last_measured(run) != done:
+            report(_line(run, spec))
+    finally:
+        gate.close()
+
+
+def _ask_again(run: Path) -> None:
+    """Forget why those have not joined that still may: it may have been mended meanwhile."""
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        outside = {
+            name: (why if barred else "it is asked again to join", barred)
+            for name, (why, barred) in ledger.meta.get("outside", {}).items()
+        }
+        ledger.note(outside=outside)
+
+
+def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> dict[str, str]:
+    """Who is outside now; what changed is reported."""
+    for name, why in now.items():
+        if before.get(name) != why:
+            report(f"{name}: {why}")
+    for name in sorted(before.keys() - now.keys()):
+        report(f"{name} has joined")
+    return now
+
+
+def _outside(run: Path) -> dict[str, str]:
+    """Party to why it has not joined."""
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        return {name: why for name, (why, _) in ledger.meta.get("outside", {}).items()}
+
+
+def _line(run: Path, spec: CoordinatorSpec) -> str:
+    """What there is to say of the last round; that a party did not let itself be measured is no news."""
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        ((last, seconds),) = ledger.read("SELECT max(round), max(seconds) FROM rounds")
+        ((parties,),) = ledger.read(
+            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ? AND status = 'ok'", last
+        )
+        means = ledger.read(
+            "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
+        )
+        missing = [
+            f"{name} ({why})"
+            for name, why, answered in ledger.read(
+                "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
+                "AND tasks != 'Evaluate' GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                last,
+            )
+        ]
+    said = ", ".join(f"{name} {value:.3f}" for name, value in means)
+    return (
+        f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
+        f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
+    )

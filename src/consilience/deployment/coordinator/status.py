@@ -1,0 +1,164 @@
+"""Where a coordinator is: who is connected, which round is kept, what left whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from consilience.deployment.coordinator.configuration import (
+    CoordinatorSpec,
+    check_folder,
+    kept,
+    read_coordinator,
+)
+from consilience.deployment.coordinator.rounds import ending
+from consilience.deployment.coordinator.superlink import connected
+from consilience.deployment.processes import held, running
+from consilience.errors import InvalidInput
+from consilience.federation.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class PartyStatus:
+    """Where one party is.
+
+    Attributes:
+        party: its name.
+        connected: ``"online"``, ``"offline"``, ``"registered"`` where it was never seen, or ``"?"``.
+        exchanges: how many it has answered.
+        left_out: of how many it was left out.
+        bytes_up: bytes that left it.
+        public_sent: bytes of public rows that were sent to it; 0 where it had them already.
+        why: why it has not joined, or was left out of the last exchange that it was asked in, with the round;
+            empty where it was not.
+        metrics: its metrics when it was last measured.
+        measured: the round after which that was; -1 where it was not.
+        notes: what it said beside, such as that its own rows weigh more than it was asked for.
+    """
+
+    party: str
+    connected: str
+    exchanges: int
+    left_out: int
+    bytes_up: int
+    public_sent: int
+    why: str
+    metrics: Mapping[str, float]
+    measured: int = -1
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a coordinator is.
+
+    Attributes:
+        federation: its name.
+        state: ``"no run"``, ``"running"``, ``"stopped"`` or ``"done"``.
+        round: the last round that is kept; -1 before there is one.
+        rounds: how many there are.
+        seconds: what they took.
+        parties: where each of them is.
+        notes: what else there is to know, such as why it ended before it was done.
+    """
+
+    federation: str
+    state: str
+    round: int
+    rounds: int
+    seconds: float
+    parties: tuple[PartyStatus, ...]
+    notes: tuple[str, ...] = ()
+
+
+def coordinator_status(folder: Path) -> Status:
+    """Where a coordinator is, by its ledger and its SuperLink; its configuration may be broken meanwhile.
+
+    Raises:
+        InvalidInput: there is no such folder.
+        RunFailed: the ledger is damaged.
+    """
+    check_folder(folder)
+    run, spec = folder / "run", kept(folder)
+    written: CoordinatorSpec | None = None
+    broken = ""
+    try:
+        written = read_coordinator(folder)
+    except InvalidInput as error:
+        broken = f"coordinator.toml cannot be used: {error}"
+    if spec is None or not (run / "ledger.sqlite").exists():
+        return _without_run(folder, written, broken)
+    going = running(run / "flower") is not None
+    nodes = connected(run / "flower") if going else {}
+    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+        ((last, seconds),) = ledger.read(
+            "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds"
+        )
+        parties = tuple(
+            _party(ledger, name, nodes.get(name, "?" if going else "offline"))
+            for name in sorted(spec.parties)
+        )
+    state = "done" if done else "running" if going else "stopped"
+    notes = [broken] if broken else []
+    if state == "stopped" and (why := ending(folder)):
+        notes.append(f"it ended: {why}\nthen: consilience coordinator resume {folder}")
+    if not going and held(run / "flower"):
+        notes.append("its own process was killed, what it started still runs: stop it, or resume")
+    if not done and written not in (None, spec):
+        notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
+    rounds = spec.protocol.rounds
+    return Status(spec.name, state, int(last), rounds, float(seconds), parties, tuple(notes))
+
+
+def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:
+    """What there is to say before a run, by the configuration, if it can be used."""
+    if written is None:
+        return Status(folder.resolve().name, "no run", -1, 0, 0.0, (), (broken,))
+    nobody = tuple(PartyStatus(name, "?", 0, 0, 0, 0, "", {}) for name in sorted(written.parties))
+    return Status(written.name, "no run", -1, written.protocol.rounds, 0.0, nobody)
+
+
+def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
+    """Where a party is; one that does not let itself be measured is not left out for that."""
+    ((answered, out, up, sent),) = ledger.read(
+        "SELECT coalesce(sum(status = 'ok'), 0), "
+        "coalesce(sum(status != 'ok' AND tasks != 'Evaluate'), 0), "
+        "coalesce(sum(bytes_up), 0), coalesce(sum(bytes_down * (tasks = 'TakePublic')), 0) "
+        "FROM deliveries WHERE party = ?",
+        name,
+    )
+    why = ledger.read(
+        "SELECT status, within, detail FROM deliveries WHERE party = ? AND tasks != 'Evaluate' "
+        "ORDER BY rowid DESC LIMIT 1",
+        name,
+    )
+    metrics = ledger.read(
+        "SELECT name, value, round FROM metrics WHERE party = ?1 "
+        "AND round = (SELECT max(round) FROM metrics WHERE party = ?1)",
+        name,
+    )
+    notes = ledger.read(
+        "SELECT DISTINCT detail FROM deliveries WHERE party = ? AND status = 'ok' AND detail <> ''",
+        name,
+    )
+    outside = ledger.meta.get("outside", {})  # nothing before it was first asked who joins
+    said = ""
+    if name in outside:
+        said = str(outside[name][0])
+    elif why and why[0][0] != "ok":
+        said = "round {1}: {2}".format(*why[0])
+    return PartyStatus(
+        party=name,
+        connected=connected,
+        exchanges=int(answered),
+        left_out=int(out),
+        bytes_up=int(up),
+        public_sent=int(sent),
+        why=said,
+        metrics={metric: value for metric, value, _ in metrics},
+        measured=metrics[0][2] if metrics else -1,
+        notes=tuple(note for (note,) in notes),
+    )

@@ -1,0 +1,201 @@
+"""Flower's server, what its command line says of it, and the app that it is given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from consilience.deployment.processes import BIN, Processes, environment
+from consilience.errors import RunFailed
+from consilience.files import write_whole
+
+ASK_EVERY = 15.0
+"""Seconds between looks at how the run does: the command that says it costs two of them."""
+
+SLOWEST = 180.0
+"""Seconds that a command of Flower's may take."""
+
+PROJECT = """\
+# Written by consilience: all that Flower is given. What is run is in coordinator.toml.
+[project]
+name = "consilience-federation"
+version = "1.0.0"
+description = "Runs the installed consilience"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "consilience"
+
+[tool.flwr.app.components]
+serverapp = "deployed:server"
+clientapp = "deployed:client"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+
+MODULE = """\
+from consilience.deployment.coordinator import flower_app
+
+client = flower_app.client
+server = flower_app.server
+"""
+
+
+def write_app(folder: Path) -> Path:
+    """Write the folder that Flower packs and runs, with nothing else in it."""
+    if folder.exists():
+        # Flower would pack other modules in it too, and import them before what is installed.
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "deployed.py").write_text(MODULE)
+    return folder
+
+
+@dataclass
+class SuperLink:
+    """Flower's server on the loopback device, and what its command line says of it.
+
+    Args:
+        folder: the coordinator's.
+        processes: it is one of these.
+        port: where it listens.
+    """
+
+    folder: Path
+    processes: Processes
+    port: int
+    _ask_at: float = field(default=0.0, init=False)
+    _run: str = field(default="", init=False)
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, parties: Mapping[str, str]) -> None:
+        """Start it and have it know the parties' keys, each under its party's name.
+
+        Its database keeps them; where they are not the ones that are wanted, it begins anew.
+        """
+        tls, home = self.folder / "tls", self.processes.folder
+        known = home / "nodes.json"
+        wanted = dict(parties)
+        fresh = not known.exists() or json.loads(known.read_text())["keys"] != wanted
+        if fresh:
+            known.unlink(missing_ok=True)
+            for file in home.glob("superlink.sqlite*"):
+                file.unlink()
+        command: list[str | Path] = [
+            BIN / "flower-superlink",
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--ssl-ca-certfile", tls / "ca.pem", "--ssl-certfile", tls / "server.pem"),
+            *("--ssl-keyfile", tls / "server.key", "--enable-supernode-auth"),
+            *("--database", home / "superlink.sqlite"),
+            "--disable-runtime-dependency-installation",
+        ]
+        self.processes.start("superlink", command, environment(home / "home"))
+        self._wait()
+        certificate = json.dumps(str(tls / "ca.pem"))
+        user = home / "user"
+        user.mkdir(exist_ok=True)
+        write_whole(
+            user / "config.toml",
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n'
+            f"root-certificates = {certificate}\n",
+        )
+        if fresh:
+            nodes = {}
+            for name, key in wanted.items():
+                file = user / "key.pub"
+                write_whole(file, key + "\n")
+                said = flwr(home, "supernode", "register", file, "--name", name)
+                nodes[name] = str(said["node-id"])
+            write_whole(known, json.dumps({"keys": wanted, "nodes": nodes}))
+
+    def submit(self) -> None:
+        """Start a run."""
+        home = self.processes.folder
+        given = f"folder={json.dumps(str(self.folder))}"
+        said = flwr(home, "run", write_app(home / "app"), "--run-config", given)
+        self._run = str(said["run-id"])
+        self._ask_at = time.monotonic() + ASK_EVERY
+
+    def busy(self) -> bool:
+        """Whether it lives and the run goes on; it is taken to until the SuperLink is asked again."""
+        if self.processes.ended("superlink") is not None:
+            return False
+        if time.monotonic() > self._ask_at:
+            runs = flwr(self.processes.folder, "ls")["runs"]
+            self._ask_at = time.monotonic() + ASK_EVERY
+            mine = [str(run["status"]) for run in runs if str(run["run-id"]) == self._run]
+            return any(not status.startswith("finished") for status in mine)
+        return True
+
+    def _wait(self) -> None:
+        """Until it answers."""
+        until = time.monotonic() + 60.0
+        while self.processes.ended("superlink") is None and time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
+                return
+            except OSError:
+                time.sleep(0.2)
+        raise RunFailed(
+            f"the SuperLink does not start: {self.processes.last_words('superlink')}",
+            where=str(self.processes.folder / "superlink.log"),
+        )
+
+
+def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
+    """What a command of Flower's own command line says, as data.
+
+    Raises:
+        RunFailed: it failed, took too long, or has no SuperLink to ask.
+    """
+    home = home.resolve()
+    if not (home / "user" / "config.toml").is_file():  # Flower would start a SuperLink of its own
+        raise RunFailed("no SuperLink was started here", where=str(home))
+    command = [BIN / "flwr", *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment(home / "user"),
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=SLOWEST,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(
+            f"flwr {arguments[0]} took more than {SLOWEST:g} s", where=str(home)
+        ) from error
+    try:
+        found = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        found = {"error-message": f"{done.stdout} {done.stderr}".strip()}
+    if done.returncode or not found.get("success"):
+        why = " ".join(str(found.get("error-message", done.stderr)).split())
+        raise RunFailed(f"flwr {arguments[0]} failed: {why}", where=str(home / "superlink.log"))
+    return dict(found)
+
+
+def connected(home: Path) -> dict[str, str]:
+    """Party to what the SuperLink says of its node; nothing where it cannot be asked."""
+    try:
+        found = flwr(home, "supernode", "ls")["nodes"]
+        nodes = json.loads((home / "nodes.json").read_text())["nodes"]
+    except (RunFailed, OSError, ValueError):
+        return {}
+    states = {str(node["node-id"]): str(node["status"]) for node in found}
+    return {name: states.get(node, "?") for name, node in nodes.items()}

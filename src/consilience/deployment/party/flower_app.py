@@ -1,0 +1,22 @@
+"""What a party's SuperNode starts for every message; it imports little, as it does so every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import consilience.protocols  # noqa: F401  (whose tasks may be asked)
+from consilience.networks.flower.network import PATIENCE, run_installed_client, site_app
+from consilience.site import PartySite, read_party
+
+
+def _site(context: Any) -> PartySite:
+    return read_party(Path(str(context.node_config["party"]))).site(wait=PATIENCE)
+
+
+client = site_app(_site)
+
+
+def answer_once() -> None:
+    """Answer one message, whatever app came with it."""
+    run_installed_client(client)

@@ -1,0 +1,289 @@
+"""A party that takes part: its SuperNode, for as long as it runs."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from consilience.deployment.certificates import check_authority, check_private_key, make_key
+from consilience.deployment.party.connection import (
+    FORGOTTEN,
+    connected_now,
+    dial,
+    reason,
+    worked,
+)
+from consilience.deployment.processes import BIN, Processes, environment, held, running
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
+from consilience.networks.flower.network import check_installed, task_commands
+from consilience.site import (
+    AUDIT,
+    ConnectionSpec,
+    PartySpec,
+    alone,
+    kept_public,
+    read_log,
+    read_party,
+    read_session,
+    state_of,
+)
+
+REFUSALS = ("refused", "invalid", "failed")
+"""How the audit log calls answers that say no."""
+
+GIVEN_UP = 180.0
+"""Seconds without a SuperNode that works until it is given up."""
+
+PAUSE = 3.0
+"""Seconds before a SuperNode is started again."""
+
+_CLIENT = """\
+#!/bin/sh
+# Flower starts this for every message. It runs what is installed, whatever app was sent.
+exec '{python}' -P -c 'from consilience.deployment.party.flower_app import answer_once; answer_once()' "$@"
+"""
+
+_REFUSAL = """\
+#!/bin/sh
+# In the place of what Flower would start for a run of another kind, which would run the code that was sent.
+echo "a party answers messages, and runs nothing else" >&2
+exit 1
+"""
+
+
+def folder_of(state: Path) -> Path:
+    """Where a party's processes live: beside the state that they change."""
+    return state / "flower"
+
+
+def party_key(spec: PartySpec, *, replace: bool = False) -> str:
+    """The line with the party's public key; the key pair is made where there is none, or a new one is wanted.
+
+    Raises:
+        InvalidInput: there is no ``[coordinator]``, or what is there is no key.
+        MissingExtra: cryptography is not installed.
+    """
+    return make_key(_connection(spec).key, spec.name, replace=replace)
+
+
+def check_connection(connection: ConnectionSpec) -> None:
+    """Look at the files that a party shows and believes; nobody is dialled.
+
+    Raises:
+        InvalidInput: one is not there, or is not what it should be.
+        MissingExtra: cryptography is not installed.
+    """
+    check_authority(connection.certificate, where="coordinator.certificate")
+    check_private_key(connection.key, where="coordinator.key")
+
+
+def check_party(path: Path) -> PartySpec:
+    """Look at all that a party needs before it takes part; gives its configuration.
+
+    Raises:
+        InvalidInput: it runs already, or the configuration, the data, the model, the certificate or the key
+            cannot be used.
+        RunFailed: its state could not be written.
+        MissingExtra: flwr is not installed.
+    """
+    check_installed()
+    spec = read_party(path)
+    if (pid := running(folder_of(spec.state))) is not None:
+        raise InvalidInput(
+            f"party {spec.name!r} runs already (PID {pid})",
+            where=str(path),
+            mend=f"Stop it first: consilience party stop {path}",
+        )
+    check_connection(_connection(spec))
+    alone(spec)
+    return spec
+
+
+def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -> None:
+    """Take part until this process is stopped; a SuperNode that dies is started again.
+
+    Raises:
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before anything is started.
+        RunFailed: the coordinator is not who it should be or does not take the key, or the SuperNode ends
+            again and again.
+    """
+    spec = check_party(path)
+    connection = _connection(spec)
+    with Processes(folder_of(spec.state), f"party {spec.name!r}") as processes:
+        keep(connection, processes.folder)
+        programs = write_programs(processes.folder / "bin")
+        variables = environment(processes.folder / "home")
+        variables["PATH"] = f"{programs}:{variables['PATH']}"
+        trouble = processes.folder / "trouble"
+        trouble.unlink(missing_ok=True)
+
+        def tell(line: str) -> None:
+            write_whole(trouble, line)
+            say(line)
+
+        say(f"party {spec.name!r} dials {connection.address}; its log: {processes.folder}")
+        processes.ready()
+        try:
+            _serve(path, connection, processes, variables, tell)
+        except RunFailed as error:
+            write_whole(trouble, f"it ended: {error}")
+            raise
+        except KeyboardInterrupt:  # it is told to stop
+            trouble.unlink(missing_ok=True)
+            raise
+
+
+def _serve(
+    path: Path,
+    connection: ConnectionSpec,
+    processes: Processes,
+    variables: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> None:
+    """One SuperNode after another; raises ``RunFailed`` where there is no use in it."""
+    tried, told = 0.0, ""
+    while True:
+        dial(connection, say=tell)  # a coordinator is waited for as long as need be
+        begun = time.monotonic()
+        processes.start("supernode", _command(path, connection), variables)
+        if worked(processes):
+            tried, told = 0.0, ""
+        else:
+            tried += time.monotonic() - begun + PAUSE
+        why, final = reason(processes)
+        if tried > (FORGOTTEN if final else GIVEN_UP):
+            raise RunFailed(
+                why,
+                where=str(processes.folder / "supernode.log"),
+                mend="Give the coordinator the line of: consilience party key party.toml\n"
+                "  It reads it when it is started or resumed."
+                if final
+                else None,
+            )
+        if why != told:
+            tell(f"{why}; its SuperNode is started again")
+            told = why
+        time.sleep(PAUSE)
+
+
+def write_programs(folder: Path) -> Path:
+    """Put a program of ours in the place of everything that Flower starts at a party; gives the folder.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose programs are known here.
+    """
+    folder.mkdir(exist_ok=True)
+    for name in {"flwr-clientapp", *task_commands()}:
+        ours = name == "flwr-clientapp"
+        program = _CLIENT.format(python=sys.executable) if ours else _REFUSAL
+        write_whole(folder / name, program, mode=0o700)
+    return folder
+
+
+def party_status(path: Path) -> dict[str, Any]:
+    """Where a party is: whether it takes part, in what, and what has left it.
+
+    Args:
+        path: its configuration, which may be broken meanwhile, or the folder of its state.
+
+    Raises:
+        InvalidInput: there is no such file.
+        RunFailed: its state or its log cannot be read.
+    """
+    state = state_of(path)
+    folder = folder_of(state)
+    session, log = read_session(state), read_log(state / AUDIT)
+    pid, connected, notes = running(folder), kept(folder), ""
+    name, connection, file = str(path), connected, None
+    try:
+        if path != state:
+            spec = read_party(path)
+            name, connection, file = spec.name, spec.coordinator, spec.public
+    except InvalidInput as error:
+        notes = f"the configuration cannot be used: {error}"
+    if pid is not None and not notes and connection != connected:
+        notes = "[coordinator] was edited since it was started; that takes effect when it is started again"
+    if pid is None and held(folder):
+        notes = "its own process was killed, what it started still runs: stop it, or start it again"
+    elif not notes and (folder / "trouble").exists():
+        notes = (folder / "trouble").read_text()
+    elif not notes and pid is not None and session is not None and not connected_now(folder):
+        notes = "the coordinator does not answer: it was stopped, or the federation is done"
+    last = log.entries[-1] if log.entries else {}
+    refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
+    standing = "takes part"
+    if not connected_now(folder):
+        standing = "is not connected, and tries to be"
+    elif last.get("status") in REFUSALS and last.get("tasks") != "Evaluate":
+        standing = "is connected, and said no to what it was asked last"
+    elif session is None:
+        standing = "is connected, and has not been let in yet"
+    return {
+        "party": name,
+        "state": "stopped" if pid is None else f"{standing} (PID {pid})",
+        "coordinator": connection.address if connection else None,
+        "federation": session.federation if session else None,
+        "public_rows": _public_rows(file, kept_public(state)),
+        "round": session.round if session else None,
+        "rounds_taken_part_in": session.rounds if session else 0,
+        "answers": len(log.entries),
+        "bytes_that_left": sum(int(entry.get("bytes", 0)) for entry in log.entries),
+        "last_answer": last.get("time"),
+        "last_refusal": _refusal(refused[-1]) if refused else None,
+        "note": notes or None,
+    }
+
+
+def _refusal(entry: Mapping[str, Any]) -> str:
+    return ": ".join(filter(None, (str(entry[key]) for key in ("time", "tasks", "detail"))))
+
+
+def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:
+    """Where a party's public rows are from; ``None`` where it has none yet."""
+    if file is not None:
+        return str(file)
+    return f"from the coordinator, digest {', '.join(kept)}" if kept else None
+
+
+def keep(connection: ConnectionSpec, folder: Path) -> None:
+    """Keep what the processes of a folder were started with."""
+    write_whole(folder / "connection.json", connection.model_dump_json())
+
+
+def kept(folder: Path) -> ConnectionSpec | None:
+    """What the processes of a folder were last started with; ``None`` where they never were."""
+    path = folder / "connection.json"
+    return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
+
+
+def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:
+    return [
+        BIN / "flower-supernode",
+        *("--superlink", connection.address),
+        *("--root-certificates", connection.certificate),
+        *("--auth-supernode-private-key", connection.key),
+        *("--port", str(free_port())),
+        *("--node-config", f'party="{path.resolve()}"'),
+    ]
+
+
+def _connection(spec: PartySpec) -> ConnectionSpec:
+    if spec.coordinator is None:
+        raise InvalidInput(
+            "it does not say where the coordinator is",
+            where="coordinator",
+            mend='Add [coordinator] with address = "HOST:PORT".',
+        )
+    return spec.coordinator
+
+
+def free_port() -> int:
+    """A port of the loopback device that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""Diagnostics before training: coverage of the public rows, and differences between parties."""

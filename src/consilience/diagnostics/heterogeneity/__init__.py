@@ -1,0 +1,35 @@
+"""How different are my parties? ω_TV and ω_W1 of Shen et al. 2022, before anything is trained."""
+
+from consilience.diagnostics.heterogeneity.comparison import (
+    Distance,
+    Heterogeneity,
+    compare_labels,
+    how_different,
+    label_counts,
+)
+from consilience.diagnostics.heterogeneity.distances import (
+    party_weights,
+    shortening,
+    sliced_wasserstein,
+    total_variation,
+    total_variation_to_mixture,
+    wasserstein_of_atoms,
+    wasserstein_on_a_line,
+)
+from consilience.diagnostics.heterogeneity.inputs import Inputs
+
+__all__ = [
+    "how_different",
+    "Heterogeneity",
+    "Distance",
+    "label_counts",
+    "compare_labels",
+    "total_variation",
+    "total_variation_to_mixture",
+    "wasserstein_on_a_line",
+    "wasserstein_of_atoms",
+    "sliced_wasserstein",
+    "shortening",
+    "party_weights",
+    "Inputs",
+]

@@ -1,0 +1,201 @@
+"""Is the public data any good for these parties? Judged by inputs alone, before anything is trained.
+
+A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.base.SelectPublic`).
+It takes 5% of its own held-out rows for foreign, so that it knows 95% of them by construction, and about as
+many of public rows that were drawn as its own were. One that holds two classes of ten should know about a
+fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at least
+one of them knows.
+
+By inputs alone most classes of photographs look alike, and more is known than a party's classes account for.
+So a low share is bad news, and a high one says that the inputs fit and nothing of the classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+from consilience.messages.replies import Selection
+from consilience.tasks.base import Network, SelectPublic
+
+Array = NDArray[Any]
+
+QUANTILE = 0.05
+"""The share of its own rows that a party may take for foreign."""
+LITTLE, WELL = 0.5, 0.8
+"""Shares of public rows: below the first they are "little known", and a run says so; from the second on "well
+known". A convention; the figures themselves are beside the words."""
+
+
+@dataclass(frozen=True)
+class Suitability:
+    """How much of the public data the parties know.
+
+    Attributes:
+        parties: those who answered, sorted.
+        known: which public rows each knows, shape ``(m, n)``, bool.
+        total: public rows that there are, n or more: part of many may stand for all.
+        notes: party to what it said beside, such as that it has no calibration rows.
+        missing: party to the reason why it did not answer.
+    """
+
+    parties: tuple[str, ...]
+    known: Array
+    total: int
+    notes: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, selections: Sequence[Selection], *, missing: Mapping[str, str] | None = None
+    ) -> Suitability:
+        """Put together what parties answered to one :class:`~consilience.tasks.base.SelectPublic`.
+
+        Args:
+            selections: one a party.
+            missing: party to the reason why it did not answer.
+
+        Raises:
+            InvalidInput: no answers, two of one party, of other public data, or not yes or no a row.
+        """
+        if not selections:
+            raise InvalidInput("no party said which public rows it knows", where="suitability")
+        selections = sorted(selections, key=lambda one: one.party)
+        first = selections[0]
+        for i, one in enumerate(selections):
+            where = f"party {one.party!r}"
+            if i and one.party == selections[i - 1].party:
+                raise InvalidInput("it answered twice", where=where)
+            if one.values.dtype != bool or one.values.ndim != 1 or not len(one.values):
+                raise InvalidInput(
+                    f"it answered shape {one.values.shape} of {one.values.dtype}, expected yes or no a row",
+                    where=where,
+                )
+            if (one.public, len(one.values)) != (first.public, len(first.values)):
+                raise InvalidInput(
+                    f"it answered about other public data than {first.party!r}", where=where
+                )
+        return cls(
+            parties=tuple(one.party for one in selections),
+            known=np.stack([one.values for one in selections]),
+            total=len(first.values),
+            notes={one.party: "; ".join(one.notes) for one in selections if one.notes},
+            missing=missing or {},
+        )
+
+    @property
+    def share(self) -> float:
+        """Of the public rows, how many at least one party knows."""
+        return float(self.known.any(axis=0).mean())
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Of the public rows, how many each party knows."""
+        return dict(zip(self.parties, self.known.mean(axis=1).tolist(), strict=True))
+
+    @property
+    def parties_a_row(self) -> float:
+        """How many parties know a row, on average."""
+        return float(self.known.sum(axis=0).mean())
+
+    @property
+    def words(self) -> str:
+        """``"little known"``, ``"known in part"`` or ``"well known"``."""
+        if self.share < LITTLE:
+            return "little known"
+        return "known in part" if self.share < WELL else "well known"
+
+    @property
+    def sentence(self) -> str:
+        """The finding in a line: ``"Your parties know 12% of the 2,000 public rows: little known"``."""
+        who = "Your parties know" if len(self.parties) > 1 else "Your party knows"
+        part = self.known.shape[1]
+        looked = "" if part == self.total else f" ({part:,} of them were looked at)"
+        return f"{who} {self.share:.0%} of the {self.total:,} public rows{looked}: {self.words}"
+
+    @property
+    def meaning(self) -> str:
+        """What it says, in a few sentences."""
+        text = (
+            f"A party knows a row that is as likely as its own, by inputs alone: {1 - QUANTILE:.0%} of its "
+            "own held-out rows by construction, and about as many of public rows drawn as these were."
+        )
+        if len(self.parties) > 1:
+            text += f" A row is known to {self.parties_a_row:.1f} of {len(self.parties)} parties on average."
+        return f"{text} {self.advice}".strip()
+
+    @property
+    def advice(self) -> str:
+        """What to think of where less than half of the rows are known; empty elsewhere."""
+        if self.share >= LITTLE:
+            return ""
+        return (
+            "On rows that nobody knows, parties teach one another guesses: take public rows that look like "
+            "the private ones, or a method without public data."
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What single parties said beside, and who did not answer."""
+        return tuple(
+            [f"{party}: {note}" for party, note in self.notes.items()]
+            + [
+                f"{party} cannot say which public rows it knows: {why}"
+                for party, why in self.missing.items()
+            ]
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before anything is trained; nothing where all is well."""
+        little = (f"{self.sentence}. {self.advice}",) if self.advice else ()
+        return (*little, *self.remarks)
+
+    def __str__(self) -> str:
+        """The finding, a line a party, and what it means."""
+        width = max(map(len, self.parties))
+        shares = [f"  {party:<{width}}  {share:>4.0%}" for party, share in self.shares.items()]
+        return "\n".join([f"{self.sentence}.", *shares, *self.remarks, self.meaning])
+
+    def as_data(self) -> dict[str, Any]:
+        """All but the single rows as plain numbers and names, for JSON."""
+        return {
+            "finding": self.sentence,
+            "known": self.share,
+            "words": self.words,
+            "parties_a_row": self.parties_a_row,
+            "rows": self.total,
+            "rows_looked_at": self.known.shape[1],
+            "own_rows_known": 1 - QUANTILE,
+            "parties": dict(self.shares),
+            "notes": dict(self.notes),
+            "missing": dict(self.missing),
+            "warnings": list(self.warnings),
+        }
+
+
+def what_is_known(network: Network) -> Suitability:
+    """Ask parties that have joined which public rows they know; what leaves each is one bit a row.
+
+    Raises:
+        QuorumLost: too few answered.
+        InvalidInput: there are no public rows.
+
+    Source:
+        Shao et al. 2024 (Selective-FD), client-side selectors; their use as a check beforehand, and the
+        quantile, are this library's.
+    """
+    if not network.agreed.rows:
+        raise InvalidInput(
+            "there is no public data",
+            where="suitability",
+            mend="Give the federation public rows; methods that exchange models need none.",
+        )
+    replies = network.ask(SelectPublic(round=0, quantile=QUANTILE, reference="public"))
+    missing = {party: failure.reason for party, failure in replies.missing.items()}
+    return Suitability.of(replies.of(Selection), missing=missing)

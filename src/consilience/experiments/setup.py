@@ -1,0 +1,241 @@
+"""From a configuration and a seed to parties, public data and who holds what."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.data import (
+    DATASETS,
+    Dataset,
+    Holdings,
+    load,
+    partition,
+    read_rows,
+    take_public,
+    who_holds_what,
+)
+from consilience.errors import InvalidInput
+from consilience.experiments.spec import DataSpec, ModelSpec, Spec
+from consilience.learners import Kind, make
+from consilience.messages.replies import Public
+from consilience.party.party import Party
+from consilience.randomness import stream
+from consilience.validation.arrays import check_alike
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``(x - centre) / spread``, column by column: what the public rows say of the columns' scales.
+
+    Attributes:
+        centre: the columns' means, the shape of one row.
+        spread: their standard deviations, 1 for a column that never changes.
+    """
+
+    centre: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, X: Array) -> Scaling:
+        """The scaling that gives these rows' columns mean 0 and standard deviation 1."""
+        X = X.astype(np.float64)
+        constant = X.min(axis=0) == X.max(axis=0)
+        return cls(X.mean(axis=0), np.where(constant, 1.0, X.std(axis=0)))
+
+    def __call__(self, X: Array) -> Array:
+        """Scaled rows, float32, shaped like ``X``."""
+        # An overflow to infinity is refused where it is used, with the name of the column.
+        with np.errstate(over="ignore"):
+            return ((X - self.centre) / self.spread).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The parties of one seed.
+
+    Attributes:
+        dataset: where the rows come from.
+        public: the rows that everybody sees, if there are any.
+        public_labels: their true labels, which only experiments have; ``None`` for rows without.
+        names: of the parties, sorted.
+        rows: per party, which rows of the dataset are its own.
+        models: per party, the model it brings.
+        calibration: share of the private rows kept from training.
+        trusts: packages whose models every party accepts from others.
+        scaling: what was done to all inputs above; ``None`` where they are as they came.
+    """
+
+    dataset: Dataset
+    public: Public
+    public_labels: Array | None
+    names: tuple[str, ...]
+    rows: tuple[Array, ...]
+    models: tuple[ModelSpec, ...]
+    calibration: float
+    trusts: tuple[str, ...]
+    scaling: Scaling | None
+
+    def parties(self, *, pooled: bool = False) -> list[Party]:
+        """Fresh parties; ``pooled`` gives each of them the private rows of all."""
+        everything = np.sort(np.concatenate(self.rows))
+        return [
+            Party(
+                name,
+                make(model.name, **model.options),
+                self.dataset.X[everything if pooled else own],
+                self.labels(self.dataset.y[everything if pooled else own]),
+                test=self._test_of(name),
+                calibration=self.calibration,
+                trusts=self.trusts,
+                sends_rows=model.sends_rows,
+            )
+            for name, own, model in zip(self.names, self.rows, self.models, strict=True)
+        ]
+
+    @property
+    def holders(self) -> dict[str, list[Any]]:
+        """Party to the labels of the classes it holds, for the oracle teacher."""
+        return {
+            name: np.unique(self.labels(self.dataset.y[rows])).tolist()
+            for name, rows in zip(self.names, self.rows, strict=True)
+        }
+
+    @property
+    def holdings(self) -> Holdings:
+        """How many rows of each class each party holds."""
+        return who_holds_what(self.dataset.y, self.rows, self.dataset.classes, self.names)
+
+    def labels(self, y: Array) -> Array:
+        """Class names of codes; values as they are."""
+        return y if self.dataset.classes is None else np.asarray(self.dataset.classes)[y]
+
+    def _test_of(self, name: str) -> tuple[Array, Array]:
+        """The party's own test rows where the data have groups, else all of them."""
+        data = self.dataset
+        if data.group_test is not None and name in set(data.group_test.tolist()):
+            mine = data.group_test == name
+            return data.X_test[mine], self.labels(data.y_test[mine])
+        return data.X_test, self.labels(data.y_test)  # one copy for all
+
+
+def gather(spec: Spec, seed: int) -> Cohort:
+    """Load the data, set the public rows aside, deal out the rest and the models.
+
+    Raises:
+        ForeignCode: a model's code is of others, outside of :func:`~consilience.learners.trusting`.
+        InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
+    """
+    spec.check_models()
+    dataset = _load(spec.data.name, json.dumps(_seeded(spec.data, seed), sort_keys=True))
+    if spec.data.flat:
+        dataset = dataset.flat()
+    if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
+        drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
+        dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
+    stay, public, labels = _public(spec, dataset, seed)
+    scaling = None
+    if spec.data.standardize:
+        dataset, public, scaling = _standardized(dataset, public)
+    grouped = spec.partition.name == "group"
+    options = dict(spec.partition.options)
+    parties = spec.partition.parties
+    if grouped:
+        if dataset.group is None:
+            raise InvalidInput(
+                f"dataset {dataset.name!r} has no natural groups",
+                where="partition",
+                mend="For a table of your own name the column: data.group = …",
+            )
+        options["group"] = dataset.group[stay]
+        parties = parties or len(np.unique(dataset.group))
+    if parties is None:
+        raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
+    dealt = partition(
+        spec.partition.name,
+        dataset.y[stay],
+        parties,
+        stream(seed, "experiment", 0, "partition"),
+        **options,
+    )
+    for model in spec.models:
+        kind = _kind(model)
+        if (kind == "classification") != (dataset.classes is not None):
+            raise InvalidInput(
+                f"it is for {kind}, and dataset {dataset.name!r} has "
+                f"{'values' if dataset.classes is None else 'classes'}",
+                where=f"model {model.name!r}",
+                mend="Choose another: consilience list learners. A torch model takes kind = …; so does a "
+                "table of your own.",
+            )
+    width = len(str(parties))
+    names = (
+        [str(dataset.group[stay[rows[0]]]) for rows in dealt]
+        if grouped and dataset.group is not None
+        else [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
+    )
+    return Cohort(
+        dataset=dataset,
+        public=public,
+        public_labels=labels,
+        names=tuple(names),
+        rows=tuple(stay[rows] for rows in dealt),
+        models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
+        calibration=spec.calibration,
+        trusts=spec.trusts,
+        scaling=scaling,
+    )
+
+
+@lru_cache(maxsize=64)  # the same for every seed
+def _kind(model: ModelSpec) -> Kind:
+    return make(model.name, **model.options).abilities.kind
+
+
+def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:
+    """Rows that stay private, public rows, and the public rows' true labels where they are known."""
+    if spec.data.public_file is not None:
+        X, _ = read_rows(spec.data.public_file, dataset.columns)
+        return np.arange(len(dataset.X)), Public(X), None
+    if not spec.data.public:
+        return np.arange(len(dataset.X)), Public.none(), None
+    stay, aside = take_public(
+        dataset.y, spec.data.public, stream(seed, "experiment", 0, "public"), group=dataset.group
+    )
+    classes = dataset.classes
+    labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
+    return stay, Public(dataset.X[aside]), labels
+
+
+def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Scaling]:
+    """All inputs on the scale of the public rows, which every party has: no private row is looked at."""
+    if dataset.is_text:
+        raise InvalidInput(
+            f"the rows of dataset {dataset.name!r} are texts, which have no scale",
+            where="data.standardize",
+            mend="Leave it out.",
+        )
+    check_alike(dataset.X, public.X, where="data.standardize")
+    scaling = Scaling.of(public.X)
+    scaled = replace(dataset, X=scaling(dataset.X), X_test=scaling(dataset.X_test))
+    return scaled, Public(scaling(public.X)), scaling
+
+
+def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:
+    """The loader's options; one that draws the test rows itself draws them by the run's seed."""
+    takes = inspect.signature(DATASETS[data.name].loader).parameters
+    return {"seed": seed, **data.options} if "seed" in takes else data.options
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, options: str) -> Dataset:
+    """The dataset, kept for the next seed; options come as JSON, which can be a key where lists cannot."""
+    return load(name, **json.loads(options))

@@ -1,0 +1,277 @@
+"""What happened: one SQLite file per run, written round by round, enough to resume from.
+
+A ledger may be a stranger's. Before anything in it is read it is held against the tables that are written
+here, so that no view or trigger runs; a report opens it to read alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import astuple
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import RunFailed
+from consilience.files import database
+from consilience.networks import Delivery
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE arms (
+    method TEXT, seed INTEGER, status TEXT NOT NULL, seconds REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (method, seed));
+CREATE TABLE holdings (
+    seed INTEGER, party TEXT, model TEXT, class TEXT, rows INTEGER,
+    PRIMARY KEY (seed, party, class));
+CREATE TABLE rounds (
+    method TEXT, seed INTEGER, round INTEGER, seconds REAL, state BLOB, checkpoint INTEGER NOT NULL,
+    teacher_accuracy REAL,
+    PRIMARY KEY (method, seed, round));
+CREATE TABLE deliveries (
+    method TEXT, seed INTEGER, party TEXT, round INTEGER, tasks TEXT, status TEXT, left TEXT,
+    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT, within INTEGER);
+CREATE INDEX deliveries_by_arm ON deliveries (method, seed, round);
+CREATE TABLE metrics (
+    method TEXT, seed INTEGER, round INTEGER, party TEXT, name TEXT, value REAL,
+    PRIMARY KEY (method, seed, round, party, name));
+CREATE TABLE trust (
+    method TEXT, seed INTEGER, round INTEGER, party TEXT, class TEXT, weight REAL,
+    PRIMARY KEY (method, seed, round, party, class));
+"""
+
+_TEACHERS = """
+CREATE TABLE IF NOT EXISTS teachers (
+    method TEXT, seed INTEGER, round INTEGER, part TEXT, value REAL,
+    PRIMARY KEY (method, seed, round, part));
+"""
+
+
+_DOUBTFUL = {
+    "TEXT": "typeof({0}) <> 'text'",
+    "INTEGER": "typeof({0}) <> 'integer' OR {0} < 0",
+    "REAL": "typeof({0}) NOT IN ('real', 'null') OR abs({0}) > 1e100",  # NaN is written as NULL
+    "BLOB": "typeof({0}) NOT IN ('blob', 'null')",
+}
+"""Values that a column of a declared type never holds here; SQLite takes anything in any."""
+
+_LONGEST = 1 << 24
+"""Bytes of a text that a report reads; states of protocols may be longer, and are not read."""
+
+_STEPS = 10_000_000, 20
+"""Steps of SQLite's machine in which a ledger is looked through: so many, and so many more a byte."""
+
+
+def _made(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """Name of every table, index and the like to how it was made."""
+    query = "SELECT name, type, tbl_name, coalesce(sql, '') FROM sqlite_master"
+    return {name: (*kind, " ".join(sql.split())) for name, *kind, sql in connection.execute(query)}
+
+
+@cache
+def _ours() -> dict[str, tuple[str, ...]]:
+    """Every table and index of a new ledger, and how it is made."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA + _TEACHERS)
+        return _made(connection)
+
+
+_TABLES = frozenset(name for name, (kind, *_) in _ours().items() if kind == "table")
+
+
+class Ledger:
+    """The record of a run.
+
+    Args:
+        path: the SQLite file; it must exist unless ``create``.
+        read_only: it is not to be written.
+
+    Raises:
+        RunFailed: no ledger there; a damaged one, or one of somebody else's making; or a link in its place.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        self.path = database(path)
+        if not create and not path.is_file():
+            raise RunFailed("there is no ledger", where=str(path), mend="Is this a run folder?")
+        log = path.with_name(f"{path.name}-wal")
+        mode = "rwc" if create else "rw"
+        if read_only:  # without its log nobody writes it, and nothing need be made beside it
+            mode = "ro" if log.exists() else "ro&immutable=1"
+        with self._explained():
+            self._connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None
+            )
+            if create:  # on disk with the change of mode, and not once more before
+                self._connection.execute("PRAGMA synchronous = OFF")
+                self._connection.executescript(f"BEGIN; {_SCHEMA} {_TEACHERS} COMMIT;")
+            else:
+                self._check(path.stat().st_size + (log.stat().st_size if log.exists() else 0))
+            if read_only:
+                self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+            else:
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def _check(self, size: int) -> None:
+        """Raise ``sqlite3.DatabaseError`` unless it holds tables of ours and nothing else, and is whole."""
+        steps = iter(range((_STEPS[0] + _STEPS[1] * size) // 10_000))
+        self._connection.set_progress_handler(lambda: next(steps, None) is None, 10_000)
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.execute("PRAGMA cell_size_check = ON")
+        found, ours = _made(self._connection), _ours()
+        for name, how in found.items():
+            if how != ours.get(name):
+                raise sqlite3.DatabaseError(
+                    f"{name!r} in it is none of the tables that are written here"
+                )
+        if missing := sorted(_TABLES - {"teachers"} - found.keys()):
+            raise sqlite3.DatabaseError(f"there is no table {missing[0]!r} in it")
+        if self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("it fails SQLite's own check")
+        self._connection.set_progress_handler(None, 0)
+
+    def check_values(self) -> None:
+        """Raise ``RunFailed`` where a column holds what is never written into it."""
+        for table in sorted(_TABLES):
+            columns = self.read("SELECT name, type FROM pragma_table_info(?)", table)
+            for name, declared in columns:
+                doubtful = _DOUBTFUL[declared].format(f'"{name}"')
+                if self.read(f"SELECT 1 FROM {table} WHERE {doubtful} LIMIT 1"):
+                    raise self.damaged(f"{table}.{name} holds what is never written there")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if any(
+                sign in str(error) for sign in ("full", "disk I/O", "readonly", "unable to open")
+            ):
+                raise RunFailed(
+                    f"the ledger cannot be written ({error})",
+                    where=str(self.path),
+                    mend=f"Free some space, then: consilience resume {self.path.parent}",
+                ) from error
+            raise self.damaged(error) from error
+        except sqlite3.DatabaseError as error:
+            raise self.damaged(error) from error
+
+    def damaged(self, why: object) -> RunFailed:
+        """The error for a ledger that does not hold what a run writes."""
+        return RunFailed(
+            f"the ledger is damaged ({why})",
+            where=str(self.path),
+            mend="Restore it from a copy, or start the run anew in another folder.",
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is written together or not at all."""
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk ends it by itself
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows whose values stand in the table's column order."""
+        rows = list(rows)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            with self._explained():
+                self._connection.executemany(
+                    f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows
+                )
+
+    def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        with self._explained():
+            return self._connection.execute(query, values).fetchall()
+
+    def exchanged(
+        self,
+        method: str,
+        seed: int,
+        round: int,
+        deliveries: Iterable[Delivery],
+        metrics: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Record who was asked what and what left whom before ``round`` was complete, and what was measured.
+
+        A task may be named after a later round: what is trained before round 0 ends is round 1's.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            round: the round that is complete.
+            deliveries: each party's part of each exchange.
+            metrics: party to metric to value, after the round.
+        """
+        self.write(
+            "deliveries", ((method, seed, *astuple(delivery), round) for delivery in deliveries)
+        )
+        self.write(
+            "metrics",
+            (
+                (method, seed, round, party, name, value)
+                for party, measured in metrics.items()
+                for name, value in measured.items()
+            ),
+        )
+
+    def forget_after(self, method: str, seed: int, round: int) -> None:
+        """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""
+        with self.transaction():
+            self._connection.execute(_TEACHERS)  # runs of earlier versions have none
+            for table in ("rounds", "deliveries", "metrics", "trust", "teachers"):
+                column = "within" if table == "deliveries" else "round"
+                self._connection.execute(
+                    f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",
+                    (method, seed, round),
+                )
+
+    def forget_states(self, method: str, seed: int) -> None:
+        """Let go of a protocol's states: nothing goes back behind the last one, and models are large."""
+        with self._explained():
+            self._connection.execute(
+                "UPDATE rounds SET state = NULL WHERE method = ? AND seed = ?", (method, seed)
+            )
+
+    def last_checkpoint(self, method: str, seed: int) -> tuple[int, bytes] | None:
+        """The last round after which every party's state was written, and the protocol's state."""
+        found = self.read(
+            "SELECT round, state FROM rounds WHERE method = ? AND seed = ? AND checkpoint = 1 "
+            "ORDER BY round DESC LIMIT 1",
+            method,
+            seed,
+        )
+        return (int(found[0][0]), bytes(found[0][1])) if found else None
+
+    def has(self, table: str) -> bool:
+        """Whether the run recorded such a thing; earlier versions did not record all."""
+        return bool(self.read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Facts about the whole run: versions, machine, dataset notes."""
+        try:
+            facts = self.read("SELECT key, value FROM meta")
+            return {key: json.loads(value) for key, value in facts}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.damaged(f"meta.value is no JSON: {error}") from error
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to :attr:`meta`."""
+        self.write("meta", ((key, json.dumps(value)) for key, value in facts.items()))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

@@ -1,0 +1,275 @@
+"""The lines of a results table: baselines, aggregators under a protocol, and protocols that take none."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from consilience.aggregation import (
+    AGGREGATORS,
+    CONSENSUS,
+    Aggregator,
+    ConsensusUpdate,
+    Deregularization,
+)
+from consilience.errors import InvalidInput
+from consilience.protocols import PROTOCOLS, Protocol
+from consilience.transforms.compression import CODECS, Codec, chain
+from consilience.validation.options import check_options
+from consilience.validation.sections import Open, first_of, known
+
+BASELINES = {
+    "local": "every party alone, trained as often",
+    "central": "every party's model trained on all private rows pooled: what sharing data would give",
+    "oracle": "a teacher that knows which parties hold each public row's true class",
+}
+"""Methods that only an experiment can run, beside the aggregators."""
+
+
+def takes(factory: Callable[..., Any], option: str) -> bool:
+    """Whether a protocol's factory has that option."""
+    return option in inspect.signature(factory).parameters
+
+
+EXCHANGES = {
+    name: factory
+    for name, factory in PROTOCOLS.items()
+    if name != "local_only" and not takes(factory, "aggregate")
+}
+"""Protocols that are a method by themselves: parties exchange models or parameters."""
+
+ON_PUBLIC_ROWS = frozenset({"federated_fusion"})
+"""Those of them that distil on public rows in any case; others do where they are told ``distill``."""
+
+
+PYTHON_ONLY = {
+    "conjugate_distillation": "its model is a sum of the parties' models, which no party holds",
+}
+"""Protocols that a configuration cannot name, and why."""
+
+ALSO_CALLED = {
+    "akd": "alternating_distillation",
+    "avgkd": "averaged_distillation",
+    "pkd": "parallel_distillation",
+    "fedmd": "ensemble_distillation",
+    "ffgb": "functional_gradient_boosting",
+    "fedavg": "federated_averaging",
+    "fedprox": "federated_proximal",
+    "feddyn": "federated_dynamics",
+    "fedpd": "federated_dynamics",
+    "fedadam": "federated_adam",
+    "fedyogi": "federated_yogi",
+    "fedadagrad": "federated_adagrad",
+}
+"""What papers call the protocols."""
+
+
+def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:
+    """Raise ``InvalidInput`` unless a registry has that name; say so of what there is in Python alone."""
+    if name in PYTHON_ONLY:
+        raise InvalidInput(
+            f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
+            mend=f"In Python: from consilience.protocols import {name}.",
+        )
+    known(name, registry, what, ALSO_CALLED)
+
+
+class ProtocolSpec(Open):
+    """A protocol and its options, the aggregator aside.
+
+    Attributes:
+        consensus: a consensus step by name, with options if given as a table; by default the protocol's own.
+        deregularize: the arguments of :class:`~consilience.aggregation.Deregularization`, for protocols
+            that take one.
+        codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
+            such; nothing by default.
+    """
+
+    name: str = "ensemble_distillation"
+    rounds: int = Field(default=10, ge=1)
+    consensus: str | dict[str, Any] | None = None
+    deregularize: dict[str, Any] | None = None
+    codec: str | dict[str, Any] | tuple[str | dict[str, Any], ...] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What the protocol is called with, its aggregator aside.
+
+        Raises:
+            InvalidInput: there is no such protocol, or it does not take an option.
+        """
+        check_protocol_name(self.name, PROTOCOLS, "protocol")
+        options = {"rounds": self.rounds, **self.options}
+        if self.consensus is not None:
+            options["consensus"] = _consensus_step(self.consensus)
+        if self.deregularize is not None:
+            check_options(Deregularization, self.deregularize, where="deregularize")
+            options["deregularize"] = Deregularization(**self.deregularize)
+        if self.codec is not None:
+            given_codecs = self.codec if isinstance(self.codec, tuple) else (self.codec,)
+            options["codec"] = chain(*map(_codec, given_codecs))
+        given = ("network", "public", "state", "aggregate")
+        check_options(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
+        return options
+
+
+def _consensus_step(chosen: str | Mapping[str, Any]) -> ConsensusUpdate:
+    name, options = _named(chosen)
+    known(name, CONSENSUS, "consensus")
+    check_options(CONSENSUS[name], options, where=f"consensus {name}")
+    return CONSENSUS[name](**options)
+
+
+def _codec(chosen: str | Mapping[str, Any]) -> Codec:
+    name, options = _named(chosen)
+    known(name, CODECS, "codec")
+    check_options(CODECS[name], options, where=f"codec {name}")
+    return CODECS[name](**options)
+
+
+def _named(chosen: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options of what a configuration spells as a name or as a table."""
+    table = {"name": chosen} if isinstance(chosen, str) else chosen
+    return str(table.get("name")), {key: value for key, value in table.items() if key != "name"}
+
+
+class MethodSpec(Open):
+    """One line of the results table: a baseline, an aggregator, or a protocol that takes none.
+
+    Other keys are options of what it names.
+
+    Attributes:
+        aggregate: a baseline or an aggregator; ``None`` where the protocol takes none.
+        label: as tables show it.
+        protocol: a protocol by name, or a table of what differs from ``[protocol]`` for this method. Another
+            protocol than that one takes over what it understands of ``[protocol]``.
+    """
+
+    aggregate: str | None = None
+    label: str = ""
+    protocol: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, given: Any) -> Any:
+        """A table for a name alone; options of a protocol in its own table."""
+        if isinstance(given, str):
+            given = {"protocol": given} if given in EXCHANGES else {"aggregate": given}
+        if not isinstance(given, Mapping) or "protocol" not in given:
+            return given
+        protocol = given["protocol"]
+        table = {"name": protocol} if isinstance(protocol, str) else protocol
+        if given.get("aggregate") is not None or not isinstance(table, Mapping):
+            return {**given, "protocol": table}
+        named = {key: value for key, value in given.items() if key in cls.model_fields}
+        options = {key: value for key, value in given.items() if key not in named}
+        return {**named, "protocol": {**table, **options}}
+
+    @model_validator(mode="after")
+    def _name_itself(self) -> MethodSpec:
+        options = self.options or ({} if self.aggregate else self.protocol)
+        values = ", ".join(f"{value}" for key, value in options.items() if key != "name")
+        if not self.label:
+            object.__setattr__(self, "label", self.named + (f"({values})" if values else ""))
+        return self
+
+    @property
+    def named(self) -> str:
+        """The baseline, aggregator or protocol that it is."""
+        return self.aggregate or str(self.protocol.get("name", ""))
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether it cannot do without public rows."""
+        if self.aggregate is not None:
+            return self.aggregate not in ("local", "central")
+        return self.named in ON_PUBLIC_ROWS or bool(self.protocol.get("distill"))
+
+
+def aggregator_of(method: MethodSpec) -> Aggregator:
+    """The aggregator of a method that is not a baseline."""
+    name = str(method.aggregate)
+    check_protocol_name(name, {**AGGREGATORS, **BASELINES, **EXCHANGES}, "method")
+    if name in EXCHANGES:
+        raise InvalidInput(
+            f"{name!r} is a protocol",
+            where=f"method {method.label}",
+            mend=f'Write {{ protocol = "{name}" }}.',
+        )
+    check_options(AGGREGATORS[name], method.options, where=f"aggregator {name}")
+    return AGGREGATORS[name](**method.options)
+
+
+def protocol_for(
+    method: MethodSpec, shared: ProtocolSpec, aggregate: Aggregator | None = None
+) -> Protocol:
+    """The protocol of a method, ready to run.
+
+    Args:
+        method: what is run.
+        shared: what ``[protocol]`` says.
+        aggregate: in place of the aggregator that the method names.
+
+    Raises:
+        InvalidInput: a name or an option that nothing here knows, or that do not go together.
+    """
+    if method.aggregate in ("local", "central"):
+        _no_options(method)
+        return PROTOCOLS["local_only"](rounds=shared.rounds)
+    if method.aggregate == "oracle":
+        _no_options(method)
+        aggregate = aggregate or AGGREGATORS["avg"]()
+    elif method.aggregate is not None:
+        aggregate = aggregate or aggregator_of(method)
+    spec = _protocol_of(method, shared)
+    arguments = spec.arguments()
+    _goes_together(method, spec.name)
+    if aggregate is not None:
+        arguments["aggregate"] = aggregate
+    return PROTOCOLS[spec.name](**arguments)
+
+
+def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
+    """``[protocol]``, with what the method sets otherwise."""
+    options = shared.model_dump(exclude_none=True)
+    name = method.protocol.get("name", shared.name)
+    if name != shared.name:
+        check_protocol_name(str(name), PROTOCOLS, "protocol")
+        options = {key: given for key, given in options.items() if takes(PROTOCOLS[name], key)}
+    try:
+        return ProtocolSpec(**{**options, **method.protocol})
+    except ValidationError as error:
+        raise first_of(error, f"method {method.label}, protocol", ProtocolSpec) from error
+
+
+def _goes_together(method: MethodSpec, protocol: str) -> None:
+    """Raise ``InvalidInput`` on a protocol without the aggregator it takes, or with one that it does not."""
+    where = f"method {method.label}" if method.label else "methods"
+    if method.aggregate is None and "name" not in method.protocol:
+        raise InvalidInput(
+            "a method names neither an aggregator nor a protocol",
+            where=where,
+            mend="Write { aggregate = … } or { protocol = … }: consilience list methods.",
+        )
+    if method.aggregate is None and protocol not in EXCHANGES:
+        raise InvalidInput(
+            f"protocol {protocol} is no method by itself",
+            where=where,
+            mend=f"Give it an aggregator, or take one of {', '.join(EXCHANGES)}.",
+        )
+    if method.aggregate is not None and not takes(PROTOCOLS[protocol], "aggregate"):
+        raise InvalidInput(
+            f"protocol {protocol} takes no aggregator",
+            where=where,
+            mend=f'Write "{protocol}" for the protocol alone; give {method.aggregate!r} one that takes it: '
+            f'{{ aggregate = "{method.aggregate}", protocol = "ensemble_distillation" }}.',
+        )
+
+
+def _no_options(method: MethodSpec) -> None:
+    if method.options:
+        raise InvalidInput(
+            f"unknown option {next(iter(method.options))!r}", where=f"method {method.named}"
+        )

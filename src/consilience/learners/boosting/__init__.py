@@ -1,0 +1,1 @@
+"""Boosted ensembles of weak learners (Shen et al. 2022)."""

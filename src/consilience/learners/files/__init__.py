@@ -1,0 +1,1 @@
+"""Models as files: written without pickle, read without running what a stranger wrote."""

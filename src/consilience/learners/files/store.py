@@ -1,0 +1,151 @@
+"""Fitted estimators on disk, with skops: nothing is pickled and no code is read from a file."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors import SafetensorError
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
+from consilience.learners.files.vetting import (
+    PACKAGES,
+    found_at,
+    refused,
+    skops_io,
+    unsound,
+    vetted,
+)
+from consilience.validation.memory import check_memory
+
+_passing: ContextVar[bool] = ContextVar("passing", default=False)
+
+
+@contextmanager
+def passing_through() -> Iterator[Path]:
+    """A file for bytes that are on their way elsewhere."""
+    with TemporaryDirectory() as folder, for_this_process():
+        yield Path(folder) / "model"
+
+
+@contextmanager
+def for_this_process() -> Iterator[None]:
+    """What is written need not outlive a power cut, and does not wait for the disk."""
+    token = _passing.set(True)
+    try:
+        yield
+    finally:
+        _passing.reset(token)
+
+
+def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:
+    """Write a model's file whole or not at all, as :func:`consilience.files.write_whole` does.
+
+    Raises:
+        RunFailed: the file cannot be written (full disk, no such folder, no permission).
+    """
+    try:  # a power cut must not leave a name without its bytes
+        write_whole(path, content, sync=not _passing.get())
+    except (OSError, SafetensorError) as error:  # the latter is safetensors' name for a full disk
+        raise RunFailed(
+            f"the model cannot be written: {getattr(error, 'strerror', None) or error}",
+            where=str(path),
+            mend="Free some space or give another folder; the run can be resumed.",
+        ) from error
+
+
+def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> None:
+    """Write ``state`` (numbers, arrays, estimators) to ``path``.
+
+    Args:
+        state: what to keep.
+        path: the file, usually ending in ``.skops``.
+        given: the object that the user gave as model; its own types count as trusted.
+        where: the learner, for messages.
+
+    Raises:
+        InvalidInput: the model holds something that cannot be written safely.
+        RunFailed: the file cannot be written.
+    """
+    write_model(path, blob_of(state, given=given, where=where))
+
+
+def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
+    """The bytes that :func:`dump` writes; raises what it raises, before there is a file."""
+    skops = skops_io()
+    mend = (
+        "Keep the fitted state in plain attributes (numbers, strings, lists, arrays, scikit-learn "
+        "objects), and functions at the top level of a module."
+    )
+    try:
+        blob = skops.dumps(state)
+        unsafe = refused(blob, known=_names_in(given))
+    except Exception as error:  # skops raises many kinds for what it does not know
+        raise InvalidInput(
+            f"the model cannot be saved: {_first_line(error)}", where=where, mend=mend
+        ) from error
+    if unsafe:
+        raise InvalidInput(
+            f"the model cannot be saved safely, it holds {', '.join(unsafe)}",
+            where=where,
+            mend=mend,
+        )
+    return bytes(blob)
+
+
+def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """Read what :func:`dump` wrote.
+
+    Args:
+        path: the file.
+        given: what the caller has already; its own types count as trusted.
+        packages: whose classes may be built beside, as :mod:`consilience.learners.files.vetting` has it.
+
+    Raises:
+        RunFailed: there is no such file, or it is damaged or foreign.
+    """
+    skops = skops_io()
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # whose reading need not end
+            raise ValueError("it is no regular file")
+        check_memory(found.st_size, "the model file", where=str(path))
+        blob = path.read_bytes()
+        unsafe, names = vetted(blob, known=_names_in(given), packages=packages)
+        if not unsafe:
+            state = skops.loads(blob, trusted=names)
+            fault = unsound(state)
+    except FileNotFoundError as error:
+        raise RunFailed("there is no such model file", where=str(path)) from error
+    except Exception as error:  # a damaged file can fail anywhere in zip, JSON, NumPy or skops
+        raise RunFailed(
+            f"the model file is damaged: {_first_line(error)}", where=str(path)
+        ) from error
+    if unsafe:
+        raise RunFailed(f"the model file holds {', '.join(unsafe)}", where=str(path))
+    if fault:
+        raise RunFailed(f"the model file holds {fault}", where=str(path))
+    if not isinstance(state, dict):
+        raise RunFailed("the model file is not one of ours", where=str(path))
+    return state
+
+
+def _names_in(given: Any) -> set[str]:
+    parts: list[Any] = [given]
+    if hasattr(given, "get_params") and not isinstance(given, type):
+        parts += given.get_params(deep=True).values()
+    # Classes and functions that the user gave as parameters count as they are.
+    named = [part if hasattr(part, "__qualname__") else type(part) for part in parts]
+    names = {f"{part.__module__}.{part.__name__}": part for part in named}
+    # Lambdas and classes made inside a function could be written, but never found again.
+    return {name for name, part in names.items() if found_at(name) is part}
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

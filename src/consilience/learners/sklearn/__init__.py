@@ -1,0 +1,1 @@
+"""Models of scikit-learn and of libraries with its interface."""

@@ -1,0 +1,114 @@
+"""What can be done to an estimator or a pipeline without knowing what it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from consilience.learners.base import Array
+from consilience.learners.sklearn.twins import twin
+
+
+def unfitted(model: Any) -> Any:
+    """An unfitted copy: ``clone`` for estimators, a deep copy for other objects."""
+    if isinstance(model, type):
+        return model
+    if hasattr(model, "get_params"):
+        from sklearn.base import clone
+
+        return clone(model)
+    return copy.deepcopy(model)
+
+
+def seeded(model: Any, rng: np.random.Generator) -> Any:
+    """Set every ``random_state`` that is ``None``, in the order of their names."""
+    if hasattr(model, "get_params"):
+        open_ = sorted(
+            name
+            for name, value in model.get_params(deep=True).items()
+            if value is None and name.rpartition("__")[2] == "random_state"
+        )
+        model.set_params(**{name: int(rng.integers(2**31 - 1)) for name in open_})
+    # Objects without parameters, and scikit-learn's SVR, whose random_state is none of them.
+    for part in (model, parts(model)[1]):
+        if getattr(part, "random_state", 0) is None:
+            part.random_state = int(rng.integers(2**31 - 1))
+    return model
+
+
+def parts(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """A pipeline's transformers and its last step; ``([], model)`` for anything else."""
+    from sklearn.pipeline import Pipeline
+
+    # A subclass (imbalanced-learn's) may change the number of rows: left to fit as a whole.
+    if type(model) is Pipeline:
+        return model.steps[:-1], model.steps[-1][1]
+    return [], model
+
+
+def with_twin(model: Any, n_classes: int) -> Any:
+    """``model`` with its last step replaced by that step's twin for soft labels."""
+    _, last = parts(model)
+    if last is model:
+        return twin(model, n_classes)
+    model.steps[-1] = (model.steps[-1][0], twin(last, n_classes))
+    return model
+
+
+def fit_steps(
+    model: Any,
+    X: Array,
+    seen: Array,
+    weights: Array | None,
+    *,
+    hard: Array | None = None,
+    rows: Array | None = None,
+    validation: tuple[Array, Array] | None = None,
+) -> Any:
+    """Fit ``model`` in place: transformers on ``(X, hard)``, the last step on rows ``rows``.
+
+    Args:
+        model: an estimator or a pipeline.
+        X: inputs, shape ``(n, ...)``.
+        seen: what the last step is trained on, one entry per entry of ``rows``.
+        weights: of the entries of ``rows``, or ``None``.
+        hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
+        rows: indices into ``X``; by default every row once.
+        validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
+    """
+    from sklearn.pipeline import Pipeline
+    from sklearn.utils import _safe_indexing
+    from sklearn.utils.validation import has_fit_parameter
+
+    before, last = parts(model)
+    given: dict[str, Any] = {} if weights is None else {"sample_weight": weights}
+    if before:
+        # A pipeline of its own without the cache, which would fit copies of the transformers.
+        transformers = Pipeline(before)
+        X = transformers.fit_transform(X, seen if hard is None else hard)
+    if validation is not None and has_fit_parameter(last, "validation"):
+        held_out, targets = validation
+        given["validation"] = (transformers.transform(held_out) if before else held_out, targets)
+    if rows is not None and len(rows) != np.shape(X)[0]:
+        X = _safe_indexing(X, rows)
+    last.fit(X, seen, **given)
+    return model
+
+
+def takes_many_outputs(last: Any) -> bool:
+    """Whether a regressor trains on targets of shape ``(n, several)``."""
+    if type(last).__name__ == "MLPRegressor":  # can, but its tags do not say so
+        return True
+    if not hasattr(last, "__sklearn_tags__"):
+        return False
+    from sklearn.utils import get_tags
+
+    return bool(get_tags(last).target_tags.multi_output)
+
+
+def make_of(model: Any) -> list[type]:
+    """The types of a pipeline's steps, or of the model itself."""
+    before, last = parts(model)
+    return [type(step) for _, step in before] + [type(last)]

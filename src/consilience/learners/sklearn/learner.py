@@ -1,0 +1,335 @@
+"""scikit-learn, XGBoost and LightGBM estimators, and any object with ``fit`` and ``predict``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
+from consilience.learners.files.store import blob_of, dump, read
+from consilience.learners.files.vetting import PACKAGES, plain
+from consilience.learners.sklearn.estimators import (
+    fit_steps,
+    make_of,
+    parts,
+    seeded,
+    takes_many_outputs,
+    unfitted,
+    with_twin,
+)
+from consilience.learners.sklearn.twins import twin_name
+from consilience.learners.targets import expand, harden, usable
+from consilience.validation.labels import one_hot
+
+
+class SklearnLearner(Learner):
+    """A model with scikit-learn's ``fit`` and ``predict``, fitted anew every time.
+
+    The model trains on the classes that are present, numbered 0 … k-1 without gaps; its
+    probabilities go back to the federation's columns, 0 for classes it has not seen. Soft targets
+    are taken as :attr:`abilities` says. In a ``Pipeline`` the transformers see every row once and
+    only the last step sees copies and weights. Numeric inputs with more than two axes (images) are
+    flattened for estimators; an object that is no scikit-learn estimator gets them as they are.
+
+    Every parameter called ``random_state`` that is ``None``, nested ones too, is set from the
+    generator given to :meth:`fit`; a number that the user set stays. ``validation`` goes to a
+    regressor whose ``fit`` takes a parameter of that name and makes no difference to others, nor does
+    ``phase``. Row weights are refused by a model that takes none.
+
+    Args:
+        model: an estimator or pipeline, unfitted (a fitted one is cloned), or any object with
+            ``fit(X, y)`` and ``predict(X)``. ``y`` are whole numbers 0 … k-1 for classification;
+            ``predict_proba``, if there, gives ``(n, k)``, ``predict`` labels ``(n,)``.
+        kind: only needed where the model does not say it.
+
+    Raises:
+        InvalidInput: not a model, or a kind that the model is not.
+    """
+
+    suffix = ".skops"
+
+    def __init__(self, model: Any, *, kind: Kind | None = None) -> None:
+        self.name = type(model).__name__
+        with self._blamed("be copied"):
+            self.model = unfitted(model)
+        kind = _kind_of(model, kind)
+        _, last = parts(self.model)
+        self.name = type(last).__name__
+        self.abilities = _abilities(self.model, last, kind)
+        for part in [step for _, step in getattr(self.model, "steps", [])] or [self.model]:
+            with self._blamed("be used"):  # says before training which value is wrong
+                if hasattr(part, "check_parameters"):
+                    part.check_parameters()
+                elif hasattr(part, "_parameter_constraints"):
+                    part._validate_params()
+        self._models: list[Any] = []
+        self._present: Array = np.zeros(0, dtype=np.int64)
+
+    def check(self, example: Array) -> None:
+        example = np.asarray(example)
+        if not hasattr(self.model, "__sklearn_tags__"):
+            return
+        from sklearn.utils import get_tags
+
+        steps = getattr(self.model, "steps", [("", self.model)])
+        accepted = get_tags(steps[0][1]).input_tags
+        text = example.ndim == 1 and example.dtype.kind in "OUS"
+        if text and not accepted.string:
+            raise InvalidInput(
+                "the inputs are texts, and the model takes numbers",
+                where=self.name,
+                mend="Put a TfidfVectorizer in front of it, in a Pipeline.",
+            )
+        if not text and accepted.string and not accepted.two_d_array:
+            raise InvalidInput(
+                f"the model takes texts, and the inputs have shape {example.shape}",
+                where=self.name,
+            )
+        if not text and example.ndim < 2:
+            raise InvalidInput(
+                f"the inputs have shape {example.shape}, expected one row per sample",
+                where=self.name,
+                mend="Use X[:, None] for a single feature.",
+            )
+        if not text and hasattr(self.model, "check_inputs"):
+            self.model.check_inputs(self._shaped(example))
+
+    def fit(
+        self,
+        X: Array,
+        targets: Array,
+        *,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+        validation: tuple[Array, Array] | None = None,
+        phase: Phase = "private",
+    ) -> None:
+        X = np.asarray(X)
+        X, targets, weights = usable(
+            X,
+            targets,
+            weights,
+            n_outputs=self.n_outputs,
+            kind=self.abilities.kind,
+            where=self.name,
+        )
+        self.n_outputs = targets.shape[1]
+        if weights is not None and not self.abilities.sample_weight:
+            raise InvalidInput("the model takes no row weights", where=self.name)
+        model = seeded(unfitted(self.model), rng)
+        X = self._shaped(X)
+        with self._blamed("be trained on this"):
+            if self.abilities.kind == "regression":
+                self._models = self._fit_values(model, X, targets, weights, validation)
+            else:
+                self._present, self._models = self._fit_classes(model, X, targets, weights)
+
+    def _fit_values(
+        self,
+        model: Any,
+        X: Array,
+        targets: Array,
+        weights: Array | None,
+        validation: tuple[Array, Array] | None,
+    ) -> list[Any]:
+        if targets.shape[1] > 1 and takes_many_outputs(parts(model)[1]):
+            together: list[Any] = [slice(None)]
+        else:
+            together = list(range(targets.shape[1]))
+        models = []
+        for columns in together:
+            held_out = None
+            if validation is not None:
+                held_out = self._shaped(np.asarray(validation[0])), validation[1][:, columns]
+            one = copy.deepcopy(model)
+            models.append(fit_steps(one, X, targets[:, columns], weights, validation=held_out))
+        return models
+
+    def _fit_classes(
+        self, model: Any, X: Array, targets: Array, weights: Array | None
+    ) -> tuple[Array, list[Any]]:
+        hard = harden(targets)
+        if self.abilities.soft_targets == "native":
+            present = np.flatnonzero(targets.any(axis=0))
+            model = with_twin(model, len(present))
+            seen = targets[:, present] if len(present) > 1 else targets[:, present[0]]
+            return present, [fit_steps(model, X, seen, weights, hard=hard)]
+        rows, labels = np.arange(len(hard)), hard
+        if self.abilities.soft_targets == "weighted":
+            rows, labels, weights = expand(targets, weights)
+        present, codes = np.unique(labels, return_inverse=True)
+        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
+
+    def predict(self, X: Array) -> Array:
+        if not self._models:
+            raise InvalidInput("the model has not been trained yet", where=self.name)
+        X = self._shaped(np.asarray(X))
+        with self._blamed("predict this"):
+            if self.abilities.kind == "regression":
+                values = [np.asarray(model.predict(X), np.float64) for model in self._models]
+                return np.concatenate([v.reshape(len(X), -1) for v in values], axis=1)
+            shares = self._shares(self._models[0], X)
+        probabilities = np.zeros((len(X), self.n_outputs))
+        probabilities[:, self._present] = shares
+        return probabilities
+
+    def _shares(self, model: Any, X: Array) -> Array:
+        """Probabilities of the classes that are present, shape ``(n, k)``."""
+        n, k = len(X), len(self._present)
+        if k == 1:  # libraries differ on what a single class looks like
+            return np.ones((n, 1))
+        if self.abilities.soft_targets == "native":
+            shares = model.predict(X)
+        elif self.abilities.probabilities == "native":
+            shares = model.predict_proba(X)
+        elif self.abilities.probabilities == "decision":
+            shares = _softmax(np.asarray(model.decision_function(X), dtype=np.float64))
+        else:
+            shares = one_hot(np.asarray(model.predict(X)).astype(np.int64), k)
+        shares = np.asarray(shares)
+        if shares.shape != (n, k):
+            raise InvalidInput(
+                f"the model gave probabilities of shape {shares.shape}, expected {(n, k)}",
+                where=self.name,
+            )
+        if shares.dtype == np.float32:  # XGBoost's rows sum to 1 only to seven digits
+            shares = shares.astype(np.float64)
+            shares /= shares.sum(axis=1, keepdims=True)
+        return shares
+
+    @property
+    def fitted(self) -> bool:
+        return bool(self._models)
+
+    @property
+    def trained(self) -> Any:
+        """The trained estimator or pipeline (the first, where there is one an output); ``None`` before."""
+        return self._models[0] if self._models else None
+
+    def check_saving(self) -> None:
+        for kind in make_of(self.model):
+            if kind.__module__ in ("__main__", "__mp_main__"):
+                raise InvalidInput(
+                    f"{kind.__name__} is defined in the script itself, where no other process finds it",
+                    where=self.name,
+                    mend="Put the class into a module of its own and import it.",
+                )
+        if not plain(self.model):
+            blob_of({"models": [self.model]}, given=self.model, where=self.name)
+
+    def save(self, path: Path) -> None:
+        if not self._models:
+            raise InvalidInput("the model has not been trained yet", where=self.name)
+        state = {
+            "models": self._models,
+            "present": [int(column) for column in self._present],
+            "n_outputs": self.n_outputs,
+        }
+        dump(state, Path(path), given=self.model, where=self.name)
+
+    def load(self, path: Path, *, packages: Sequence[str] = PACKAGES) -> None:
+        state = read(Path(path), given=self.model, packages=packages)
+        try:
+            models, n_outputs = list(state["models"]), int(state["n_outputs"])
+            present = np.asarray(state["present"], dtype=np.int64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFailed("the model file is not one of ours", where=str(path)) from error
+        expected = self.model
+        if self.abilities.soft_targets == "native" and self.abilities.kind == "classification":
+            expected = with_twin(unfitted(self.model), 1)
+        if not models or any(make_of(model) != make_of(expected) for model in models):
+            raise RunFailed(f"the file holds another model than {self.name}", where=str(path))
+        if self.n_outputs and n_outputs != self.n_outputs:
+            raise RunFailed(
+                f"the file holds a model with {n_outputs} outputs, expected {self.n_outputs}",
+                where=str(path),
+            )
+        self._models, self._present, self.n_outputs = models, present, n_outputs
+
+    def _shaped(self, X: Array) -> Array:
+        if X.ndim > 2 and X.dtype.kind in "biuf" and hasattr(self.model, "get_params"):
+            return X.reshape(len(X), -1)
+        return X
+
+    @contextmanager
+    def _blamed(self, verb: str) -> Iterator[None]:
+        """Turn what a model raises into one sentence that names the model."""
+        try:
+            yield
+        except (ConsilienceError, Warning, MemoryError):
+            raise
+        except Exception as error:  # estimators and users' objects raise anything
+            raise InvalidInput(
+                f"the model cannot {verb}: {str(error).strip() or type(error).__name__}",
+                where=self.name,
+            ) from error
+
+
+def _kind_of(model: Any, kind: Kind | None) -> Kind:
+    name = type(model).__name__
+    if isinstance(model, type):
+        raise InvalidInput("this is a class", where=model.__name__, mend="Give an object of it.")
+    if not (callable(getattr(model, "fit", None)) and callable(getattr(model, "predict", None))):
+        raise InvalidInput("a model needs the methods fit and predict", where=name)
+    said: str | None = None
+    if hasattr(model, "__sklearn_tags__"):
+        from sklearn.utils import get_tags
+
+        said = get_tags(model).estimator_type
+    elif hasattr(model, "predict_proba") or hasattr(model, "classes_"):
+        said = "classifier"
+    if said not in ("classifier", "regressor", None):
+        raise InvalidInput(f"a {said} is neither classifier nor regressor", where=name)
+    own: Kind | None = None
+    if said:
+        own = "classification" if said == "classifier" else "regression"
+    if own is None and kind is None:
+        raise InvalidInput(
+            "it is not clear whether this is a classifier or a regressor",
+            where=name,
+            mend='Say kind="classification" or kind="regression".',
+        )
+    if own and kind and own != kind:
+        raise InvalidInput(f"the model is a {said}, not for {kind}", where=name)
+    return kind or own  # type: ignore[return-value]
+
+
+def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
+    from sklearn.utils.validation import has_fit_parameter
+
+    weighable = bool(has_fit_parameter(last, "sample_weight"))
+    name = type(last).__name__
+    if kind == "regression":
+        how = "Regression targets are taken as they are."
+        choosy = bool(getattr(last, "needs_validation", False))
+        return Abilities(kind, "native", sample_weight=weighable, validation=choosy, how=how)
+    probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
+    if hasattr(model, "predict_proba"):
+        probabilities = "native"
+    elif (
+        hasattr(model, "decision_function")
+        and getattr(last, "decision_function_shape", "ovr") != "ovo"
+    ):
+        probabilities = "decision"
+    soft: Literal["native", "weighted", "hardened"] = "hardened"
+    how = f"{name} takes no row weights, so each soft row counts as its likeliest class."
+    if regressor := twin_name(last):
+        soft = "native"
+        how = f"Soft labels are taken exactly, by a {regressor} with the same parameters."
+    elif weighable:
+        soft = "weighted"
+        how = "Each soft row becomes one copy per class, weighted by the class's probability."
+    return Abilities(kind, soft, probabilities=probabilities, sample_weight=weighable, how=how)
+
+
+def _softmax(scores: Array) -> Array:
+    if scores.ndim == 1:  # two classes: one score, for the second
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))

@@ -1,0 +1,1 @@
+"""Networks of torch: the learner, its architectures, losses and optimisers."""

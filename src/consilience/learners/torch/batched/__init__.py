@@ -1,0 +1,1 @@
+"""Training many networks of one architecture as a single batched computation."""

@@ -1,0 +1,1 @@
+"""Messages between coordinator and party: their fields, their checks and their bytes."""

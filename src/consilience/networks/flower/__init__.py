@@ -1,0 +1,1 @@
+"""Parties behind Flower: on a SuperLink and SuperNodes, or simulated on Ray."""

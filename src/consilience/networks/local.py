@@ -1,0 +1,122 @@
+"""Parties that are objects of this process."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from consilience.learners import Model
+from consilience.learners.batching import Meeting
+from consilience.messages.replies import Public
+from consilience.messages.wire import decode, encode, size
+from consilience.networks.base import Arrival, Network, arrival_of, check_names, reply_of
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+
+Asked = tuple[tuple[Task, ...], bytes]
+"""Tasks for a party, and the bytes that they would be."""
+
+AT_A_TIME = 128
+"""Parties that are in the midst of something at once; what they hold meanwhile is in memory."""
+
+
+@dataclass
+class InProcessNetwork(Network):
+    """What networks of parties in this process share.
+
+    Alike torch networks train side by side, small ones many times faster so
+    (:mod:`consilience.learners.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
+    party's time in the books is its own and its share of what was done together.
+
+    Args:
+        wire: pass every message through bytes and back, as a real network does; results are the same
+            bit for bit, which the tests hold.
+    """
+
+    wire: bool = field(default=False, kw_only=True)
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        """Ask every party; a late answer is known to be late only when it is there."""
+        return self._meet({name: (tasks, request) for name in to})
+
+    def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
+        """The same, with a task of its own for each."""
+        requests = {
+            id(task): encode([task]) for task in {id(t): t for t in tasks.values()}.values()
+        }
+        return self._meet({name: ((task,), requests[id(task)]) for name, task in tasks.items()})
+
+    def _meet(self, asked: Mapping[str, Asked]) -> Mapping[str, Arrival]:
+        """Some at a time, each up to where it would train, then all trainings, then on."""
+        arrivals: dict[str, Arrival] = {}
+        for start in range(0, len(asked), AT_A_TIME):
+            names = list(asked)[start : start + AT_A_TIME]
+            arrivals.update(self._answers({name: asked[name] for name in names}))
+        return arrivals
+
+    def _answers(self, asked: Mapping[str, Asked]) -> dict[str, Arrival]:
+        meeting = Meeting([partial(self._answer, name, *what) for name, what in asked.items()])
+        return {
+            name: Arrival(found.outcome, found.bytes_up, seconds)
+            for name, found, seconds in zip(asked, meeting.results(), meeting.seconds, strict=True)
+        }
+
+    @abstractmethod
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        """What a party answers, in no time."""
+
+    def _said(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        if self.wire:
+            return arrival_of(party.name, reply_of(party, decode(request), encode)[1], 0.0)
+        return Arrival(*reply_of(party, tasks, size), 0.0)
+
+
+@dataclass
+class LocalNetwork(InProcessNetwork):
+    """The default network: every party is an object here, and all of them stay in memory.
+
+    Args:
+        members: the parties.
+        public: the public data, which each of them will hold.
+        wire: pass every message through bytes and back, as a real network does; results are the same
+            bit for bit, which the tests hold.
+    """
+
+    members: Iterable[Party]
+    public: Public
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._members = by_name(self.members, self.public)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return tuple(self._members)
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's trained model as it stands."""
+        members = self._members.items()
+        return {name: member.model() for name, member in members if member.learner.fitted}
+
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        return self._said(self._members[name], tasks, request)
+
+
+def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
+    """The parties sorted by name, the public data in their hands.
+
+    Sorted, because results may not depend on the order they were given in.
+
+    Raises:
+        InvalidInput: no parties, or two of one name.
+    """
+    members = list(members)
+    check_names(member.name for member in members)
+    for member in members:
+        member.public = public
+    return {member.name: member for member in sorted(members, key=lambda member: member.name)}

@@ -1,0 +1,327 @@
+"""Parties that are made when they are asked, for federations of more than fit into memory."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+from typing import TypeVar
+
+from safetensors import SafetensorError
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.learners import Model
+from consilience.learners.batching import Meeting
+from consilience.learners.files.store import for_this_process
+from consilience.messages.replies import Agreement, Failure, Public, Receipt
+from consilience.messages.wire import decode, size
+from consilience.networks.base import Arrival, check_names
+from consilience.networks.local import Asked, InProcessNetwork
+from consilience.party.party import Party
+from consilience.tasks.base import Join, Task, answer
+
+
+@dataclass(frozen=True)
+class Population:
+    """Many parties by name, each made when it is asked, and let go again when others are.
+
+    Results are those of the parties themselves, bit for bit. Every party is made once at the start, to say
+    what it is. From then on, where a protocol lets some parties take part in a round, time and memory are
+    theirs: what all are told and nobody has to answer, such as to train alone before round 0, each does when
+    it is asked something else, and why it could not comes into the books then. A federation takes it in the
+    place of parties, as does :class:`~consilience.networks.PopulationNetwork`; iterated, it makes them all.
+
+    Args:
+        names: of the parties, no two alike.
+        make: makes a party from its name, the same one every time; it may read the rows from a disk.
+        live: parties that stay in memory, those that were asked last. What the others have learned is in a
+            temporary folder, which goes when the network is closed or the process ends, unless it is killed.
+
+    Raises:
+        InvalidInput: no names, two alike, or ``live`` below 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> from consilience import Federation, Party, Population, avg, ensemble_distillation
+        >>> def make(name):
+        ...     rng = np.random.default_rng(int(name))
+        ...     y = np.repeat(["below", "above"], 5)
+        ...     return Party(name, GaussianNB(), rng.normal(np.where(y == "below", -1, 1))[:, None], y)
+        >>> many = Population([f"{i:04d}" for i in range(1000)], make)
+        >>> history = Federation(many, public=np.linspace(-1, 1, 40)[:, None]).run(
+        ...     ensemble_distillation(aggregate=avg(), rounds=2, participation=10)
+        ... )
+        >>> history.models["0042"].predict([[-0.9], [0.9]]).tolist()
+        ['below', 'above']
+    """
+
+    names: Iterable[str]
+    make: Callable[[str], Party]
+    live: int = field(default=1000, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            raise InvalidInput(
+                f"the names are one text, {self.names!r}", where="population", mend="Give a list."
+            )
+        if not callable(self.make):
+            raise InvalidInput(
+                f"make is {self.make!r}",
+                where="population",
+                mend="Give a function from a name to its party.",
+            )
+        names = tuple(sorted(map(str, self.names)))
+        object.__setattr__(self, "names", names)
+        check_names(names)
+        if not isinstance(self.live, int) or isinstance(self.live, bool) or self.live < 1:
+            raise InvalidInput(
+                f"live is {self.live!r}", where="population", mend="Give a whole number, 1 or more."
+            )
+
+    def __repr__(self) -> str:
+        return f"Population({len(tuple(self.names)):,} parties, live={self.live})"
+
+    def __iter__(self) -> Iterator[Party]:
+        return map(self.made, self.names)
+
+    def made(self, name: str) -> Party:
+        """The party of this name, as nobody has asked it anything.
+
+        Raises:
+            InvalidInput: what was made has another name.
+        """
+        party = self.make(name)
+        if not isinstance(party, Party) or party.name != name:
+            made = repr(party.name) if isinstance(party, Party) else type(party).__name__
+            raise InvalidInput(
+                f"asked for {name!r}, it makes {made}",
+                where="population",
+                mend="Mend `make`.",
+            )
+        return party
+
+
+class Residents:
+    """The parties of a population between questions: some in memory, the others' states on the disk.
+
+    Args:
+        population: who they are.
+        public: the public data, which each of them will hold: one copy for all.
+    """
+
+    def __init__(self, population: Population, public: Public) -> None:
+        self._population, self._public = population, public
+        self._places = {name: str(place) for place, name in enumerate(population.names)}
+        self._live: dict[str, Party] = {}
+        """Those in memory, who was asked last at the end."""
+        self._busy: set[str] = set()
+        self._away: dict[str, Agreement] = {}
+        """What those had agreed on whose states are on the disk."""
+        self._owed: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._folder: Path | None = None
+        self._removed: weakref.finalize[..., Residents] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all of them, sorted."""
+        return tuple(self._places)
+
+    def put_off(self, name: str, request: bytes) -> None:
+        """Remember what a party is to do before it is asked something."""
+        self._owed[name].append(request)
+
+    def owed(self, name: str) -> list[bytes]:
+        """What a party has put off, the first first; whoever does it takes it out."""
+        return self._owed[name]
+
+    def take(self, name: str) -> Party:
+        """The party as it was left, in memory until :meth:`leave`."""
+        party = self._live.pop(name, None) or self._brought_back(name)
+        self._live[name] = party
+        self._busy.add(name)
+        return party
+
+    def leave(self, name: str) -> None:
+        """Let a party go when others need its place.
+
+        Raises:
+            RunFailed: the state of one that goes cannot be written.
+        """
+        self._busy.discard(name)
+        if not self._owed[name]:
+            del self._owed[name]
+        idle = (one for one in list(self._live) if one not in self._busy)
+        while len(self._live) > self._population.live and (first := next(idle, None)):
+            self._put_away(self._live[first])
+            del self._live[first]
+
+    def close(self) -> None:
+        """Forget what everybody has learned."""
+        for known in (self._live, self._away, self._owed):
+            known.clear()
+        if self._removed is not None:
+            self._removed()
+        self._folder = None
+
+    def _brought_back(self, name: str) -> Party:
+        party = self._population.made(name)
+        party.public = self._public
+        if name in self._away:
+            party.join(self._away[name])
+            party.read_state(self._place(name))
+        return party
+
+    def _put_away(self, party: Party) -> None:
+        if party.agreement is None:
+            return  # it has said what it is, and that it will say again
+        place = self._place(party.name)
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            with for_this_process():
+                party.write_state(place)
+        except (OSError, SafetensorError) as error:
+            raise RunFailed(
+                f"the state of {party.name!r} cannot be written: {error}",
+                where="population",
+                mend=f"Free some space below {place.parent.parent}, or raise live: more stay in memory.",
+            ) from error
+        self._away[party.name] = party.agreement
+
+    def _place(self, name: str) -> Path:
+        if self._folder is None:
+            self._folder = Path(mkdtemp(prefix="consilience-"))
+            self._removed = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder / self._places[name]
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class PopulationNetwork(InProcessNetwork):
+    """Parties of this process that are made when they are asked, and let go again when others are.
+
+    What all are told and nobody has to answer is put off: each does it when it is asked something else.
+
+    Args:
+        members: who they are.
+        public: the public data, which each of them will hold.
+        wire: pass every message through bytes and back.
+    """
+
+    members: Population
+    public: Public
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._residents = Residents(self.members, self.public)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return self._residents.names
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's trained model, looked up when it is asked for, until the network is closed.
+
+        A party that has never been asked is then trained as far as the others were told to be.
+        """
+        return _Models(self, self._residents)
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        self._residents.close()
+
+    def _answers(self, asked: Mapping[str, Asked]) -> dict[str, Arrival]:
+        unfit = self._caught_up([name for name, what in asked.items() if not _can_wait(what[0])])
+        fit = {name: what for name, what in asked.items() if name not in unfit}
+        return unfit | super()._answers(fit)
+
+    def _caught_up(self, names: Sequence[str]) -> dict[str, Arrival]:
+        """Have parties do what they put off, on nobody's clock: why some cannot be asked."""
+        behind = [name for name in names if self._residents.owed(name)]
+        found = Meeting([partial(self._with, name, self._catch_up) for name in behind]).results()
+        return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}
+
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        if _can_wait(tasks):
+            if any(isinstance(task, Join) for task in tasks):  # which begins anew
+                self._residents.owed(name).clear()
+            self._residents.put_off(name, request)
+            receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
+            return Arrival(receipts, size(receipts), 0.0)
+        return self._with(name, partial(self._said, tasks=tasks, request=request))
+
+    def _with(self, name: str, do: Callable[[Party], T]) -> T | Arrival:
+        """What comes of doing something with a party, or why it cannot be had."""
+        try:
+            party = self._residents.take(name)
+        except Exception as error:  # what makes it is the user's own, and may raise anything
+            reason = f"it cannot be had ({type(error).__name__}: {error})"
+            failure = Failure(party=name, reason=reason)
+            return Arrival(failure, size([failure]), 0.0)
+        try:
+            done = do(party)
+        except BaseException:
+            self._residents.leave(name)
+            raise
+        if done is not None:  # who has caught up is asked next
+            self._residents.leave(name)
+        return done
+
+    def _catch_up(self, party: Party) -> Arrival | None:
+        """Have a party do what it has put off; why it cannot be asked anything, if it cannot.
+
+        What it fails at comes into the books, and it goes on with the next, as if it had been asked at the
+        time; only who cannot join has nothing to go on with.
+        """
+        owed = self._residents.owed(party.name)
+        while owed:
+            tasks, start = decode(owed[0]), perf_counter()
+            outcome = answer(party, tasks)
+            if isinstance(outcome, Failure):
+                arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
+                if any(isinstance(task, Join) for task in tasks):
+                    party.agreement = None
+                    return arrival
+                self._told({party.name: (tasks, 0)}, {party.name: arrival})
+            del owed[0]
+        return None
+
+
+class _Models(Mapping[str, Model]):
+    """The trained models of a population, each looked up when it is asked for."""
+
+    def __init__(self, network: PopulationNetwork, residents: Residents) -> None:
+        self._network, self._residents = network, residents
+
+    def __getitem__(self, name: str) -> Model:
+        if name not in self._network.parties:
+            raise KeyError(name)
+        party = self._residents.take(name)
+        try:
+            self._network._catch_up(party)
+            if party.agreement is None or not party.learner.fitted:
+                raise KeyError(name)
+            return party.model()
+        finally:
+            self._residents.leave(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._network.parties if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _can_wait(tasks: Sequence[Task]) -> bool:
+    """Whether a party may do all of them when it is next asked something."""
+    return all(task.deferrable for task in tasks)

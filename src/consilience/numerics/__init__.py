@@ -1,0 +1,1 @@
+"""Numerical methods without any federation: kernels, losses, densities, nearness, feature spaces."""

@@ -1,0 +1,382 @@
+"""How typical a row looks: Gaussians over a model's outputs, and ratios of the densities of rows.
+
+Rows can be rebuilt from exact ratios (:class:`PublicRatio`), which are for parties that trust whoever asks;
+:func:`coarse_ratios` are made to leave a party.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import issparse
+from scipy.special import logsumexp
+
+from consilience.errors import InvalidInput
+
+Array = NDArray[Any]
+
+VARIANCE_FLOOR = 1e-3
+"""No component is narrower than this in any dimension: a logit that happens not to vary on the few
+calibration rows of a class must not decide alone whether a public row is typical."""
+
+
+@dataclass(frozen=True)
+class ClassGaussians:
+    """A Gaussian mixture with one component per class, equal weights and diagonal covariance.
+
+    ``log p(z) = log( (1/C) sum_c N(z; mean_c, diag variance_c) )``; Kovalchuk et al. 2026, eq. 7.
+
+    Attributes:
+        means: shape ``(n_components, n_dimensions)``.
+        variances: shape ``(n_components, n_dimensions)``, at least :data:`VARIANCE_FLOOR`.
+    """
+
+    means: Array
+    variances: Array
+
+    @classmethod
+    def fit(cls, z: Array, labels: Array, *, floor: float = VARIANCE_FLOOR) -> ClassGaussians:
+        """Fit one component to each class among ``labels``.
+
+        A class with a single row has no variance of its own and takes the pooled within-class one.
+
+        Args:
+            z: shape ``(n, n_dimensions)``, n ≥ 1, for instance calibration logits.
+            labels: shape ``(n,)``, any integers.
+            floor: the smallest variance allowed.
+        """
+        classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        means = np.stack([z[codes == c].mean(axis=0) for c in range(len(classes))])
+        centred = z - means[codes]
+        pooled = (centred**2).sum(axis=0) / max(len(z) - len(classes), 1)
+        variances = np.stack(
+            [
+                (centred[codes == c] ** 2).mean(axis=0) if counts[c] > 1 else pooled
+                for c in range(len(classes))
+            ]
+        )
+        return cls(means, np.maximum(variances, floor))
+
+    def log_density(self, z: Array) -> Array:
+        """The log-density of each row of ``z``, shape ``(n,)``, by log-sum-exp."""
+        scores = np.empty((len(self.means), len(z)))
+        for component, (mean, variance) in enumerate(zip(self.means, self.variances, strict=True)):
+            distance = ((z - mean) ** 2 / variance).sum(axis=1)
+            scores[component] = -0.5 * (distance + np.log(2 * np.pi * variance).sum())
+        return np.asarray(logsumexp(scores, axis=0) - np.log(len(self.means)))
+
+
+MOST_LANDMARKS = 1000
+"""Public rows that a density ratio is made of; of more some are taken, since its cost is cubic in them."""
+
+
+class PublicRatio:
+    """How much denser any rows lie than the public ones, at each public row.
+
+    With the kernel ``k(x, z) = exp(-|x - z|² / h)``, h the median squared distance of public rows, the
+    function r of least
+
+        (1/2) sum_public r(x)² - sum_rows r(z) + (ridge/2) |r|²
+
+    estimates ``(n / N) p_rows(x) / p_public(x)``: how many of the n rows come on one of the N public rows
+    at x. On the public rows it is
+
+        r = (K + ridge I)⁻¹ k(public, rows) 1,      K = k(public, public):
+
+    the rows' kernel sums, freed of how dense the public rows themselves lie. It is linear in the rows:
+    classes, or parties, add up. Nothing in it but the last factor depends on the rows, so that ratios of
+    different parties can be compared.
+
+    **It gives rows away.** Whoever knows the public rows solves for the kernel sums, and from these for the
+    rows of a class that has few (``benchmarks/rebuilding.py``): for simulations, and for nobody else.
+
+    Args:
+        public: features of the public rows, shape ``(N, d)``, dense or sparse.
+        rng: which :data:`MOST_LANDMARKS` of more public rows r is made of (Nyström); the same at every party.
+        ridge: above 0; what a public row that lies alone counts beside itself.
+
+    Source:
+        Kanamori, Suzuki & Sugiyama 2012 (kernel unconstrained least-squares importance fitting), with
+        the public rows as the denominator.
+
+    >>> ratio = PublicRatio(np.array([[0.0], [9.0]]), np.random.default_rng(0), ridge=0.5)
+    >>> ratio(np.array([[0.0], [0.0], [0.0]]), np.ones((3, 1))).round(1).tolist()
+    [[1.9], [0.3]]
+    """
+
+    def __init__(self, public: Any, rng: np.random.Generator, *, ridge: float) -> None:
+        count = public.shape[0]
+        chosen = np.sort(rng.permutation(count)[:MOST_LANDMARKS])
+        self._landmarks = public[chosen]
+        apart = _squared_distances(self._landmarks, self._landmarks)
+        self._width = _median_of(apart)
+        self._public = self._kernel(public)
+        system = self._public.T @ self._public + ridge * np.exp(-apart / self._width)
+        # Public rows that occur twice leave it singular, and rounding may then make it indefinite.
+        system[np.diag_indices_from(system)] += _JITTER * np.trace(system)
+        self._factor = cho_factor(system, overwrite_a=True)
+
+    def _kernel(self, features: Any) -> Array:
+        return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
+
+    def __call__(self, features: Any, groups: Array) -> Array:
+        """The ratio of each group of rows at each public row; below 0 where a fit overshoots.
+
+        Args:
+            features: of the rows, shape ``(n, d)``.
+            groups: how much of each row belongs to each group, shape ``(n, n_groups)``.
+
+        Returns:
+            Shape ``(N, n_groups)``.
+        """
+        return np.asarray(self._public @ cho_solve(self._factor, self._kernel(features).T @ groups))
+
+
+_JITTER = 1e-12
+"""Relative to the sum of eigenvalues: far above rounding, far below what a ridge does."""
+
+
+LANDMARKS = 100
+"""Public rows that rows are counted near, at most: as many whole numbers leave of a class."""
+
+_CAUTION = 6.0
+"""What a rounding error costs against what counts say, chosen by the accuracy of ratios on digits, MNIST,
+Fashion-MNIST and TREC; between half and twice it little changes."""
+
+
+@dataclass(frozen=True)
+class Coarseness:
+    """How little :func:`coarse_ratios` say of a party's rows: its own choice, and never a coordinator's.
+
+    Rebuilding was measured to fail with the least that can be set (``benchmarks/rebuilding.py``).
+
+    Attributes:
+        rows: the fewest distinct rows of a class that anything is said of, at least 20.
+        directions: principal directions of the space in which rows are compared, 1 to 30.
+        unit: counts are rounded to multiples of it, and smaller ones are 0; at least 2.
+        sets: for how many sets of public rows it says anything in all its life; a changed row of its own, or
+            a changed setting, makes another set of one. It holds at a site alone.
+
+    Raises:
+        InvalidInput: a setting below or above these.
+    """
+
+    rows: int = 20
+    directions: int = 20
+    unit: int = 5
+    sets: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("rows", 20, None),
+            ("directions", 1, 30),
+            ("unit", 2, None),
+            ("sets", 1, None),
+        ):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or value < least or (most is not None and value > most):
+                raise InvalidInput(
+                    f"{name} is {value!r}",
+                    where="density_ratios",
+                    mend=f"Give a whole number, {least} "
+                    + ("or more." if most is None else f"to {most}."),
+                )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a party lets be known of where its rows lie: how many of each group lie near some public rows.
+
+    Attributes:
+        landmarks: coordinates of these public rows, shape ``(n_landmarks, k)``.
+        width: h of the kernel ``exp(-|x - z|² / h)`` that they are counted with.
+        values: multiples of the party's unit, shape ``(n_landmarks, n_groups)``.
+    """
+
+    landmarks: Array
+    width: float
+    values: Array
+
+    @classmethod
+    def of(cls, own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Counts:
+        """Count the rows of each group near up to :data:`LANDMARKS` public rows, each row by its kernel.
+
+        The kernel is at least as wide as the median distance of the party's own rows, so that public rows
+        that lie close together single nobody out. Rows that are the same count once. A group has zeros if
+        it has fewer distinct rows than ``coarseness.rows``, or if their coordinates are less than two for
+        each count: rows always have more unknowns than there are numbers.
+
+        Args:
+            own: as in :func:`coarse_ratios`.
+            groups: as there.
+            public: as there.
+            coarseness: as there.
+        """
+        own, public = own[:, : coarseness.directions], public[:, : coarseness.directions]
+        chosen = np.sort(np.random.default_rng(0).permutation(len(public))[:LANDMARKS])
+        landmarks = public[chosen]
+        width = max(_median_distance(landmarks), _median_distance(own))
+        fewest = max(coarseness.rows, 2 * len(landmarks) / public.shape[1])
+        values = np.zeros((len(landmarks), groups.shape[1]))
+        for group, belongs in enumerate(groups.T > 0):
+            rows = np.unique(own[belongs].round(6), axis=0)
+            if len(rows) >= fewest:
+                values[:, group] = cls(landmarks, width, values).near(rows).sum(axis=0)
+        values[values < coarseness.unit] = 0
+        return cls(landmarks, width, np.rint(values / coarseness.unit) * coarseness.unit)
+
+    def near(self, rows: Array) -> Array:
+        """How much each row counts for near each landmark, shape ``(n, n_landmarks)``, in (0, 1]."""
+        return np.asarray(np.exp(-_squared_distances(rows, self.landmarks) / self.width))
+
+
+def coarse_ratios(own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Array:
+    """How much denser the rows of each group lie than the public ones, told by few and round counts.
+
+    Computed of the :class:`Counts` c and of public rows alone, by unconstrained least-squares importance
+    fitting: with ``P = k(public, landmarks)``
+
+        r = max(0, P (PᵀP + ridge I)⁻¹ c),      ridge ~ unit / max c,
+
+    so that whoever sees r knows the counts at best.
+
+    Args:
+        own: coordinates of the party's rows along principal directions
+            (:func:`consilience.numerics.feature_space.principal_directions`), shape ``(n, k)``.
+        groups: which group each row belongs to, shape ``(n, n_groups)``, 0 and 1.
+        public: coordinates of the public rows, shape ``(N, k)``.
+        coarseness: the party's settings; the first of its ``directions`` are looked at.
+
+    Returns:
+        Shape ``(N, n_groups)``, from 0 to the largest count of the group.
+
+    Source:
+        Kanamori, Hido & Sugiyama 2009 (the fit). To round counts and leave out small ones is the practice of
+        statistical offices (Hundepool et al. 2012, "Statistical Disclosure Control").
+    """
+    counts = Counts.of(own, groups, public, coarseness)
+    near = counts.near(public[:, : coarseness.directions])
+    products = near.T @ near
+    found = np.zeros((len(public), groups.shape[1]))
+    for group in np.flatnonzero(counts.values.any(axis=0)):
+        values = counts.values[:, group]
+        ridge = _CAUTION * coarseness.unit / values.max() * len(public) / len(values)
+        system = products + ridge * np.eye(len(values))
+        ratios = near @ cho_solve(cho_factor(system, overwrite_a=True), values)
+        found[:, group] = ratios.clip(0, values.max())
+    return found
+
+
+class DensityRatio:
+    """Kernel unconstrained least-squares importance fitting (KuLSIF) of ``p / q``.
+
+    With y_1 … y_m drawn from p, x_1 … x_n from q, and the Gaussian kernel ``k(u, v) = exp(-|u - v|² / 2σ²)``,
+
+        ``r(z) = sum_i a_i k(z, x_i) + (1 / (m λ)) sum_j k(z, y_j)``,
+        ``(K_xx / n + λ I) a = -K_xy 1 / (n m λ)``.
+
+    It may come out below 0 where p is small.
+
+    Args:
+        known: y, shape ``(m, k)``.
+        reference: x, shape ``(n, k)``.
+        width: σ > 0, in the units of the rows.
+        regularization: λ > 0; ``min(m, n)^-0.9`` by default, as Kanamori et al. take it.
+
+    Source:
+        Kanamori, Suzuki & Sugiyama 2012.
+    """
+
+    def __init__(
+        self, known: Array, reference: Array, *, width: float, regularization: float | None = None
+    ) -> None:
+        m, n = len(known), len(reference)
+        self.known, self.reference, self.width = known, reference, width
+        self.regularization = min(m, n) ** -0.9 if regularization is None else regularization
+        right = -self._kernel(reference, known).sum(axis=1) / (n * m * self.regularization)
+        left = self._kernel(reference, reference) / n
+        left[np.diag_indices(n)] += self.regularization
+        self.coefficients = cho_solve(cho_factor(left), right)
+
+    def _kernel(self, rows: Array, others: Array) -> Array:
+        return np.asarray(np.exp(_squared_distances(rows, others) / (-2 * self.width**2)))
+
+    def __call__(self, rows: Array) -> Array:
+        """The ratio at each row, shape ``(n_rows,)``."""
+        against = self._kernel(rows, self.reference) @ self.coefficients
+        near = self._kernel(rows, self.known).mean(axis=1)
+        return np.asarray(against + near / self.regularization)
+
+
+def selection(
+    known: Array,
+    held_out: Array,
+    public: Array,
+    *,
+    reference: str,
+    quantile: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Which public rows are as likely as a party's own, shape ``(n_public,)``, bool.
+
+    Those whose density ratio is not below the ``quantile`` of what the party's held-out rows have. The
+    kernel's width is the median distance between public rows.
+
+    Args:
+        known: private rows the ratio is fitted to, shape ``(n, k)``, coordinates of
+            :func:`consilience.numerics.feature_space.principal_directions`.
+        held_out: private rows that it was not fitted to, shape ``(n_held_out, k)``, at least one.
+        public: shape ``(n_public, k)``.
+        reference: q of the ratio: ``"uniform"`` over the box that the public rows fill, or the
+            ``"public"`` rows themselves.
+        quantile: the share of its own rows in [0, 1) that a party may take for foreign.
+        rng: draws the uniform rows.
+
+    Source:
+        Shao et al. 2024 (Selective-FD), client-side selectors.
+    """
+    few = _few(public)
+    width = float(np.sqrt(_median_distance(public)))
+    if reference == "uniform":
+        low, high = public.min(axis=0), public.max(axis=0)
+        against = rng.uniform(low, high, size=(min(len(public), MOST_LANDMARKS), len(low)))
+    else:
+        against = few
+    ratio = DensityRatio(known, against, width=width)
+    return np.asarray(ratio(public) >= np.quantile(ratio(held_out), quantile))
+
+
+def _squared_distances(rows: Any, others: Any) -> Array:
+    if issparse(rows):
+        from sklearn.metrics.pairwise import euclidean_distances
+
+        return np.asarray(euclidean_distances(rows, others, squared=True))
+    # The same bits, without importing scikit-learn: a second that a run of networks is spared.
+    apart = -2 * (rows @ others.T)
+    apart += np.einsum("ij,ij->i", rows, rows)[:, None]
+    apart += np.einsum("ij,ij->i", others, others)
+    np.maximum(apart, 0, out=apart)
+    if rows is others:
+        np.fill_diagonal(apart, 0)
+    return np.asarray(apart)
+
+
+def _few(rows: Array) -> Array:
+    """At most :data:`MOST_LANDMARKS` of the rows, evenly spread."""
+    return rows[:: -(-len(rows) // MOST_LANDMARKS)]
+
+
+def _median_distance(rows: Array) -> float:
+    few = _few(rows)
+    return _median_of(_squared_distances(few, few))
+
+
+def _median_of(apart: Array) -> float:
+    """The median of the squared distances of all pairs; 1 where it is 0: most rows are the same."""
+    median = np.median(apart[np.triu_indices(len(apart), 1)]) if len(apart) > 1 else 0.0
+    return float(median) or 1.0

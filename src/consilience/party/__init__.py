@@ -1,0 +1,1 @@
+"""The private side of a party: its rows, its model, its training and its scores of rows."""

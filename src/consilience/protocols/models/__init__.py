@@ -1,0 +1,1 @@
+"""Protocols in which whole models leave a party."""

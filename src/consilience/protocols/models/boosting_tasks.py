@@ -1,0 +1,391 @@
+"""What travels in functional gradient boosting, and what a party does with it.
+
+The other half of :mod:`consilience.protocols.models.functional_gradient_boosting`, where the paper, the
+legend and the deviations are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.message import message
+from consilience.messages.replies import Agreement, Array, Asked, Receipt, SharedModel
+from consilience.numerics.losses import Loss
+from consilience.party.party import Party
+from consilience.protocols.models.signed_ensemble import WeightedEnsemble, check_regressor
+from consilience.tasks.base import Task
+
+
+@runtime_checkable
+class Boosting(Protocol):
+    """A learner that is a weighted sum of weak learners, as :class:`.boosted.Boosted` is."""
+
+    weak: Any
+    loss: Loss
+    trusts: tuple[str, ...]
+    ensemble: WeightedEnsemble | None
+    """f; ``None`` where it is 0."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What has to be trusted to use its weak learners."""
+
+    def start(self) -> None:
+        """``f = 0``."""
+
+    def values(self, X: Array) -> Array:
+        """f at ``X``, shape ``(n, n_outputs)``."""
+
+    def objective(self, f: Array, targets: Array, ridge: float) -> float:
+        """``R[f] + μ/2 ‖f‖²`` from f at the rows."""
+
+    def descend(
+        self, X: Array, targets: Array, f: Array, **options: Any
+    ) -> tuple[list[Any], Array]:
+        """Lines 4 to 9: the weak learners, and g at the rows."""
+
+    def approximated(
+        self, X: Array, values: Array, *, rng: np.random.Generator, warm_start: bool
+    ) -> Any:
+        """One weak learner with these values at ``X``."""
+
+
+# --- what travels ---------------------------------------------------------------------------------
+
+
+@message
+class Change:
+    """How f changes: by a factor, then new terms, of which some are left out.
+
+    Attributes:
+        since: the round whose function is changed; -1 to start from 0.
+        factor: on the old terms.
+        models: the new terms' weak learners.
+        weights: their weights, shape ``(n_models,)``.
+        kept: which terms stay, by their positions among the old ones and then the new ones.
+    """
+
+    since: int
+    factor: float
+    models: tuple[SharedModel, ...]
+    weights: Array
+    kept: Array
+
+
+@message
+class Objective:
+    """How large a party's objective is, and what it is made of.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        loss: the name of its loss.
+        smoothness: of the loss; infinite where it has none.
+        packages: what has to be trusted to use its weak learners.
+        value: ``R_i[f] + μ/2 ‖f‖²``; infinite, and refused, where it cannot be computed any more.
+        notes: for the ledger.
+    """
+
+    party: str
+    round: int
+    loss: str
+    smoothness: float
+    packages: tuple[str, ...]
+    value: float
+    notes: tuple[str, ...] = ()
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a finite number."""
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        if not math.isfinite(self.value) or not self.smoothness > 0:
+            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
+
+
+@message
+class WeakLearners:
+    """What a party's K steps come to.
+
+    Attributes:
+        party: its name.
+        round: the round of the task.
+        models: h¹ … h^K; fewer where the objective grew beyond all bounds.
+        value: the objective at g^{K+1}.
+    """
+
+    party: str
+    round: int
+    models: tuple[SharedModel, ...]
+    value: float
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are the party's, as many as were asked for, and usable."""
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        if not math.isfinite(self.value):
+            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
+        limit, steps = getattr(task, "limit", math.inf), len(getattr(task, "step_sizes", ()))
+        if self.value <= limit and len(self.models) != steps:
+            raise KnowledgeRefused(f"{len(self.models)} weak learners of {steps}", where=party)
+        for model in self.models:
+            _check_model(model, party, task, agreement)
+
+
+@message
+class Student:
+    """A weak learner that stands for a sum of them."""
+
+    party: str
+    round: int
+    model: SharedModel
+
+    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless it is the party's, and usable."""
+        if (self.party, self.round) != (party, task.round):
+            raise KnowledgeRefused("speaks for another party or round", where=party)
+        _check_model(self.model, party, task, agreement)
+
+
+def _check_model(model: SharedModel, party: str, task: Asked, agreement: Agreement | None) -> None:
+    assert agreement is not None
+    model.validate(party=party, task=task, agreement=agreement)
+    packages = getattr(task, "packages", ())
+    try:
+        check_regressor(model, n_outputs=agreement.outputs, packages=packages)
+    except KnowledgeRefused as refusal:
+        raise KnowledgeRefused(refusal.what, where=party) from refusal
+
+
+@message
+class StartFunction(
+    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+):
+    """Start from ``f = 0``, and say whether your weak learners can be sent.
+
+    Attributes:
+        ridge: μ.
+        warm_start: whether students go on from the last one.
+    """
+
+    round: int
+    ridge: float
+    warm_start: bool = False
+
+    def run(self, party: Party) -> Objective:
+        """The objective at 0."""
+        learner = _learner(party)
+        party.check_sharing(learner.weak)
+        if self.warm_start and not learner.weak.abilities.incremental:
+            raise InvalidInput(
+                "its weak learner starts anew in every fit",
+                mend="warm_start is for networks: leave it out.",
+            )
+        learner.start()
+        party.model_changed()
+        party.memory = {"f": np.zeros(party.labels.shape), "round": np.array(self.round)}
+        begun = _objective(party, self.round, self.ridge)
+        if not math.isfinite(begun.value):
+            raise InvalidInput(
+                "the objective of f = 0 is infinite", mend="Scale the targets, or look at the loss."
+            )
+        party.memory["begun"] = np.array(begun.value)
+        return begun
+
+
+@message
+class CheckTrust(
+    Task, reply_type=Receipt, exchanges="models", protocol="functional_gradient_boosting"
+):
+    """Say whether you accept weak learners of these packages."""
+
+    round: int
+    packages: tuple[str, ...]
+
+    def run(self, party: Party) -> Receipt:
+        """Fails where it does not: the party, or its learner, which reads what it has saved."""
+        for package in self.packages:
+            if package not in party.trusts or package not in _learner(party).trusts:
+                raise InvalidInput(
+                    f"it would be sent weak learners of {package!r}, which it does not trust",
+                    where=f"party {party.name!r}",
+                    mend="Name the package in trusts = …, that of the party and that of its Boosted, or take "
+                    "other weak learners.",
+                )
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Descend(
+    Task, reply_type=WeakLearners, exchanges="models", protocol="functional_gradient_boosting"
+):
+    """Take K steps on your own rows, and send the weak learners.
+
+    Attributes:
+        step_sizes: η^{1,t} … η^{K,t}.
+        ridge: μ.
+        residual: whether Δ is kept.
+        limit: of the objective: beyond it no further step is taken.
+        packages: whose weak learners were agreed on.
+        missed: f^t, where the party does not hold it.
+    """
+
+    round: int
+    step_sizes: tuple[float, ...]
+    ridge: float
+    residual: bool
+    limit: float
+    packages: tuple[str, ...]
+    missed: Change | None = None
+
+    def run(self, party: Party) -> WeakLearners:
+        """Algorithm 2."""
+        if self.missed is not None:
+            _change(party, self.missed, self.round - 1)
+        learner = _held(party, self.round - 1)
+        X, targets = party.training
+        found, g = learner.descend(
+            X,
+            targets,
+            party.memory["f"],
+            step_sizes=self.step_sizes,
+            ridge=self.ridge,
+            residual=self.residual,
+            limit=self.limit,
+            rng=party.stream(self.round, "fit"),
+        )
+        value = learner.objective(g, targets, self.ridge)
+        return WeakLearners(
+            party=party.name,
+            round=self.round,
+            models=_packed(party, self.round, found),
+            value=math.inf if math.isnan(value) else value,
+        )
+
+
+@message
+class DistillFunction(
+    Task, reply_type=Student, exchanges="models", protocol="functional_gradient_boosting"
+):
+    """Fit one weak learner to f^{t+1} on the public rows, and send it.
+
+    Attributes:
+        change: from f^t to f^{t+1}.
+        warm_start: whether it goes on from the last student.
+        packages: whose weak learners were agreed on.
+        missed: f^t, where the party does not hold it.
+    """
+
+    round: int
+    change: Change
+    warm_start: bool
+    packages: tuple[str, ...]
+    missed: Change | None = None
+
+    def run(self, party: Party) -> Student:
+        """Equation 17."""
+        if self.missed is not None:
+            _change(party, self.missed, self.round - 1)
+        learner = _held(party, self.round - 1)
+        assert party.public is not None
+        X = party.public.X
+        new = WeightedEnsemble(self.change.models, self.change.weights, trusted=party.trusts)
+        values = self.change.factor * learner.values(X) + new.predict(X)
+        rng = party.stream(self.round, "distill")
+        warm = self.warm_start and learner.ensemble is not None
+        student = learner.approximated(X, values, rng=rng, warm_start=warm)
+        (model,) = _packed(party, self.round, [student])
+        return Student(party=party.name, round=self.round, model=model)
+
+
+@message
+class ChangeFunction(
+    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+):
+    """Take f^{t+1} for your model.
+
+    Attributes:
+        change: to it.
+        ridge: μ.
+    """
+
+    round: int
+    change: Change
+    ridge: float
+
+    def run(self, party: Party) -> Objective:
+        """The objective at f^{t+1}, and a note where f = 0 was better."""
+        _change(party, self.change, self.round)
+        found = _objective(party, self.round, self.ridge)
+        begun = float(party.memory["begun"])
+        if found.value <= begun:
+            return found
+        note = f"its objective is {found.value:.3g}, and was {begun:.3g} at f = 0: take a smaller step_size"
+        return replace(found, notes=(note,))
+
+
+# --- the party's side -----------------------------------------------------------------------------
+
+
+def _learner(party: Party) -> Boosting:
+    learner = party.learner
+    if not isinstance(learner, Boosting):
+        raise InvalidInput(
+            "its model is no sum of weak learners",
+            where=f"party {party.name!r}",
+            mend='Give every party Boosted(…), in a configuration { name = "boosted", weak = … }.',
+        )
+    return learner
+
+
+def _held(party: Party, round: int) -> Boosting:
+    """The party's learner, which holds the function of that round."""
+    if int(party.memory.get("round", np.array(-1))) != round:
+        raise InvalidInput(f"it does not hold the function of round {round}")
+    return _learner(party)
+
+
+def _change(party: Party, change: Change, round: int) -> None:
+    """Make f the function of a round, and keep its values at the party's own rows."""
+    X, targets = party.training
+    if change.since < 0:
+        ensemble, f = None, np.zeros(targets.shape)
+        learner = _learner(party)
+    else:
+        learner = _held(party, change.since)
+        ensemble, f = learner.ensemble, party.memory["f"]
+    new = WeightedEnsemble(change.models, change.weights, trusted=party.trusts)
+    said = new.predict(X)
+    if said.shape != targets.shape:
+        raise KnowledgeRefused(f"weak learners that answer {said.shape}, expected {targets.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        f = change.factor * f + said
+    every = new if ensemble is None else ensemble.scaled(change.factor).plus(new)
+    learner.start()
+    learner.ensemble = every.taken(change.kept)
+    party.memory |= {"f": f, "round": np.array(round)}
+    party.model_changed()
+
+
+def _objective(party: Party, round: int, ridge: float) -> Objective:
+    learner = _learner(party)
+    value = learner.objective(party.memory["f"], party.labels, ridge)
+    return Objective(
+        party=party.name,
+        round=round,
+        loss=learner.loss.name,
+        smoothness=learner.loss.smoothness,
+        packages=learner.packages,
+        value=math.inf if math.isnan(value) else value,
+    )
+
+
+def _packed(party: Party, round: int, learners: list[Any]) -> tuple[SharedModel, ...]:
+    shared = (party.share(learner) for learner in learners)
+    return tuple(
+        SharedModel(party=party.name, round=round, about=about, data=data) for about, data in shared
+    )

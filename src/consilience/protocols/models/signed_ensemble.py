@@ -1,0 +1,188 @@
+"""A sum of many trained models with signs, as one model; :class:`WeightedEnsemble` takes any weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.learners import Learner
+from consilience.learners.boosting.weighted_ensemble import (
+    BATCH,
+    Packed,
+    WeightedEnsemble,
+    descent_weights,
+    negligible,
+    read_arrays,
+    write_arrays,
+)
+from consilience.learners.files.transfer import TRUSTED, unpack
+from consilience.messages.replies import Replies, SharedModel
+
+__all__ = ["SignedEnsemble", "WeightedEnsemble", "check_regressor", "descent_weights", "negligible"]
+
+Array = NDArray[Any]
+
+
+def check_regressor(model: Packed, *, n_outputs: int, packages: Sequence[str]) -> None:
+    """Raise ``KnowledgeRefused`` on a packed model that is no regressor of so many outputs.
+
+    It is built to find out, but asked nothing. Where packages outside of :data:`TRUSTED` are among those
+    agreed on, which nobody here has said to trust, only the description is looked at.
+
+    Args:
+        model: as it arrived.
+        n_outputs: how many there should be.
+        packages: those that were agreed on; models of others are refused.
+    """
+    try:
+        about = json.loads(model.about)
+        package = str(about["model"]).partition(":")[0].partition(".")[0]
+        said = (about["kind"], int(about["outputs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise KnowledgeRefused("a model that does not say what it is") from error
+    if package not in packages:
+        raise KnowledgeRefused(f"a model of {package!r}, which was not agreed on")
+    if said != ("regression", n_outputs):
+        raise KnowledgeRefused(
+            f"a model for {said[0]} with {said[1]} outputs, expected regression with {n_outputs}"
+        )
+    if set(packages) <= set(TRUSTED):
+        unpack(model.about, model.data)
+
+
+class SignedEnsemble:
+    """``f(x) = Σ_t (−1)^t Σ_i g^i_t(x)``: the model that EKD learns.
+
+    Models stay in the form they were sent in, and are built when they are first asked.
+
+    Args:
+        terms: per round, the models trained in it.
+        trusted: packages whose models are accepted.
+
+    Raises:
+        InvalidInput: there are no models.
+
+    Source:
+        Afonin & Karimireddy 2022, section 5.2, Proposition VII.
+
+    Example:
+        >>> from sklearn.linear_model import Ridge
+        >>> from consilience import Federation, Party
+        >>> from consilience.protocols import alternating_distillation
+        >>> X = np.linspace(0, 1, 20)[:, None]; y = 3 * X[:, 0]
+        >>> agents = [Party("a", Ridge(0.1), X[:9], y[:9]), Party("b", Ridge(0.1), X[9:], y[9:])]
+        >>> history = Federation(agents).run(alternating_distillation(rounds=30))
+        >>> ensemble = SignedEnsemble.of(round.replies for round in history.rounds)
+        >>> len(ensemble), ensemble.truncated(4).rounds
+        (62, 4)
+    """
+
+    def __init__(
+        self, terms: Sequence[Sequence[SharedModel]], *, trusted: Sequence[str] = TRUSTED
+    ) -> None:
+        self._terms = tuple(tuple(models) for models in terms)
+        signs = [(-1.0) ** t for t, models in enumerate(self._terms) for _ in models]
+        self._sum = WeightedEnsemble(
+            [model for models in self._terms for model in models], signs, trusted=trusted
+        )
+
+    @classmethod
+    def of(
+        cls, replies: Iterable[Replies | None], *, trusted: Sequence[str] = TRUSTED
+    ) -> SignedEnsemble:
+        """The ensemble of what agents replied in rounds 0, 1, 2, …"""
+        terms = [() if r is None else tuple(r.of(SharedModel)) for r in replies]
+        return cls(terms, trusted=trusted)
+
+    @property
+    def rounds(self) -> int:
+        """T: rounds after the first training."""
+        return len(self._terms) - 1
+
+    def __len__(self) -> int:
+        """How many models there are."""
+        return len(self._sum)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the columns of :meth:`predict` are called; empty for regression."""
+        first = next(model for models in self._terms for model in models)
+        return tuple(json.loads(first.about).get("classes", ()))
+
+    def truncated(self, rounds: int) -> SignedEnsemble:
+        """The sum up to round ``rounds``."""
+        if not isinstance(rounds, int) or not 0 <= rounds <= self.rounds:
+            raise InvalidInput(
+                f"rounds is {rounds}", where="ensemble", mend=f"Give 0 to {self.rounds}."
+            )
+        shorter = SignedEnsemble(self._terms[: rounds + 1], trusted=self._sum.trusted)
+        shorter._sum = self._sum.taken(range(len(shorter)))
+        return shorter
+
+    def predict(self, X: Any, *, batch: int = BATCH) -> Array:
+        """The sum at ``X``, shape ``(n, n_outputs)``; for classes, the largest column is the answer.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+            batch: rows at a time.
+
+        Raises:
+            KnowledgeRefused: a model is not trusted, or damaged.
+        """
+        return self._sum.predict(X, batch=batch)
+
+    def predictions(self, X: Any, *, batch: int = BATCH) -> Iterable[Array]:
+        """The sum after every round, as :meth:`predict` gives it: round 0 first."""
+        sums, total = self._sum.partial_sums(X, batch=batch), None
+        for models in self._terms:
+            for _ in models:
+                total = next(sums)
+            if total is not None:
+                yield total.copy()
+
+    def distilled(self, model: Any, X: Any, *, rng: np.random.Generator) -> Learner:
+        """One model trained on what the ensemble says of ``X``: :meth:`WeightedEnsemble.distilled`.
+
+        ``Model(student, ensemble.classes)`` answers with names of classes.
+        """
+        return self._sum.distilled(model, X, rng=rng)
+
+    def save(self, path: Path) -> None:
+        """Write it to one file, of bytes and plain text only.
+
+        Raises:
+            RunFailed: it cannot be written.
+        """
+        arrays = {
+            f"{t}.{i}": m.data for t, models in enumerate(self._terms) for i, m in enumerate(models)
+        }
+        about = [[[m.party, m.round, m.about] for m in models] for models in self._terms]
+        write_arrays(Path(path), arrays, about)
+
+    @classmethod
+    def load(cls, path: Path, *, trusted: Sequence[str] = TRUSTED) -> SignedEnsemble:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            RunFailed: there is no such file, or it is damaged or something else.
+        """
+        about, arrays = read_arrays(Path(path))
+        try:
+            terms = [
+                [
+                    SharedModel(party=party, round=t, about=text, data=arrays[f"{n}.{i}"])
+                    for i, (party, t, text) in enumerate(models)
+                ]
+                for n, models in enumerate(about)
+            ]
+        except (KeyError, ValueError, TypeError) as error:
+            raise RunFailed(
+                f"the file does not hold an ensemble ({error})", where=str(path)
+            ) from error
+        return cls(terms, trusted=trusted)

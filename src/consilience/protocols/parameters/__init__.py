@@ -1,0 +1,1 @@
+"""Protocols in which parameters of models leave a party: FedAvg and its kin."""

@@ -1,0 +1,193 @@
+"""FedDF, or FedAvg-distill: the averaged model learns what the parties' models say together of public rows.
+
+Lin, Kong, Stich & Jaggi 2020, "Ensemble Distillation for Robust Model Fusion in Federated Learning",
+Algorithm 1 and its equation for AvgLogits:
+
+     1  server: initialise x_0
+     2  for round t = 1, …, T do
+     3    S_t <- random subset (a share C) of the K clients
+     4    for every client k in S_t in parallel do
+     5      x^k <- ClientUpdate(k, x_{t−1}), as in FedAvg
+     6    x_{t,0} <- Σ_{k in S_t} (n_k / Σ_{j in S_t} n_j) x^k
+     7    for j = 1, …, N do
+     8      d <- a batch of unlabelled rows
+     9      x_{t,j} <- x_{t,j−1} − η ∂/∂x KL(σ(mean_{k in S_t} f(x^k, d)), σ(f(x, d))) at x = x_{t,j−1}
+    10    x_t <- x_{t,N}
+
+Legend: x parameters, f(x, d) the logits of the model x at rows d, σ the softmax, C ``participation``, K the
+number of parties, n_k the rows that a party trains on (1 in line 6 with ``weights="uniform"``), N the steps
+that ``distill_epochs`` of a recipe makes on the public rows, T ``rounds``. For regression, f are values, and
+line 9 is a step of the squared error to their mean. Without lines 7 to 9 it is FedAvg.
+
+What travels: in FedAvg's way, a model each way; and from the coordinator to the party that distils all models
+of the round, and one back.
+
+Deviations
+    - A coordinator holds no model, so that lines 6 to 9 are done by the first party by name that answers. It
+      sees the others' models, which in the paper the server alone does.
+    - Line 9 is trained as the recipe of that party says: its loss, ``optimizer``, ``learning_rate`` and
+      ``batch_size``, which are also those of line 5, for ``distill_epochs``. The paper takes plain SGD in
+      line 5, and Adam with 10⁻³, annealed along a cosine, in line 9, for 10⁴ steps or until the loss on
+      labelled validation rows of the server has not fallen for 10³.
+    - The teacher is computed for all public rows at once, with running means as line 5 left them; while the
+      student learns, its own are moved by the public rows.
+    - First parameters, what is sent when, and parties that fail, are as in FedAvg
+      (:mod:`consilience.protocols.parameters.federated_averaging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput, QuorumLost
+from consilience.messages.message import message
+from consilience.messages.replies import Array, Public, Receipt
+from consilience.numerics.losses import softmax
+from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.protocols.parameters.exchange import (
+    Parameters,
+    SendParameters,
+    TrainParameters,
+    Weights,
+    adopt,
+    average,
+    begin,
+    check_weights,
+    learner_of,
+    line_of,
+    missed,
+    send,
+)
+from consilience.protocols.sampling import participants
+from consilience.tasks.base import Network, Task
+
+
+@message
+class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="federated_fusion"):
+    """Say whether your model can be distilled into from given parameters on."""
+
+    round: int
+
+    def run(self, party: Any) -> Receipt:
+        """Fails where it starts anew in every fit, or its recipe does not train it on public rows."""
+        learner: Any = learner_of(party)
+        if not learner.abilities.incremental:
+            raise InvalidInput(
+                "its model starts anew in every fit, and not from the average",
+                mend="Give every party the same torch module, or take federated_averaging.",
+            )
+        if getattr(getattr(learner, "recipe", None), "distill_epochs", 1) == 0:
+            raise InvalidInput(
+                "its recipe distils for 0 epochs",
+                mend="Set distill_epochs to 1 or more; without distillation it is federated_averaging.",
+            )
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="federated_fusion"):
+    """Distil models into their average on the public rows, and send it.
+
+    Attributes:
+        size: how many parameters a model has.
+        trained: x^k of the parties that trained.
+        weights: how much each counts in the average that is started from.
+    """
+
+    round: int
+    size: int
+    trained: tuple[Parameters, ...]
+    weights: Weights
+
+    def run(self, party: Any) -> Parameters:
+        """x_t."""
+        teacher = _teacher(party, self.trained)
+        precision = line_of(learner_of(party)).dtype
+        adopt(party, average(self.trained, self.weights, precision))  # line 6
+        party.distill(self.round, teacher, 0.0)  # lines 7 to 9; private rows have no weight
+        return SendParameters(round=self.round, size=self.size).run(party)
+
+
+def _teacher(party: Any, models: tuple[Parameters, ...]) -> Array:
+    """``σ(mean_k f(x^k))``, or the mean of values, on the public rows, shape ``(n_public, n_outputs)``."""
+    values = party.kind == "regression"
+    total: Any = 0.0
+    for model in models:
+        adopt(party, model.values)
+        total = total + party.outputs("values" if values else "logits")
+    mean = np.asarray(total / len(models))
+    return mean if values else softmax(mean)
+
+
+@protocol
+def federated_fusion(
+    network: Network,
+    public: Public,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    participation: int | float = 1.0,
+    probabilities: Mapping[str, float] | None = None,
+    weights: Weights = "rows",
+    initial: Any = None,
+) -> Rounds:
+    """FedDF: parties average parameters, and the average is taught what their models say of public rows.
+
+    ``state.memory["parameters"]`` is x_t, shape ``(size,)``.
+
+    Args:
+        rounds: number of rounds T.
+        participation: parties per round: a number (int), or a share in (0, 1] (float).
+        probabilities: how likely each party takes part, relative to the others; alike by default.
+        weights: how much a party counts in the average of line 6: by its ``"rows"``, or ``"uniform"``. All
+            count alike in the teacher.
+        initial: a model to start from; see
+            :func:`~consilience.protocols.parameters.exchange.named_parameters`. By default the first party
+            draws.
+
+    Raises:
+        InvalidInput: there are no public rows; a party's model has other parameters than the first party's or
+            ``initial``, or is not trained by distillation; before any training.
+        QuorumLost: too few parties answered.
+
+    Source:
+        Lin et al. 2020, Algorithm 1.
+    """
+    where = "federated_fusion"
+    check_options(network, rounds=rounds, participation=participation, probabilities=probabilities)
+    check_weights(weights, where=where)
+    if network.agreed.rows == 0:
+        raise InvalidInput(
+            "there are no public rows to distil on",
+            where=where,
+            mend="Give unlabelled rows that every party may see: Federation(parties, public=X); or take "
+            "federated_averaging.",
+        )
+    if state is None:
+        network.require(CheckFusion(round=0))
+        state = begin(network, initial=initial, where=where)  # line 1
+        yield Round(0, state)
+    for t in range(state.round + 1, rounds + 1):
+        chosen = participants(network, participation, round=t, probabilities=probabilities)  # 3
+        size = len(state.memory["parameters"])
+        task = TrainParameters(round=t, size=size, values=missed(state, chosen))
+        replies = network.ask(task, to=chosen)  # lines 4 and 5
+        models = tuple(replies.of(Parameters))
+        student = _fused(network, FuseModels(round=t, size=size, trained=models, weights=weights))
+        state = send(network, t, student, state.memory, where=where)  # line 10
+        yield Round(t, state, replies=replies)
+
+
+def _fused(network: Network, task: FuseModels) -> Array:
+    """x_t, shape ``(size,)``, from the first party that answers."""
+    lost: QuorumLost | None = None
+    for party in network.parties:
+        try:
+            return network.ask(task, to=(party,)).of(Parameters)[0].values
+        except QuorumLost as error:
+            lost = error
+    assert lost is not None
+    raise lost

@@ -1,0 +1,1 @@
+"""Protocols in which only predictions leave a party."""

@@ -1,0 +1,226 @@
+"""A party's configuration, tried out on a few of its rows before it joins anything."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.messages.replies import PRECISION, Agreement, Failure, OutputKind, Public
+from consilience.messages.wire import decode, encode
+from consilience.party.party import Party
+from consilience.site.configuration import PartySpec
+from consilience.site.limits import EVERYTHING
+from consilience.site.party_site import PartySite
+from consilience.site.public_rows import kept_public
+from consilience.tasks.base import Describe, Distill, FitPrivate, Join, PredictPublic, Task
+
+MOST_ROWS = 300
+"""Own rows, and public ones, that a trial works with."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial found.
+
+    Attributes:
+        name: of the party.
+        rows: how many it has, without those to measure on.
+        test_rows: how many are to measure on.
+        inputs: the shape of one row.
+        classes: class to its rows, by the federation's names; empty for regression.
+        public_rows: how many it has a file of.
+        public: their digest; the coordinator's must be the same.
+        public_from: where they come from: ``"file"``, ``"coordinator"`` where there is no file and the limits
+            let it send them (own rows stood in for them then), or ``"none"``.
+        public_bytes: how large they may be that it takes; ``None`` for no limit.
+        kept: digests of those that a coordinator has sent before.
+        shared_rows: how many of its rows are among those of the file, and are left out for that.
+        model: its name.
+        soft_targets: how it takes soft targets.
+        answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
+        leaves: task to the kind of knowledge that may leave with it under the limits.
+        seconds: what a round takes, part by part, if time grows with the rows; tried on :data:`MOST_ROWS`.
+        rounds: in how many it takes part at most; ``None`` for no limit.
+    """
+
+    name: str
+    rows: int
+    test_rows: int
+    inputs: tuple[int, ...]
+    classes: Mapping[str, int]
+    public_rows: int
+    public: str
+    public_from: Literal["file", "coordinator", "none"]
+    public_bytes: int | None
+    kept: tuple[str, ...]
+    shared_rows: int
+    model: str
+    soft_targets: str
+    answer_bytes: int
+    leaves: Mapping[str, str]
+    seconds: Mapping[str, float]
+    rounds: int | None
+
+
+def tried(spec: PartySpec) -> Trial:
+    """Make the party, and have a small copy of it answer a round's questions in a throw-away folder.
+
+    Where the coordinator is to send the public rows, own rows take their place, in memory alone: what can be
+    known without them is tried, and whether they look like the party's own is seen when they come.
+
+    Raises:
+        InvalidInput: something does not go together; nothing has been trained on all rows by then.
+        RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
+    """
+    party = alone(spec)
+    assert party.public is not None and party.test is not None
+    origin: Literal["file", "coordinator", "none"] = "file"
+    if spec.public is None:
+        origin = "coordinator" if spec.limits.takes_public else "none"
+    small = _smaller(party, spec)
+    if origin == "coordinator":
+        small.public = Public(small.X[:MOST_ROWS])
+    public_rows, outputs = len(party.public), _agreed(party).outputs
+    precision = PRECISION[_kind_of(party)]
+    _asked(small, spec.threads)  # the first time libraries are imported as well
+    return Trial(
+        name=spec.name,
+        rows=len(party.X),
+        test_rows=len(party.test[0]),
+        inputs=party.X.shape[1:],
+        classes={name: int((party.y == name).sum()) for name in party.classes},
+        public_rows=public_rows,
+        public=party.public.key if public_rows else "",
+        public_from=origin,
+        public_bytes=spec.limits.public_bytes,
+        kept=kept_public(spec.state) if origin == "coordinator" else (),
+        shared_rows=party.shared_rows,
+        model=spec.model.name,
+        soft_targets=party.how_soft_targets,
+        answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
+        leaves=spec.limits.leaving(),
+        seconds=_seconds(_asked(small, spec.threads), small, party),
+        rounds=spec.limits.rounds,
+    )
+
+
+def alone(spec: PartySpec) -> Party:
+    """The party, joined with nobody else: what it will be held against when the others are there.
+
+    Without a file of public rows it joins without any.
+
+    Raises:
+        InvalidInput: something does not go together.
+        RunFailed: its state could not be written.
+    """
+    _check_folder(spec.state)
+    party = spec.party()
+    party.public = party.public or Public.none()
+    spec.limits.bind(party)
+    party.join(_agreed(party))
+    return party
+
+
+def _asked(party: Party, threads: int) -> dict[str, float]:
+    """Ask a party all that a round asks it, and say how many seconds each question took."""
+    agreed, kind = _agreed(party), _kind_of(party)
+    taken: dict[str, float] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        PartySite(lambda: party, Path(folder), limits=EVERYTHING, threads=threads) as site,
+    ):
+
+        def ask(task: Task) -> Any:
+            start = perf_counter()
+            (reply,) = decode(site.answer(encode([task])))
+            taken[type(task).__name__] = perf_counter() - start
+            if isinstance(reply, Failure):
+                wrong = InvalidInput if reply.kind == "invalid" else RunFailed
+                raise wrong(reply.reason, where="trial", mend=reply.mend or None)
+            reply.validate(party=party.name, task=task, agreement=agreed)
+            return reply
+
+        ask(Describe())
+        ask(Join(agreement=agreed))  # trains nothing: what it takes is the state's
+        ask(FitPrivate(round=1))
+        if agreed.rows:
+            said = ask(PredictPublic(round=1, outputs=kind))
+            ask(Distill(round=1, targets=said.values, alpha=0.5))
+    return taken
+
+
+def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
+    """What a round takes on all rows, if time grows with them; public rows to come are taken for as many."""
+    assert small.public is not None and party.public is not None
+    own = len(party.X) / len(small.X)
+    state = taken["Join"]
+    seconds = {"train": own * max(0.0, taken["FitPrivate"] - state)}
+    if len(small.public):
+        public = (len(party.public) or len(party.X)) / len(small.public)
+        both = max(own, public)
+        seconds["predict"] = public * max(0.0, taken["PredictPublic"] - state)
+        seconds["learn from the teacher"] = both * max(0.0, taken["Distill"] - state)
+    seconds["read and write the state"] = state * (len(taken) - 2)
+    return seconds
+
+
+def _smaller(party: Party, spec: PartySpec) -> Party:
+    """The same party with a few rows of every class."""
+    assert party.public is not None
+    groups = [np.flatnonzero(party.y == name) for name in party.classes]
+    groups = groups or [np.arange(len(party.X))]
+    rows = np.sort(np.concatenate([group[: -(-MOST_ROWS // len(groups))] for group in groups]))
+    small = Party(
+        party.name,
+        spec.learner(),
+        party.X[rows],
+        party.y[rows],
+        calibration=spec.data.calibration,
+        trusts=spec.trusts,
+        sends_rows=spec.model.sends_rows,
+    )
+    public = party.public
+    small.public = Public(public.X[:MOST_ROWS]) if len(public) else public
+    return small
+
+
+def _agreed(party: Party) -> Agreement:
+    """What a federation of this party alone would agree on."""
+    assert party.public is not None
+    return Agreement(
+        kind=party.kind,
+        classes=party.classes,
+        outputs=len(party.classes) or party.y.shape[1],
+        public=party.public.key,
+        rows=len(party.public),
+        seed=0,
+    )
+
+
+def _kind_of(party: Party) -> OutputKind:
+    return "probabilities" if party.kind == "classification" else "values"
+
+
+def _check_folder(state: Path) -> None:
+    """Raise an error if the state could not be written, without making its folder."""
+    if state.is_file():
+        raise InvalidInput(
+            "this is a file, and state is a folder",
+            where=str(state),
+            mend="Set state to another one; it is made if need be.",
+        )
+    there = next(folder for folder in (state, *state.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RunFailed(
+            "its state cannot be written there",
+            where=str(there),
+            mend="Set state to a folder that this user may write to.",
+        )

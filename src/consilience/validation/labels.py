@@ -1,0 +1,114 @@
+"""Class names: one canonical spelling for labels of any type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.validation.memory import check_memory
+
+
+def label_names(
+    y: Iterable[Any], *, where: str, aliases: Mapping[Any, str] | None = None
+) -> NDArray[np.str_]:
+    """The canonical name of every label: ``3``, ``3.0``, ``np.int64(3)`` and ``"3"`` are all ``"3"``.
+
+    Args:
+        y: n labels: strings, bytes, integers, booleans, or floats that are whole numbers.
+        where: whose labels they are, for errors.
+        aliases: a party's own label to the name the federation uses for it.
+
+    Returns:
+        Names, shape ``(n,)``.
+
+    Raises:
+        InvalidInput: labels of mixed type, missing labels, continuous numbers, or one that is no name
+            (:func:`consilience.errors.odd_name`).
+    """
+    y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
+    if y.ndim != 1:
+        raise InvalidInput(f"labels have shape {y.shape}, expected one per row", where=where)
+    labels = y.tolist()
+    # By type, and before any mapping, which would take True for 1.
+    families = {_family(label, where) for label in {type(one): one for one in labels}.values()}
+    distinct = list(dict.fromkeys(labels))
+    if families == {"numbers"} and not all(float(label).is_integer() for label in distinct):
+        raise InvalidInput(
+            "labels are continuous or missing numbers, and the model is a classifier",
+            where=where,
+            mend="Use a regressor, or round and complete the labels.",
+        )
+    if len(families) > 1:
+        raise InvalidInput(
+            f"labels are of mixed type: {' and '.join(sorted(families))}",
+            where=where,
+            mend=f"Convert them to one type; the first labels are {distinct[:4]!r}.",
+        )
+    renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
+    names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
+    for name in names.values():
+        if why := odd_name(name):
+            raise InvalidInput(
+                f"a label is no name of a class: {why}",
+                where=where,
+                mend="Call it otherwise, in the file or by an alias.",
+            )
+    longest = max(map(len, names.values()), default=0)
+    check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)
+    return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def one_hot(codes: Sequence[int] | NDArray[np.integer[Any]], classes: int) -> NDArray[np.float64]:
+    """Rows with a 1 in the column of each code, shape ``(n, classes)``."""
+    rows = np.zeros((len(codes), classes))
+    rows[np.arange(len(codes)), codes] = 1
+    return rows
+
+
+def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:
+    """Raise ``InvalidInput`` if an alias is for a label that is not in ``y``, mostly a misspelling."""
+    occurring = set(label_names(y, where=where).tolist()) if aliases else set()
+    for own in map(_name, aliases):
+        if own not in occurring:
+            raise InvalidInput(
+                f"an alias is for {own!r}, which is none of its labels",
+                where=where,
+                mend=nearest(own, occurring),
+            )
+
+
+def class_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Distinct names in their agreed order: by number if all are numbers, else by letters.
+
+    >>> class_order(["10", "9", "9"])
+    ('9', '10')
+    """
+    distinct = set(names)
+    if all(re.fullmatch(r"-?\d+", name) for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))  # "03" is not "3"
+    return tuple(sorted(distinct))
+
+
+def _name(label: Any) -> str:
+    if isinstance(label, bytes):
+        return label.decode(errors="backslashreplace")
+    if isinstance(label, float | np.floating) and label.is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def _family(label: Any, where: str) -> str:
+    if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
+        raise InvalidInput("some labels are missing", where=where, mend="Drop those rows.")
+    if isinstance(label, bool | np.bool_):
+        return "booleans"
+    if isinstance(label, int | float | np.integer | np.floating):
+        return "numbers"
+    if isinstance(label, str | bytes):
+        return "strings"
+    raise InvalidInput(f"a label of type {type(label).__name__}", where=where)

@@ -1,0 +1,132 @@
+"""What all sections of a configuration have in common, and how a mistake in one is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from consilience.errors import InvalidInput, nearest, odd_name
+
+
+def check_address(text: str) -> str:
+    """The address, if it is a host and a port.
+
+    Raises:
+        ValueError: it is something else.
+
+    >>> check_address("coordinator.example.org:9092")
+    'coordinator.example.org:9092'
+    """
+    found = re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:(\d{1,5})", text)
+    if not found or not 0 < int(found[1]) < 65_536:
+        raise ValueError(f"{text!r} is not HOST:PORT, with a name or an IPv4 address and a port")
+    return text
+
+
+def check_name(text: str) -> str:
+    """The name of a party, if it is one that can be shown.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if why := odd_name(text):
+        raise ValueError(f"this is no name of a party: {why}")
+    return text
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+"""The name of a party."""
+
+Address = Annotated[str, AfterValidator(check_address)]
+"""Host and port, such as ``"coordinator.example.org:9092"``."""
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):  # Python takes True for 1
+        raise ValueError(f"it should be a number of parties or a share, not {value}")
+    return value
+
+
+Quorum = Annotated[int | float, BeforeValidator(_no_truth)]
+"""A number of parties (int), or a share of them (float)."""
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a configuration to be filled in.
+
+    Raises:
+        InvalidInput: there is one already, or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InvalidInput(
+            "there is something already", where=str(path), mend="Give another folder."
+        ) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+
+class Section(BaseModel):
+    """A section whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Open(BaseModel):
+    """A section that names something and passes its other keys on as options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that are not the section's own."""
+        return dict(self.model_extra or {})
+
+
+def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
+    """The first complaint about a section in our own words, unknown keys with their nearest valid name."""
+    errors = error.errors()
+    # A misspelt name is why another is missing.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    # Pydantic names the type it tried last, which is no place in the file.
+    tried = re.compile(r"^(int|float|str|tuple\[.*|dict\[.*)$")
+    place = [str(part) for part in first["loc"] if not tried.match(str(part))]
+    if first["type"] == "extra_forbidden":
+        for part in place[:-1]:
+            section = section if part.isdigit() else _held(section.model_fields[part].annotation)
+        return InvalidInput(
+            f"unknown {'section' if isinstance(first['input'], dict) else 'key'} {'.'.join(place)!r}",
+            where=where,
+            mend=nearest(place[-1], section.model_fields),
+        )
+    said = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("model_type", "dict_type"):
+        said = "it should be a table"
+    elif first["type"] != "value_error":
+        said = said[:1].lower() + said[1:]
+    what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
+    if first["type"] not in ("missing", "too_short", "value_error"):  # ours say it themselves
+        what += f", not {first['input']!r}"
+    return InvalidInput(what, where=where)
+
+
+def _held(annotation: Any) -> Any:
+    """The section that a key holds; of one that may be left out, without the ``None``."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return kinds[0] if isinstance(annotation, UnionType) else annotation
+
+
+def known(
+    name: str, registry: Mapping[str, Any], what: str, also: Mapping[str, str] | None = None
+) -> None:
+    """Raise ``InvalidInput`` unless a registry has that name; ``also`` as :func:`nearest` takes it."""
+    if name not in registry:
+        raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry, also))

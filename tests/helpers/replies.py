@@ -1,0 +1,57 @@
+"""Replies as they come from a network, made from arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from consilience.messages.replies import (
+    PRECISION,
+    Certainties,
+    CoarseRatios,
+    DensityRatios,
+    LogDensities,
+    Predictions,
+    Replies,
+    RowCount,
+    Selection,
+)
+
+
+def replies(
+    *outputs: Any,
+    kind: Any = "probabilities",
+    log_density: Any = None,
+    rows: Any = None,
+    certainties: Any = None,
+    selected: Any = None,
+    ratios: Any = None,
+) -> Replies:
+    """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
+    answers: dict[str, tuple[Any, ...]] = {}
+    for i, (name, values) in enumerate(zip("abcdefghij", outputs, strict=False)):
+        values = np.array(values, dtype=PRECISION[kind])
+        classes = tuple(f"class {k}" for k in range(values.shape[1]))
+        given: list[Any] = [
+            Predictions(party=name, round=1, kind=kind, classes=classes, public="", values=values)
+        ]
+        if log_density is not None:
+            density = np.array(log_density[i], dtype=np.float32)
+            given.append(LogDensities(party=name, round=1, public="", values=density))
+        if rows is not None:
+            given.append(RowCount(party=name, round=1, rows=rows[i]))
+        if certainties is not None:
+            scores = np.array(certainties[i], dtype=np.float32)
+            given.append(Certainties(party=name, round=1, public="", values=scores))
+        if selected is not None:
+            speaks = np.array(selected[i], dtype=bool)
+            given.append(Selection(party=name, round=1, public="", values=speaks))
+        if ratios is not None:
+            near = np.array(ratios[i], dtype=np.float32)
+            given += [
+                told(party=name, round=1, classes=classes, public="", values=near)
+                for told in (DensityRatios, CoarseRatios)
+            ]
+        answers[name] = tuple(given)
+    return Replies(answers, {})

@@ -1,0 +1,125 @@
+"""A network of parties that each start from nothing but their folder for every request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience import Party
+from consilience.checks import classifiers
+from consilience.learners import Model
+from consilience.messages.replies import Public
+from consilience.messages.wire import decode, encode
+from consilience.networks.base import Arrival, Network, arrival_of
+from consilience.networks.local import by_name
+from consilience.site import EVERYTHING, PartySite, PartySpec, own_secret
+from consilience.tasks.base import (
+    Checkpoint,
+    CountRows,
+    Describe,
+    Distill,
+    FitPrivate,
+    Join,
+    PredictPublic,
+    Task,
+)
+
+
+class SiteNetwork(Network):
+    """Every request goes to a site that is opened for it, and closed after the answer; or all stay open."""
+
+    def __init__(
+        self, members: Iterable[Party], public: Public, home: Path, *, stay: bool = False
+    ) -> None:
+        super().__init__()
+        self._members, self.home, self.public = by_name(members, public), home, public
+        self._open = {name: self._opened(name) for name in self._members if stay}
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(self._members)
+
+    def _opened(self, name: str) -> PartySite:
+        return PartySite(lambda: self._members[name], self.home / name, limits=EVERYTHING)
+
+    def site(self, name: str) -> AbstractContextManager[PartySite]:
+        """The party's site, to be used in a ``with`` statement."""
+        return nullcontext(self._open[name]) if self._open else self._opened(name)
+
+    def close(self) -> None:
+        for site in self._open.values():
+            site.close()
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        arrivals = {}
+        for name in to:
+            start = time.perf_counter()
+            with self.site(name) as site:
+                reply = site.answer(request)
+            arrivals[name] = arrival_of(name, reply, time.perf_counter() - start)
+        return arrivals
+
+    def models(self) -> Mapping[str, Model]:
+        found = {}
+        for name in self.parties:
+            with self.site(name) as site:
+                party = site.party()
+                if party is not None and party.trained:
+                    found[name] = party.model()
+        return found
+
+
+def one_party() -> Party:
+    """The first of the checks' parties, its public rows in its hands; the same bits in every folder."""
+    party = without_rows()
+    party.public = classifiers()[1]
+    return party
+
+
+def without_rows() -> Party:
+    """The same party, that waits for public rows from the coordinator."""
+    parties, _ = classifiers()
+    parties[0].secret = b"of ash"
+    return parties[0]
+
+
+def agreement(**changes: Any) -> Any:
+    """What that party and the others agree on."""
+    from consilience.federation.federation import agree
+
+    parties, public = classifiers()
+    described = [Describe().run(party) for party in parties]
+    return agree(described, public, strict=False, **changes)
+
+
+def requests(rounds: int) -> list[bytes]:
+    """What a coordinator asks that party for in some rounds, one request after another."""
+    agreed = agreement()
+    teacher = np.full((agreed.rows, agreed.outputs), 1 / agreed.outputs, dtype=np.float32)
+    asked = [encode([Describe()]), encode([Join(agreement=agreed)])]
+    for t in range(1, rounds + 1):
+        asked.append(encode([FitPrivate(round=t), CountRows(round=t), PredictPublic(round=t)]))
+        asked.append(encode([Distill(round=t, targets=teacher, alpha=0.5)]))
+        asked.append(encode([Checkpoint(round=t, previous=t - 1)]))
+    return asked
+
+
+def as_deployed(spec: PartySpec) -> Party:
+    """A party in this process that draws and computes as its site does."""
+    party = spec.party()
+    party.secret = own_secret(spec.state)
+    spec.limits.bind(party)
+    return party
+
+
+def ask(site: PartySite, *tasks: Any, **carried: Any) -> Any:
+    """What a site answers: one answer, or all of them where there are several."""
+    replies = decode(site.answer(encode(tasks), **carried))
+    return replies[0] if len(replies) == 1 else replies

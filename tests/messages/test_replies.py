@@ -1,0 +1,67 @@
+"""Public data and what is made of replies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consilience.errors import InvalidInput
+from consilience.messages.replies import Failure, Public, Receipt, Replies, RowCount
+
+
+@pytest.mark.parametrize(
+    ("X", "why"),
+    [
+        (np.zeros((0, 3)), "no public data"),
+        (np.array(1.0), "no public data"),
+        (np.array([[1.0, np.nan], [np.inf, 1.0], [0, 0]]), "2 of 3 rows hold NaN.*column 0, 1"),
+        (np.array([{"a": 1}]), "Python objects"),
+        (np.array(["2020-01-01"], dtype="datetime64"), "datetime64"),
+        (np.ones((2, 2)) * 1j, "complex128"),
+        (np.array([b"text"]), "S4"),
+    ],
+)
+def test_public_data_that_cannot_be_used(X, why):
+    with pytest.raises(InvalidInput, match=why):
+        Public(X)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [np.ones((2, 3)), np.ones((2, 3, 3), np.uint8), np.array(["a", "b"]), np.array(["a"], object)],
+)
+def test_public_data_that_can(X):
+    assert len(Public(X)) == len(X)
+
+
+def test_nobody_can_write_into_public_data():
+    """All parties hold the same rows: one that scaled them in place would scale them for all."""
+    X = np.ones((2, 2))
+    public = Public(X)
+    with pytest.raises(ValueError, match="read-only"):
+        public.X[0] = 2
+    X[0] = 2  # the user's own array stays the user's
+
+
+def test_the_key_tells_public_sets_apart():
+    X = np.arange(6.0).reshape(3, 2)
+    key = Public(X).key
+    assert key == Public(X.copy()).key == Public(np.asfortranarray(X)).key
+    others = [X[::-1], X[:2], X.reshape(2, 3), X.astype(np.float32), X + 1e-9, X.astype(int)]
+    keys = {Public(other).key for other in others}
+    assert len(keys) == len(others) and key not in keys
+
+
+def test_the_key_of_texts():
+    assert Public(np.array(["a", "b"])).key == Public(np.array(["a", "b"], dtype="U9")).key
+    assert Public(np.array(["ab", ""])).key != Public(np.array(["a", "b"])).key
+
+
+def test_replies_by_kind():
+    a = (Receipt(party="a", round=1), RowCount(party="a", round=1, rows=2))
+    b = (Receipt(party="b", round=1),)
+    failure = Failure(party="c", reason="gone")
+    replies = Replies({"a": a, "b": b}, {"c": failure})
+    assert replies.of(Receipt) == [a[0], b[0]]
+    assert replies.of(RowCount) == [a[1]]
+    assert (replies.parties, len(replies), list(replies)) == (("a", "b"), 2, ["a", "b"])

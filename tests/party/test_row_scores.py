@@ -1,0 +1,197 @@
+"""What a party says of public rows beside predictions: by what, how often, and what is shared."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import Party
+from consilience.errors import InvalidInput
+from consilience.federation.federation import agree
+from consilience.messages.replies import Public
+from consilience.party import row_scores as scores
+from consilience.tasks.base import (
+    CompareCoarsely,
+    ComparePublic,
+    Describe,
+    ScoreCertainty,
+    ScorePublic,
+    SelectPublic,
+)
+from helpers.stubs import Share
+
+X = np.random.default_rng(0).normal(size=(20, 2))
+Y = np.arange(20) % 2
+TYPICAL = ScorePublic(round=1)
+SURE = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
+NOISY = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
+CHOICE = SelectPublic(round=1, quantile=0.25, reference="uniform")
+RATIOS = ComparePublic(round=1, ridge=0.3)
+COARSE = CompareCoarsely(round=1)
+
+
+def joined(model=None, y=Y, public=None, **more) -> Party:
+    party = Party("a", Share() if model is None else model, X, y, **more)
+    party.public = Public(X) if public is None else public
+    party.join(agree([Describe().run(party)], party.public, strict=False))
+    return party
+
+
+def fitted(party: Party) -> Party:
+    party.fit_private(1)
+    return party
+
+
+def test_densities_fall_back_to_training_rows():
+    assert TYPICAL.run(fitted(joined(calibration=0.0))).notes == (
+        "fewer than two calibration rows for 2 of 2 classes: "
+        "the density is fitted to the training rows",
+    )
+    assert TYPICAL.run(fitted(joined(calibration=0.2))).notes == ()
+
+
+def test_a_class_with_one_calibration_row_has_no_width():
+    """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
+    rows = np.arange(14.0)[:, None]
+    party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
+    party.public = Public(rows)
+    party.join(agree([Describe().run(party)], party.public))
+    said = TYPICAL.run(fitted(party))
+    assert said.notes == (
+        "fewer than two calibration rows for 1 of 2 classes: "
+        "the density is fitted to the training rows",
+    )
+    assert np.isfinite(said.values).all()
+
+
+@pytest.mark.parametrize("task", [SURE, NOISY, CHOICE, RATIOS, COARSE])
+def test_what_inputs_say_is_said_once(task, tmp_path):
+    """The same in every round, also after a restart, and without a model."""
+    party = joined()
+    party.home = tmp_path
+    first = task.run(party).values
+    task.run(party).validate(party="a", task=task, agreement=party.agreement)
+    np.testing.assert_array_equal(task.run(party).values, first)
+    party.fit_private(1)
+    party.save("x")
+    again = joined()
+    again.home = tmp_path
+    again.restore("x")
+    np.testing.assert_array_equal(task.run(again).values, first)
+
+
+def test_noise_does_not_come_from_the_seed():
+    """The coordinator knows the seed, and could take such noise away again."""
+    one, two = (NOISY.run(joined()).values for _ in range(2))
+    assert not np.array_equal(one, two)
+    exact = [SURE.run(joined()).values for _ in range(2)]
+    np.testing.assert_array_equal(*exact)
+    assert not np.array_equal(one, exact[0])
+
+
+def test_other_options_are_another_question():
+    party = joined()
+    strict = SelectPublic(round=1, quantile=0.9, reference="uniform")
+    assert CHOICE.run(party).values.sum() > strict.run(party).values.sum()
+
+
+def test_without_calibration_rows_training_rows_set_what_is_selected():
+    assert CHOICE.run(joined()).notes == ()
+    (note,) = CHOICE.run(joined(calibration=0)).notes
+    assert note == "no calibration rows: the training rows set what is selected"
+
+
+def test_a_party_remembers_noise_alone():
+    """All else is computed anew after a restart."""
+    party = joined()
+    for task in (SURE, CHOICE, RATIOS):
+        task.run(party)
+    assert party.memory == party.drawn == {}
+    said = NOISY.run(party).values
+    (kept,) = party.drawn.values()
+    np.testing.assert_array_equal(kept.astype(np.float32), said)
+
+
+def test_noise_is_drawn_once_for_good():
+    """Neither joining again, nor restoring, nor a protocol that begins anew, has it drawn anew."""
+    party = joined()
+    said = NOISY.run(party).values
+    party.memory = {}
+    party.join(party.agreement)
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+    assert scores.spent(party.drawn) == pytest.approx((0.5, 1e-5))
+    other = ScoreCertainty(round=1, regularization=0.1, epsilon=0.25, delta=1e-5)
+    assert not np.array_equal(other.run(party).values, said)
+    assert scores.spent(party.drawn) == pytest.approx((0.75, 2e-5)), "another question spends anew"
+
+
+def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
+    party = joined()
+    party.home = tmp_path
+    party.fit_private(1)
+    party.save("before")
+    said = NOISY.run(party).values
+    party.save("after")
+    party.restore("before")
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+    party.drawn = {}
+    party.restore("after")
+    np.testing.assert_array_equal(NOISY.run(party).values, said)
+
+
+def test_answers_to_ever_other_questions_do_not_pile_up():
+    party = joined()
+    for i in range(40):
+        ComparePublic(round=1, ridge=0.3 + i).run(party)
+    assert len(party.scores._said) == len(party.scores._common._ratios) == scores._MOST_KEPT
+
+
+def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
+    """Made once for both parties and all that they say by inputs; another seed draws other patches."""
+    made = []
+
+    def counted(*given):
+        made.append(given)
+        return shared_space(*given)
+
+    shared_space = scores.shared_space
+    monkeypatch.setattr(scores, "shared_space", counted)
+    public, before = Public(X[:9]), len(scores._COMMON)
+    parties = [joined(public=public) for _ in range(2)]
+    for party in parties:
+        for task in (SURE, CHOICE, RATIOS):
+            task.run(party)
+    assert len(made) == 1 and len(scores._COMMON) == before + 1
+    parties[0].join(agree([Describe().run(parties[0])], public, seed=1, strict=False))
+    SURE.run(parties[0])
+    assert len(made) == 2
+    del public, party, parties
+    gc.collect()
+    assert len(scores._COMMON) == before
+
+
+@pytest.mark.parametrize("task", [RATIOS, COARSE])
+def test_values_have_no_density_ratios(task):
+    with pytest.raises(InvalidInput, match="density ratios are of classes, it has none"):
+        task.run(joined(LinearRegression(), y=X[:, 0]))
+
+
+def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
+    """Noise that was drawn is counted apart from it."""
+    party = joined()
+    for public in (Public(X), Public(X[:9]), Public(X)):
+        party.public = public
+        party.join(agree([Describe().run(party)], public, strict=False))
+        COARSE.run(party)
+    assert scores.compared_sets(party.drawn) == 2
+    NOISY.run(party)
+    assert scores.spent(party.drawn) == pytest.approx((0.5, 1e-5))
+
+
+def test_a_coarseness_is_one():
+    with pytest.raises(InvalidInput, match=r"party 'a': coarseness is \{'unit': 1\}"):
+        joined(coarseness={"unit": 1})

@@ -1,0 +1,370 @@
+"""A round through a codec: followed by hand, with parties that miss rounds, and with parties that lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from consilience import (
+    Federation,
+    LocalNetwork,
+    Party,
+    avg,
+    damped,
+    ensemble_distillation,
+    mean,
+    uwa,
+)
+from consilience.aggregation import AGGREGATORS, Stack, count_weighted, mean_logits
+from consilience.aggregation.base import Aggregator, plain_mean
+from consilience.checks import check_protocol, classifiers, regressors
+from consilience.errors import InvalidInput, QuorumLost
+from consilience.messages.replies import Failure, Public
+from consilience.messages.wire import encode
+from consilience.networks.base import Network
+from consilience.protocols.predictions.compressed_exchange import (
+    DistillEncoded,
+    Encoded,
+    SendEncoded,
+)
+from consilience.transforms.compression import (
+    Codec,
+    cached_rows,
+    chain,
+    changed_rows,
+    compress,
+    float16,
+    nearest_multiples,
+    quantized,
+    top_k,
+    zstd,
+)
+from helpers.stubs import Share
+
+EVERYTHING = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
+POINTS = np.array([[0.0], [1.0], [2.0]])
+PUBLIC = np.array([[0.5], [1.5]])
+
+
+def rounds_of(codec, *, network=None, count: int = 5, aggregate=None, **options):
+    parties, public = classifiers()
+    network = network or LocalNetwork(parties, public)
+    made = Federation.over(network, network.public, strict=False)
+    rule = uwa() if aggregate is None else aggregate
+    return made, list(
+        made.rounds(ensemble_distillation(aggregate=rule, rounds=count, codec=codec, **options))
+    )
+
+
+@pytest.mark.parametrize(
+    "codec", [quantized(4), changed_rows(0.02), EVERYTHING], ids=lambda codec: codec.name
+)
+@pytest.mark.parametrize("participation", [1.0, 2])
+def test_the_contract(codec, participation):
+    """Also with two of four parties a round, who each miss rounds, and one that drops out."""
+    check_protocol(
+        ensemble_distillation(aggregate=uwa(), rounds=4, codec=codec, participation=participation)
+    )
+
+
+def test_the_contract_of_values():
+    check_protocol(
+        ensemble_distillation(
+            aggregate=mean(), rounds=3, codec=chain(float16(), changed_rows(), zstd())
+        ),
+        cohort=regressors,
+    )
+
+
+@pytest.mark.parametrize("participation", [1.0, 2])
+def test_what_loses_nothing_changes_nothing(participation):
+    """Bit for bit the same as without a codec, also where parties miss rounds."""
+    for rule in (uwa(), mean_logits(), count_weighted()):
+        _, plain = rounds_of(None, aggregate=rule, participation=participation)
+        for codec in (zstd(), changed_rows(), chain(changed_rows(), zstd())):
+            _, coded = rounds_of(codec, aggregate=rule, participation=participation)
+            for one, other in zip(plain[1:], coded[1:], strict=True):
+                assert one.teacher.values.tobytes() == other.teacher.values.tobytes()
+                assert one.teacher.parties == other.teacher.parties
+                assert one.state.consensus.tobytes() == other.state.consensus.tobytes()
+
+
+def test_two_rounds_by_hand():
+    """Predictions as in test_ensemble_distillation, in multiples of 1/3, α = 1/4. a says (2/3, 1/3), b says
+    (0, 1), as they are; their mean (1/3, 2/3) too. a refits to 1/4 (2/3, 1/3) + 3/4 (1/3, 2/3) = (5/12,
+    7/12), three times which is (1.25, 1.75): (1, 2) is sent. b refits to 1/4 (0, 1) + 3/4 (1/3, 2/3) =
+    (1/4, 3/4), three times which is (0.75, 2.25): (1, 2) again. The mean is (1/3, 2/3)."""
+    parties = [
+        Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0),
+        Party("b", Share(), POINTS, ["y", "y", "y"], calibration=0),
+    ]
+    made = Federation(parties, PUBLIC, strict=False)
+    _, first, second = made.rounds(
+        ensemble_distillation(aggregate=avg(), rounds=2, codec=quantized(2), alpha=0.25)
+    )
+    for round, said in (
+        (first, [[2 / 3, 1 / 3], [0, 1]]),
+        (second, [[1 / 3, 2 / 3], [1 / 3, 2 / 3]]),
+    ):
+        for given, row in zip(round.replies.answers.values(), said, strict=True):
+            np.testing.assert_allclose(given[-1].values, [row, row], rtol=1e-6)
+        np.testing.assert_allclose(round.state.consensus, [[1 / 3, 2 / 3]] * 2, rtol=1e-6)
+        np.testing.assert_allclose(round.teacher.values, [[1 / 3, 2 / 3]] * 2, rtol=1e-6)
+
+
+def test_the_consensus_is_what_the_teacher_was_made_of():
+    """So that a damped consensus can move by less than a step of the codec."""
+    for round in rounds_of(quantized(2), consensus=damped(0.1))[1][1:]:
+        taught = nearest_multiples(round.state.consensus.astype(np.float64), 3) / 3
+        np.testing.assert_allclose(round.teacher.values, taught, atol=1e-6)
+        assert np.abs(round.state.consensus - taught).max() > 0.01
+
+
+def test_the_books_hold_what_was_sent():
+    """Bytes are those of the encoded messages, and fewer than without."""
+    made, _ = rounds_of(None)
+    plain = [(d.bytes_up, d.bytes_down) for d in made.network.deliveries]
+    parties, public = classifiers()
+    wired = LocalNetwork(parties, public, wire=True)
+    made, _ = rounds_of(chain(quantized(8), zstd()))
+    through, _ = rounds_of(chain(quantized(8), zstd()), network=wired)
+    coded = [(d.bytes_up, d.bytes_down) for d in made.network.deliveries]
+    assert coded == [(d.bytes_up, d.bytes_down) for d in through.network.deliveries]
+    assert sum(up for up, _ in coded) != sum(up for up, _ in plain)
+    said = Encoded(party="a", round=1, since=0, size=9, data=np.zeros(1000, np.uint8))
+    assert 1000 < len(encode([said])) < 1300
+
+
+class Quiet(LocalNetwork):
+    """Notes what is asked and answered; a party may be deaf in a round: it does its part, and its answer is
+    lost."""
+
+    exchange_each = Network.exchange_each
+
+    def __init__(self, *args, lost=(), **options):
+        super().__init__(*args, **options)
+        self.lost, self.asked, self.answered = set(lost), [], []
+
+    def exchange(self, tasks, to, request):
+        arrivals = dict(super().exchange(tasks, to, request))
+        for name in to:
+            self.asked.append((name, tasks[-1]))
+            if (name, tasks[-1].round, type(tasks[-1])) in self.lost:
+                arrivals[name] = replace(
+                    arrivals[name], outcome=Failure(party=name, reason="the line was cut")
+                )
+            elif not isinstance(arrivals[name].outcome, Failure):
+                self.answered.append((name, arrivals[name].outcome[-1]))
+        return arrivals
+
+
+def test_a_party_whose_answer_was_lost_sends_what_it_missed_and_no_more():
+    parties, public = classifiers()
+    network = Quiet(parties, public, lost=[("ash", 3, SendEncoded)])
+    _, rounds = rounds_of(changed_rows(), network=network, count=5)
+    since = {
+        (said.party, said.round): said.since
+        for _, said in network.answered
+        if isinstance(said, Encoded)
+    }
+    assert [since.get(("ash", t)) for t in range(1, 6)] == [0, 1, None, 2, 4]
+    assert [since.get(("birch", t)) for t in range(1, 6)] == [0, 1, 2, 3, 4]
+    parties, public = classifiers()
+    network = Quiet(parties, public, lost=[("ash", 3, SendEncoded)])
+    _, plain = rounds_of(None, network=network, count=5)
+    # Without a codec the same party is missed in the same round only if its question has the same name.
+    assert [r.teacher.parties for r in plain[1:] if r.number != 3] == [
+        r.teacher.parties for r in rounds[1:] if r.number != 3
+    ]
+
+
+def test_a_party_that_may_not_have_the_teacher_is_sent_all_of_it():
+    """Ash's receipt of round 2 is lost: it has that teacher, and nobody knows."""
+    parties, public = classifiers()
+    network = Quiet(parties, public, lost=[("ash", 2, DistillEncoded)])
+    rounds_of(changed_rows(), network=network, count=4)
+    taught = {
+        (name, t.round): t.since for name, t in network.asked if isinstance(t, DistillEncoded)
+    }
+    assert [taught["ash", t] for t in range(1, 5)] == [0, 1, 0, 3]
+    assert [taught["birch", t] for t in range(1, 5)] == [0, 1, 2, 3]
+
+
+def test_a_party_that_forgot_says_everything_and_refuses_changes():
+    """As after a crash: its memory is gone, its model is not."""
+    parties, public = classifiers()
+    network = LocalNetwork(parties, public, quorum=0.5)
+    made = Federation.over(network, public, strict=False)
+    steps = made.rounds(ensemble_distillation(aggregate=uwa(), rounds=4, codec=changed_rows()))
+    for _ in range(3):
+        next(steps)
+    network._members["ash"].memory.clear()
+    third = next(steps)
+    assert "ash" in third.replies.parties  # it sent all rows
+    refused = [d for d in network.deliveries if d.status != "ok"]
+    assert [(d.party, d.round, d.tasks) for d in refused] == [("ash", 3, "DistillEncoded")]
+    assert "it has that of none" in refused[0].detail
+    next(steps)
+    assert [d for d in network.deliveries if d.status != "ok"] == refused
+
+
+def test_a_party_behind_is_not_told_more_than_it_needs():
+    """Half of the parties a round: what changed since the last round that the one furthest behind has
+    heard."""
+    parties, public = classifiers()
+    network = Quiet(parties, public)
+    rounds_of(changed_rows(), network=network, count=6, participation=2)
+    heard: dict[str, int] = {}
+    for name, task in network.asked:
+        if isinstance(task, DistillEncoded):
+            assert task.since <= heard.get(name, 0) and (task.since == 0) == (name not in heard)
+            heard[name] = task.round
+    assert len(heard) == 4
+
+
+# --- rows that rest ---------------------------------------------------------------------------------
+
+
+def frozen(values):
+    """A rule whose teacher is always the same."""
+
+    def rule(stack: Stack):
+        return np.tile(values, (stack.outputs.shape[1], 1)), plain_mean(stack)[1]
+
+    return Aggregator("frozen", rule)
+
+
+def test_resting_rows_are_asked_for_again_when_it_is_time():
+    """The teacher does not move: seen in round 2, so rows rest in 3 and 4, are asked for in 5 and rest in 6
+    and 7."""
+    parties, public = classifiers()
+    network = Quiet(parties, public)
+    rounds_of(
+        cached_rows(0.0, rounds=2), network=network, count=8, aggregate=frozen([0.5, 0.25, 0.25])
+    )
+    asked = {}
+    for name, task in network.asked:
+        if isinstance(task, SendEncoded) and name == "ash":
+            bits = np.unpackbits(task.wanted, count=20) if len(task.wanted) else np.ones(20)
+            asked[task.round] = int(bits.sum())
+    assert list(asked.values()) == [20, 20, 0, 0, 20, 0, 0, 20]
+
+
+def test_a_resting_row_keeps_its_teacher_and_the_others_move():
+    _, rounds = rounds_of(cached_rows(0.05, rounds=3), count=6, participation=2)
+    rested = 0
+    for before, after in pairwise(rounds[1:]):
+        rests = before.state.coding["due"] > after.number
+        rested += int(rests.sum())
+        assert (after.state.consensus[rests] == before.state.consensus[rests]).all()
+        assert (after.state.consensus[~rests] != before.state.consensus[~rests]).any()
+    assert rested > 20
+
+
+# --- what parties may not say -----------------------------------------------------------------------
+
+
+class Lying(LocalNetwork):
+    """One party's encoded answers are changed on their way, from round 2 on."""
+
+    exchange_each = Network.exchange_each
+
+    lie = staticmethod(lambda said: {})
+
+    def exchange(self, tasks, to, request):
+        arrivals = dict(super().exchange(tasks, to, request))
+        if "ash" in arrivals and tasks[-1].round > 1:
+            outcome = arrivals["ash"].outcome
+            told = tuple(
+                replace(one, **self.lie(one)) if isinstance(one, Encoded) else one
+                for one in outcome
+            )
+            arrivals["ash"] = replace(arrivals["ash"], outcome=told)
+        return arrivals
+
+
+def raw(*numbers):
+    """What float32 numbers of 20 rows would be: three shares and a score, all the same."""
+    content = b"".join(np.full(n, v, "<f4").tobytes() for n, v in numbers)
+    return {"since": 0, "size": len(content), "data": compress(Codec(), content)}
+
+
+@pytest.mark.parametrize(
+    ("lie", "what"),
+    [
+        (lambda said: {"party": "birch"}, "speaks for 'birch'"),
+        (lambda said: {"round": said.round - 1}, "in round 1"),
+        (lambda said: {"since": 7}, "changes since round 7"),
+        (lambda said: {"size": said.size + 1}, "bytes"),
+        (lambda said: {"data": said.data[:-1]}, "bytes"),
+        (lambda said: {"data": said.data.astype(np.int16)}, "no row of bytes"),
+        (lambda said: raw((60, 0.9), (20, 0.0)), "do not sum to 1"),
+        (lambda said: raw((60, np.nan), (20, 0.0)), "NaN or infinite"),
+        (lambda said: raw((60, 1 / 3), (20, -np.inf)), "NaN or infinite"),
+        (lambda said: raw((60, 1 / 3), (21, 0.0)), "too many|at most"),
+    ],
+)
+def test_a_party_that_lies_is_left_out(lie, what):
+    parties, public = classifiers()
+    network = Lying(parties, public, quorum=0.5)
+    network.lie = lie
+    _, rounds = rounds_of(changed_rows(), network=network, count=3)
+    assert all("ash" not in round.teacher.parties for round in rounds[2:])
+    wrong = [d for d in network.deliveries if d.status != "ok"]
+    assert [(d.party, d.status) for d in wrong] == [("ash", "refused")] * 2
+    assert what in wrong[0].detail or any(part in wrong[0].detail for part in what.split("|"))
+
+
+def test_changes_that_were_not_asked_for_are_refused():
+    """A codec that remembers nothing has nothing to put changes beside."""
+    parties, public = classifiers()
+    network = Lying(parties, public, quorum=0.5)
+    network.lie = lambda said: {"since": said.round - 1}
+    rounds_of(quantized(4), network=network, count=2)
+    assert [d.detail for d in network.deliveries if d.status == "refused"] == [
+        "changes since round 1, and those since 0 were asked for"
+    ]
+
+
+def test_a_model_that_says_nan_is_left_out_before_it_is_written():
+    class Undefined(Share):
+        def predict(self, X):
+            return np.full((len(X), 2), np.nan)
+
+    parties = [
+        Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0),
+        Party("b", Undefined(), POINTS, ["y", "x", "y"], calibration=0),
+    ]
+    network = LocalNetwork(parties, Public(PUBLIC), quorum=1)
+    made = Federation.over(network, network.public, strict=False)
+    _, round = made.rounds(ensemble_distillation(aggregate=avg(), rounds=1, codec=quantized(4)))
+    assert round.teacher.parties == ("a",)
+    assert "NaN" in round.replies.missing["b"].reason
+
+
+# --- options ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codec", "aggregate", "what"),
+    [
+        (quantized(4), AGGREGATORS["mean-logits"](), "is for probabilities"),
+        (top_k(4), avg(), "of 3 classes"),
+        (quantized, avg(), "not a codec"),
+        ("zstd", avg(), "codec is 'zstd'"),
+    ],
+)
+def test_a_codec_that_does_not_fit_is_said_before_any_training(codec, aggregate, what):
+    with pytest.raises(InvalidInput) as raised:
+        rounds_of(codec, aggregate=aggregate)
+    assert what in str(raised.value)
+
+
+def test_a_lost_quorum_is_lost_with_a_codec_too():
+    parties, public = classifiers()
+    network = Quiet(parties, public, lost=[("ash", 2, DistillEncoded)], quorum=1.0)
+    with pytest.raises(QuorumLost, match="ash"):
+        rounds_of(changed_rows(), network=network)
