@@ -37,7 +37,7 @@ from consilience.data import load
 from consilience.federation.federation import agree
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import decode, encode
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.base import (
     Describe,

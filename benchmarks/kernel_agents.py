@@ -18,7 +18,7 @@ import page
 from sklearn.kernel_ridge import KernelRidge
 
 from consilience.closed_forms.kernel_agents import KernelAgents
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 
 C, ROUNDS, ROWS, COLUMNS, SHARE = 1e-3, 250, 150, 100, 90
 Array = np.ndarray

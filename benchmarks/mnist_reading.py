@@ -18,7 +18,7 @@ import numpy as np
 from consilience.data import load
 from consilience.experiments.run import machine, versions
 from consilience.numerics.kernels import kernel_of
-from consilience.randomness import limited_threads, stream
+from consilience.numerics.randomness import limited_threads, stream
 from consilience_papers.park2023.trials import central
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "mnist-reading.md"

@@ -20,7 +20,7 @@ from page import write
 
 from consilience.data import load
 from consilience.learners import Learner, make
-from consilience.randomness import limited_threads, stream
+from consilience.numerics.randomness import limited_threads, stream
 
 BUDGETS = (10, 20)
 """CPU seconds."""

@@ -28,7 +28,7 @@ from consilience.learners.boosting.weak_fits import (
     gamma_l_infinity,
     gamma_lipschitz,
 )
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 
 SEEDS, EPOCHS, MORE, RATE, BATCH = range(5), 100, 5, 1e-2, 32
 SHAPES = {1: (60, 1), 2: (150, 2), 5: (200, 1)}

@@ -26,7 +26,7 @@ from consilience.aggregation import AGGREGATORS
 from consilience.data import load
 from consilience.experiments import Cohort, gather, parse_spec
 from consilience.messages.replies import Public
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 

@@ -29,7 +29,7 @@ from sklearn.metrics import roc_auc_score
 from consilience.data import load
 from consilience.numerics.density import Coarseness, Counts, PublicRatio, coarse_ratios
 from consilience.numerics.feature_space import Space, principal_directions, shared_space
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 
 Array = np.ndarray
 RIDGE = 0.3

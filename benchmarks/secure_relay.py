@@ -16,7 +16,7 @@ import numpy as np
 
 from consilience.experiments.run import machine, versions
 from consilience.messages.wire import encode
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 from consilience.secure import FixedPoint, LinearModel, Questioner, Relay
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-relay.md"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import RunFailed
 from consilience.files import database
-from consilience.randomness import limited_threads
+from consilience.numerics.randomness import limited_threads
 
 Array = NDArray[np.float64]
 Trial = Callable[..., Mapping[str, Any]]

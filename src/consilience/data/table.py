@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput, nearest
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience.validation.memory import check_memory
 
 Array = NDArray[Any]

@@ -25,8 +25,8 @@ from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.learners import Kind, make
 from consilience.messages.replies import Public
+from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.randomness import stream
 from consilience.validation.arrays import check_alike
 
 Array = NDArray[Any]

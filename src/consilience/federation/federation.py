@@ -21,9 +21,9 @@ from consilience.networks import (
     Population,
     PopulationNetwork,
 )
+from consilience.numerics.randomness import Threads, limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.randomness import Threads, limited_threads
 from consilience.tasks.base import Describe, Evaluate, Join, TakePublic, bookkeeping_tasks
 from consilience.validation.labels import class_order
 

@@ -25,8 +25,8 @@ from consilience.messages.wire import decode, encode
 from consilience.networks.base import Arrival, Network, arrival_of, reply_of, timed_out
 from consilience.networks.local import by_name
 from consilience.networks.shared_arrays import MappedRows, take_up
+from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
-from consilience.randomness import limited_threads
 from consilience.tasks.base import Task
 
 _THREADS = (

@@ -19,9 +19,9 @@ from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, 
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.replies import MOST_CLASSES, Agreement, Public
 from consilience.numerics.density import Coarseness
+from consilience.numerics.randomness import stream
 from consilience.party.nearness import Nearness
 from consilience.party.row_scores import Scores
-from consilience.randomness import stream
 from consilience.validation.arrays import check_alike, check_inputs, read_only
 from consilience.validation.labels import check_aliases, class_order, label_names, one_hot
 from consilience.validation.memory import check_memory
@@ -380,7 +380,7 @@ class Party:
         return held_out
 
     def stream(self, round: int, purpose: str) -> np.random.Generator:
-        """The party's random numbers for one purpose in one round (:func:`consilience.randomness.stream`)."""
+        """The party's random numbers for one purpose in one round (:func:`consilience.numerics.randomness.stream`)."""
         assert self.agreement is not None
         return stream(self.agreement.seed, self.name, round, purpose, secret=self.secret)
 

@@ -26,7 +26,7 @@ from consilience.numerics.density import (
 )
 from consilience.numerics.feature_space import principal_directions, shared_space
 from consilience.numerics.membership import Privacy, certainties
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 Array = NDArray[Any]
 Rows = tuple[Array, Array]

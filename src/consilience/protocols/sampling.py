@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience.tasks.base import Network
 
 

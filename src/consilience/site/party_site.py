@@ -36,9 +36,9 @@ from safetensors.numpy import load_file, save_file
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Agreement, Failure, Metrics, Public, Receipt
 from consilience.messages.wire import decode, encode
+from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.party.row_scores import compared_sets, spent
-from consilience.randomness import limited_threads
 from consilience.site.audit import BEGINNING, AuditLog, contents
 from consilience.site.limits import Limits, undefined, within
 from consilience.site.public_rows import (

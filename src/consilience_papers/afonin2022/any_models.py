@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.numerics.kernels import kernel_of
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size
 

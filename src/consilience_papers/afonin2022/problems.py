@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from consilience.data import load
 from consilience.data.partition import iid, mixing
 from consilience.learners import Kind, Learner, make
+from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.randomness import stream
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from consilience.aggregation import anderson, damped
 from consilience.closed_forms.kernel_federation import KernelFederation
 from consilience.numerics.kernels import Kernel, gram
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience_papers.park2023.problems import PROBLEMS, Sample
 from consilience_papers.theory import prescribed_regularization
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from consilience.data import load, partition
 from consilience.learners import Learner, make
 from consilience.learners.boosting.boosted import Boosted
+from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.randomness import stream
 
 Array = NDArray[Any]
 

@@ -15,9 +15,9 @@ from consilience.data import Dataset, load, partition, take_public
 from consilience.federation.federation import Federation
 from consilience.learners import Learner, make
 from consilience.learners.boosting.boosted import Boosted
+from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.protocols import functional_gradient_boosting, local_only
-from consilience.randomness import stream
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.study import Study

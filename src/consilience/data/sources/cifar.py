@@ -13,7 +13,7 @@ from consilience.data.files import damaged, find, obtain, read_archive, read_byt
 from consilience.data.sources.unpickle import read_pickle
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 Array = NDArray[Any]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from consilience.data.dataset import Dataset
 from consilience.data.splits import take_public
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 
 def load_diabetes(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:

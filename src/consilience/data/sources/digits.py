@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from consilience.data.dataset import Dataset
 from consilience.data.splits import take_public
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 
 def load_digits(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:

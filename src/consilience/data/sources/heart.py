@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, obtain, read_bytes
 from consilience.data.splits import take_public
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 HASHES = {

@@ -34,7 +34,7 @@ from consilience.diagnostics.heterogeneity.inputs import (
     checked_sizes,
 )
 from consilience.errors import InvalidInput, nearest
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 from consilience.validation.labels import class_order, label_names
 
 Array = NDArray[Any]

@@ -28,7 +28,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammaln
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
-from consilience.randomness import stream
+from consilience.numerics.randomness import stream
 
 Array = NDArray[Any]
 

@@ -29,7 +29,7 @@ from consilience.learners.torch.batched.architecture import Architecture
 from consilience.learners.torch.batched.steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
 from consilience.learners.torch.losses import Loss
 from consilience.learners.torch.optimizer import TorchOptimizer
-from consilience.randomness import Threads
+from consilience.numerics.randomness import Threads
 
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
     nn.ReLU: (

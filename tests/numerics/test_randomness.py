@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from consilience.randomness import limited_threads, stream
+from consilience.numerics.randomness import limited_threads, stream
 
 KEY = (3, "party-1", 2, "fit")
 
@@ -38,7 +38,9 @@ def test_names_and_numbers_do_not_run_together():
 
 
 def test_another_process_draws_the_same():
-    code = f"from consilience.randomness import stream; print(repr(stream{KEY!r}.random()))"
+    code = (
+        f"from consilience.numerics.randomness import stream; print(repr(stream{KEY!r}.random()))"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(run.stdout) == stream(*KEY).random()
 
