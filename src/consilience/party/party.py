@@ -380,7 +380,7 @@ class Party:
         return held_out
 
     def stream(self, round: int, purpose: str) -> np.random.Generator:
-        """The party's random numbers for one purpose in one round (:func:`consilience.numerics.randomness.stream`)."""
+        """Random numbers for one purpose in one round (:func:`consilience.numerics.randomness.stream`)."""
         assert self.agreement is not None
         return stream(self.agreement.seed, self.name, round, purpose, secret=self.secret)
 
