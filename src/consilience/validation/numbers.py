@@ -1,0 +1,137 @@
+"""Checks of single numbers, choices and flags that a user or a message gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+from consilience.errors import InvalidInput, nearest
+
+
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Tell whether a value is a finite number; ``True`` and ``False`` are none.
+
+    Args:
+        value: anything.
+        whole: accept integers only; 3.0 is none.
+
+    >>> is_number(0.5), is_number(0.5, whole=True), is_number(True), is_number(float("nan"))
+    (True, False, False, False)
+    """
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Integral) or (
+        not whole and isinstance(value, Real) and math.isfinite(value)
+    )
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    whole: bool = False,
+    optional: bool = False,
+    where: str | None = None,
+    mend: str | None = None,
+) -> None:
+    """Raise ``InvalidInput`` unless a value is a finite number within its bounds.
+
+    Args:
+        name: the option, as the user wrote it.
+        value: what the user gave.
+        above: exclusive lower bound.
+        at_least: inclusive lower bound.
+        below: exclusive upper bound.
+        at_most: inclusive upper bound.
+        whole: accept integers only.
+        optional: accept ``None`` too.
+        where: the file, function or party, for the error.
+        mend: what to do; by default, which numbers can be given.
+
+    Raises:
+        InvalidInput: the value is no number, NaN, infinite, or out of bounds.
+
+    >>> check_number("decay", 0.9, at_least=0, below=1)
+    >>> check_number("epochs", 2.5, above=0, whole=True, where="recipe")
+    Traceback (most recent call last):
+        ...
+    consilience.errors.InvalidInput: recipe: epochs is 2.5
+      Give a whole number above 0.
+    """
+    if optional and value is None:
+        return
+    if (
+        is_number(value, whole=whole)
+        and (above is None or value > above)
+        and (at_least is None or value >= at_least)
+        and (below is None or value < below)
+        and (at_most is None or value <= at_most)
+    ):
+        return
+    bounds = {"above": above, "of at least": at_least, "below": below, "of at most": at_most}
+    said = " and ".join(f"{word} {bound:,g}" for word, bound in bounds.items() if bound is not None)
+    kind = "whole number" if whole else "number"
+    none = ", or leave it out" if optional else ""
+    raise InvalidInput(
+        f"{name} is {value!r}",
+        where=where,
+        mend=mend or f"Give a {kind} {said}".rstrip() + f"{none}.",
+    )
+
+
+def check_numbers(name: str, values: Any, *, where: str | None = None, **bounds: Any) -> None:
+    """Raise ``InvalidInput`` unless values are a list of numbers within bounds.
+
+    Args:
+        name: the option, as the user wrote it.
+        values: what the user gave.
+        where: the file, function or party, for the error.
+        **bounds: of each number, as :func:`check_number` takes them.
+
+    Raises:
+        InvalidInput: the values are no list, or one of them is no number within the bounds.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} is {values!r}", where=where, mend="Give a list of numbers.")
+    for place, value in enumerate(values):
+        check_number(f"{name}[{place}]", value, where=where, **bounds)
+
+
+def check_choice(
+    name: str, value: Any, choices: Iterable[str], *, where: str | None = None
+) -> None:
+    """Raise ``InvalidInput`` unless a value is one of a few words.
+
+    Args:
+        name: the option, as the user wrote it.
+        value: what the user gave.
+        choices: the words that can be given.
+        where: the file, function or party, for the error.
+
+    >>> check_choice("kind", "regresion", ["classification", "regression"])
+    Traceback (most recent call last):
+        ...
+    consilience.errors.InvalidInput: kind is 'regresion'
+      Did you mean 'regression'?
+    """
+    choices = list(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInput(f"{name} is {value!r}", where=where, mend=nearest(str(value), choices))
+
+
+def check_flag(name: str, value: Any, *, where: str | None = None) -> None:
+    """Raise ``InvalidInput`` unless a value is ``True`` or ``False``.
+
+    Args:
+        name: the option, as the user wrote it.
+        value: what the user gave.
+        where: the file, function or party, for the error.
+    """
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}", where=where, mend="Give true or false.")
