@@ -6,10 +6,9 @@ Differences are paired: the same repetition has the same data in every cell.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
+from consilience.validation.arrays import Array
 
 
 def standard_error(values: Array) -> float:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import RunFailed
 from consilience.files import database
 from consilience.numerics.randomness import limited_threads
+from consilience.validation.arrays import Array
 
-Array = NDArray[np.float64]
 Trial = Callable[..., Mapping[str, Any]]
 Report = Callable[[str, int, int], None]
 

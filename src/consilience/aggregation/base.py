@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import (
@@ -17,8 +16,7 @@ from consilience.messages.replies import (
     Replies,
     RowCount,
 )
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

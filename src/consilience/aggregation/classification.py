@@ -17,7 +17,6 @@ from scipy.special import entr, softmax
 
 from consilience.aggregation.base import (
     Aggregator,
-    Array,
     Stack,
     mean_by_rows,
     onto_simplex,
@@ -27,6 +26,7 @@ from consilience.aggregation.base import (
 from consilience.aggregation.reliability import RIDGE
 from consilience.errors import InvalidInput
 from consilience.messages.replies import DensityRatios, LogDensities, RowCount
+from consilience.validation.arrays import Array
 
 TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """What sUWA chooses from; at 0 it is the mean, at 1 UWA."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Memory = Mapping[str, Any]
 """Plain numbers and arrays, so that a round's state can be written down and resumed."""
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Kernel = Callable[[Array, Array], Array]
 
 

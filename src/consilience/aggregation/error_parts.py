@@ -16,12 +16,11 @@ a client errs on a class.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

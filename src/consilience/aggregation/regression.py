@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.aggregation.base import Aggregator, Array, Stack, mean_by_rows, plain_mean
+from consilience.aggregation.base import Aggregator, Stack, mean_by_rows, plain_mean
 from consilience.messages.replies import RowCount
+from consilience.validation.arrays import Array
 
 
 def mean() -> Aggregator:

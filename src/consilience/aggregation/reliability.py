@@ -33,9 +33,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import softmax
 
-from consilience.aggregation.base import Aggregator, Array, Stack, weighted_mean_of
+from consilience.aggregation.base import Aggregator, Stack, weighted_mean_of
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Certainties, CoarseRatios, DensityRatios, Selection
+from consilience.validation.arrays import Array
 
 _TIE = 1e-9
 

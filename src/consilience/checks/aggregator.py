@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import Aggregator
-from consilience.checks.example_parties import NAMES, Array, expect, same_bits
+from consilience.checks.example_parties import NAMES, expect, same_bits
 from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import (
     PRECISION,
@@ -21,6 +21,7 @@ from consilience.messages.replies import (
     RowCount,
     Selection,
 )
+from consilience.validation.arrays import Array
 
 ROWS, OUTPUTS = 12, 3
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import Abilities, Kind, Learner, Phase
 from consilience.messages.replies import Public
 from consilience.party.party import Party
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Cohort = Callable[[], tuple[list[Party], Public]]
 """Makes fresh parties and their public data, the same every time."""
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.example_parties import Array, expect, same_bits
+from consilience.checks.example_parties import expect, same_bits
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import Learner, as_learner
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.example_parties import Array, Cohort, classifiers, expect, same_bits
+from consilience.checks.example_parties import Cohort, classifiers, expect, same_bits
 from consilience.errors import QuorumLost
 from consilience.federation.federation import Federation
 from consilience.learners.files.transfer import unpack
@@ -20,6 +20,7 @@ from consilience.networks import LocalNetwork, Network, ProcessNetwork
 from consilience.networks.base import Arrival
 from consilience.protocols import Protocol, Round
 from consilience.tasks.base import Checkpoint, Restore, Task
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

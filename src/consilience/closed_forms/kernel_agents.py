@@ -21,16 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Targets = tuple[Array, ...]
 """One array an agent, shape ``(N_a, k)``."""
 

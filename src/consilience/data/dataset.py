@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, visible
+from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
-
-Array = NDArray[Any]
 
 WIDE = 12
 """More classes than this are summed up, not given a column each, in a printed table."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from consilience.data.party_sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
+from consilience.validation.arrays import Array
 from consilience.validation.options import check_options
 
-Array = NDArray[Any]
 Rows = NDArray[np.int64]
 Parts = list[Rows]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 
 def shares(

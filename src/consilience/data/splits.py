@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Rows = NDArray[np.int64]
 
 

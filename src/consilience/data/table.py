@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
-Array = NDArray[Any]
 Kind = Literal["classification", "regression"]
 SUFFIXES = (".csv", ".parquet", ".npz")
 

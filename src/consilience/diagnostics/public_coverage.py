@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Selection
 from consilience.tasks.base import Network, SelectPublic
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 QUANTILE = 0.05
 """The share of its own rows that a party may take for foreign."""

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data import (
     DATASETS,
@@ -27,9 +26,7 @@ from consilience.learners import Kind, make
 from consilience.messages.replies import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.validation.arrays import check_alike
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array, check_alike
 
 
 @dataclass(frozen=True)

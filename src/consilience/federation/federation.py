@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.diagnostics.public_coverage import Suitability, what_is_known
 from consilience.errors import InvalidInput, nearest, visible
@@ -25,9 +24,8 @@ from consilience.numerics.randomness import Threads, limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.tasks.base import Describe, Evaluate, Join, TakePublic, bookkeeping_tasks
+from consilience.validation.arrays import Array
 from consilience.validation.labels import class_order
-
-Array = NDArray[Any]
 
 
 class Federation:

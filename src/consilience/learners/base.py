@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 
 Kind = Literal["classification", "regression"]
 Phase = Literal["first", "private", "distill"]
-Array = NDArray[Any]
-
 LOG_FLOOR = 1e-6
 """Probabilities are clipped to this before their logarithm stands in for a logit."""
 

@@ -10,13 +10,11 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import Code, InvalidInput, KnowledgeRefused, odd_name
 from consilience.messages.message import message
-from consilience.validation.arrays import check_inputs, read_only
+from consilience.validation.arrays import Array, check_inputs, read_only
 
-Array = NDArray[Any]
 OutputKind = Literal["probabilities", "logits", "values"]
 TaskKind = Literal["classification", "regression"]
 

@@ -11,9 +11,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 LARGE = 100_000
 """Bytes from which on an array is mapped."""

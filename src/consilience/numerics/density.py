@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import issparse
 from scipy.special import logsumexp
 
 from consilience.errors import InvalidInput
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 VARIANCE_FLOOR = 1e-3
 """No component is narrower than this in any dimension: a logit that happens not to vary on the few

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
-Array = NDArray[Any]
 Features = Callable[[Array], Any]
 """Rows to features, shape ``(n, d)``; a sparse matrix for texts."""
 

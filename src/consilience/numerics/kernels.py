@@ -17,7 +17,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import (
     KERNEL_PARAMS,
@@ -26,8 +25,8 @@ from sklearn.metrics.pairwise import (
 )
 
 from consilience.errors import InvalidInput, nearest
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Kernel = Callable[[Array, Array], Array]
 
 _ROWS_CHECKED = 200

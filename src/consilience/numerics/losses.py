@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Kind = Literal["classification", "regression"]
 
 DIVERGED = 1e3

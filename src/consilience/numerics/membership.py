@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 CERTAINTY_FLOOR = 1e-8
 """Added to every certainty, so that those of a row cannot all be 0 (Sattler et al. 2021)."""

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.messages.replies import Public
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 COPY, CROWD = 1 / 3, 1 / 2
 """Of the usual distance to the nearest row, up to which two rows are one and its copy; of the usual distance

@@ -22,11 +22,9 @@ from consilience.numerics.density import Coarseness
 from consilience.numerics.randomness import stream
 from consilience.party.nearness import Nearness
 from consilience.party.row_scores import Scores
-from consilience.validation.arrays import check_alike, check_inputs, read_only
+from consilience.validation.arrays import Array, check_alike, check_inputs, read_only
 from consilience.validation.labels import check_aliases, class_order, label_names, one_hot
 from consilience.validation.memory import check_memory
-
-Array = NDArray[Any]
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all

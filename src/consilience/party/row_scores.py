@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Agreement, Public
@@ -27,8 +26,8 @@ from consilience.numerics.density import (
 from consilience.numerics.feature_space import principal_directions, shared_space
 from consilience.numerics.membership import Privacy, certainties
 from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
 V = TypeVar("V")

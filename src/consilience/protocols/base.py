@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
-from numpy.typing import NDArray
-
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Public, Replies
 from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import PROVIDES, STANDING, Network, PredictPublic, Task
+from consilience.validation.arrays import Array
 from consilience.validation.options import check_options as options_are_known
-
-Array = NDArray[Any]
 
 
 @message

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data import Holdings, draw
 from consilience.errors import visible
 from consilience.files import write_whole
 from consilience.report.results import Method, Results, mean, words
+from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 # Okabe & Ito 2008, told apart by colour-blind readers; line and marker differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6A3D9A", "#8C6D31")

@@ -15,8 +15,9 @@ import numpy as np
 
 from consilience.data import Holdings
 from consilience.experiments import Ledger, stored_spec
-from consilience.report.results import Arm, Array, Event, Left, Method, Note, Results
+from consilience.report.results import Arm, Event, Left, Method, Note, Results
 from consilience.tasks.base import bookkeeping_tasks
+from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
 _MOST_NAMES = 100

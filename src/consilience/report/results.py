@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
-
-Array = NDArray[np.float64]
+from consilience.validation.arrays import Array
 
 SMALLER_IS_BETTER = frozenset({"mse", "log_loss"})
 

@@ -7,7 +7,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -20,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners.sklearn.kernel_ridge import KernelRidge
 from consilience.messages.message import message
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 INPUTS = "inputs"
 """The features of a model that is linear in the inputs themselves."""

@@ -9,11 +9,9 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 SHORTEST_KEY = 2048
 """Bits of a key below which nothing is encrypted or answered: 112 bits of security."""

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
 from consilience.secure.linear import INPUTS, LinearModel, shared_features
 from consilience.secure.paillier import FixedPoint, PrivateKey, PublicKey
-from consilience.validation.arrays import check_inputs
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array, check_inputs
 
 WHERE = "secure relay"
 

@@ -14,7 +14,6 @@ from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import (
     PRECISION,
     Agreement,
-    Array,
     Certainties,
     CoarseRatios,
     DensityRatios,
@@ -32,6 +31,7 @@ from consilience.messages.replies import (
     within_reach,
 )
 from consilience.party.party import Party
+from consilience.validation.arrays import Array
 
 K = TypeVar("K")
 

@@ -41,12 +41,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Memory = Mapping[str, Array]
 Form = Literal["probabilities", "logits", "values", "scores"]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput
 
 Array = NDArray[Any]
+"""An array of any type; its shape and meaning are said where it is used."""
 
 
 def read_only(values: Array) -> Array:

@@ -12,15 +12,14 @@ from itertools import count, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.numerics.kernels import kernel_of
 from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size
 
-Array = NDArray[Any]
 Predict = Callable[[Array], Array]
 Fit = Callable[[Sequence[Array]], Sequence[Predict]]
 """From every agent's labels, shape ``(N_a, k)`` each, to every agent's model."""

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim
-
-Array = NDArray[np.float64]
 
 FLAT = 0.01
 """Accuracy by which a curve that "does not degrade" may fall between its second and its last quarter, and by

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import any_models, trials
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.study import Study
@@ -15,7 +15,6 @@ from consilience_papers.study import Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 Found = Mapping[str, Array]
 Cells = Mapping[tuple[str, float], Found]
 """Split and c to what was found in every repetition."""

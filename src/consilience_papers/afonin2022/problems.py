@@ -14,15 +14,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data import load
 from consilience.data.partition import iid, mixing
 from consilience.learners import Kind, Learner, make
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 DIMENSIONS = 100
 """d of the toy problem, which has n = 1.5 d rows."""

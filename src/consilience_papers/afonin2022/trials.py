@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.closed_forms.kernel_agents import Expansion, KernelAgents
 from consilience.federation.federation import Federation
@@ -19,10 +18,10 @@ from consilience.protocols import (
     local_only,
     parallel_distillation,
 )
+from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size
 
-Array = NDArray[Any]
 Numbers = dict[str, Any]
 
 

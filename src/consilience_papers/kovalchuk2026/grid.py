@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from consilience.validation.arrays import Array
 from consilience_papers.kovalchuk2026 import trials
 from consilience_papers.kovalchuk2026.problems import (
     FEWER,
@@ -28,7 +26,6 @@ from consilience_papers.study import Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 Found = Mapping[str, Array]
 
 METHODS = (*RULES, OURS, ORACLE)

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.kovalchuk2026 import trials
@@ -26,8 +26,6 @@ from consilience_papers.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 ON = {"accuracy": "all classes", "local": "own classes"}
 

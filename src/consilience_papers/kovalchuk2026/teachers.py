@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.kovalchuk2026.grid import measure, named, notes, panels
@@ -18,8 +18,6 @@ from consilience_papers.theory import slope, stage_two
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 MIXING = (*RULES, ORACLE)
 """Rules that are means of probabilities, which the lemma is about."""

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.kovalchuk2026 import trials
@@ -17,8 +16,6 @@ from consilience_papers.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 LEVELS = (0.3, 0.9)
 """Shares of the classes: clients that are very different, and such that are alike."""

@@ -31,7 +31,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.aggregation import mean
 from consilience.errors import InvalidInput
@@ -39,8 +38,7 @@ from consilience.federation.federation import Federation
 from consilience.learners import TorchRecipe, make
 from consilience.party.party import Party
 from consilience.protocols import Protocol, ensemble_distillation, local_only
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.choice import Measured, Ratio, measured, ratio, worse_by
@@ -17,8 +17,6 @@ from consilience_papers.study import Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 METHODS = ("standalone", "one-shot", "iterated", "de-regularised", "central")
 MARKS = dict(zip(METHODS, ("x:", "s--", "^--", "o-", "k--"), strict=True))

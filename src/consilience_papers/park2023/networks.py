@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.choice import measured, ratio
@@ -17,8 +17,6 @@ from consilience_papers.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 
 def figure4(study: Study) -> Exhibit:

@@ -16,11 +16,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.numerics.kernels import Kernel, kernel_of
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 NOISE = 0.44
 """Standard deviation of the noise on clients' labels; test labels have none."""

@@ -7,16 +7,15 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.aggregation import anderson, damped
 from consilience.closed_forms.kernel_federation import KernelFederation
 from consilience.numerics.kernels import Kernel, gram
 from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
 from consilience_papers.park2023.problems import PROBLEMS, Sample
 from consilience_papers.theory import prescribed_regularization
 
-Array = NDArray[Any]
 Numbers = dict[str, Any]
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import wasserstein_distance
 
+from consilience.validation.arrays import Array
 from consilience_papers.theory import (
     FiniteProblem,
     adversarial_oracle,
@@ -27,7 +27,6 @@ from consilience_papers.theory import (
     shrinking_oracle,
 )
 
-Array = NDArray[Any]
 Numbers = dict[str, Any]
 
 RIDGE = 0.3

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.validation.arrays import Array
 from consilience_papers.shen2022.problems import CLIP, PUBLIC, STEP_SIZE, Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 Lines = Mapping[str, Array]
 """Label to accuracies, shape ``(R, models + 1)``."""

@@ -17,15 +17,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data import load, partition
 from consilience.learners import Learner, make
 from consilience.learners.boosting.boosted import Boosted
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 PUBLIC = {"mnist": "fashion-mnist", "fashion-mnist": "mnist", "cifar-10": "cifar-100"}
 """Data set to the one whose images are public."""

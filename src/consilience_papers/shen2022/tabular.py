@@ -18,6 +18,7 @@ from consilience.learners.boosting.boosted import Boosted
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.protocols import functional_gradient_boosting, local_only
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.study import Study
@@ -25,7 +26,6 @@ from consilience_papers.study import Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[Any]
 Numbers = dict[str, Any]
 Scores = Mapping[str, NDArray[np.float64]]
 

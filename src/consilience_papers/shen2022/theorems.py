@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import standard_error
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.shen2022 import convergence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
 Found = Mapping[str, Array]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import QuorumLost, RunFailed
 from consilience.federation.federation import Federation
@@ -22,10 +21,10 @@ from consilience.protocols import (
     local_only,
     scaffold,
 )
+from consilience.validation.arrays import Array
 from consilience_papers.shen2022 import problems
 from consilience_papers.shen2022.problems import Images, Size
 
-Array = NDArray[Any]
 Numbers = dict[str, Any]
 Rows = tuple[Array, Array]
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.shen2022 import trials
@@ -18,8 +16,6 @@ from consilience_papers.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = NDArray[np.float64]
 
 WARMED = ("FedAvg", "FedDyn")
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, gram, name_of
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 _ROWS_AT_ONCE = 4096
 

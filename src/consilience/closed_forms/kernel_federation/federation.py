@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from consilience.aggregation import ConsensusUpdate, replace
 from consilience.closed_forms.kernel_federation.gathered import Gathered, Points
 from consilience.closed_forms.kernel_federation.models import Models
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 JITTER = 1e-10
 

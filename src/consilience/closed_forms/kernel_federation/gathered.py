@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.closed_forms.kernel_federation.basis import Basis, Exact, Nystrom
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, check_distinct, gram, kernel_of
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 _NUMBERS_AT_ONCE = 4_000_000

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.closed_forms.kernel_federation.gathered import Gathered, Points
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)

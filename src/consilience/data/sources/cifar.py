@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, find, obtain, read_archive, read_bytes
@@ -14,8 +13,7 @@ from consilience.data.sources.unpickle import read_pickle
 from consilience.data.splits import take_public
 from consilience.errors import InvalidInput
 from consilience.numerics.randomness import stream
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/"
 TRAIN_ROWS = 50_000

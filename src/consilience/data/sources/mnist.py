@@ -5,16 +5,13 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, find, obtain, read_bytes
 from consilience.errors import InvalidInput, nearest
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 MNIST_ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MNIST_HASHES = {

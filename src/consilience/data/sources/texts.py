@@ -6,16 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.data.dataset import Dataset, as_texts
 from consilience.data.files import damaged, find, obtain, read_archive, read_bytes
 from consilience.errors import InvalidInput, nearest
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 YAHOO_ADDRESS = "https://s3.amazonaws.com/fast-ai-nlp/yahoo_answers_csv.tgz"
 YAHOO_TOPICS = (

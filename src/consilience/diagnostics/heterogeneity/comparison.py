@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.diagnostics.heterogeneity.distances import (
     DIRECTIONS,
@@ -35,9 +34,8 @@ from consilience.diagnostics.heterogeneity.inputs import (
 )
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
 from consilience.validation.labels import class_order, label_names
-
-Array = NDArray[Any]
 
 PERMUTATIONS = 20
 """The fewest, and usual, random deals: the probability that ω exceeds all of 20 by chance is 1 in 21."""

@@ -18,10 +18,8 @@ drawn from one distribution; what chance alone gives is computed in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import identity, kron, vstack
 from scipy.spatial.distance import cdist
@@ -29,8 +27,7 @@ from scipy.special import gammaln
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.numerics.randomness import stream
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 DIRECTIONS = 100
 """Directions of a sliced distance, unless told otherwise."""

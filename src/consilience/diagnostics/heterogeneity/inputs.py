@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.numerics.randomness import stream
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 CELLS = 16
 """Cells that continuous inputs are counted in: 16 of one column, 4 × 4 of two components."""

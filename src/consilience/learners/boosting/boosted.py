@@ -12,7 +12,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner, make
-from consilience.learners.base import Abilities, Array, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Kind, Learner, Phase
 from consilience.learners.boosting.weak_fits import LeastSquares, oracle_of
 from consilience.learners.boosting.weighted_ensemble import (
     WeightedEnsemble,
@@ -26,6 +26,7 @@ from consilience.learners.files.trust import ForeignCode
 from consilience.learners.files.vetting import EVERYWHERE
 from consilience.learners.targets import usable
 from consilience.numerics.losses import DIVERGED, Loss, check_convex, loss_of
+from consilience.validation.arrays import Array
 
 Query = Callable[[Learner, Array, Array, np.random.Generator], None]
 """A weak-learning oracle: trains a regression learner, in place, towards targets ``(n, n_outputs)``."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from consilience.errors import InvalidInput
-from consilience.learners.base import Array
+from consilience.validation.arrays import Array
 
 _ENTRIES = 1 << 22
 """Distances held at a time: 32 MB."""

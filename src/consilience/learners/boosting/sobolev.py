@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Array
 from consilience.learners.targets import usable
 from consilience.learners.torch.batched.steps import batches_of
 from consilience.learners.torch.learner import TorchLearner, _forward
 from consilience.learners.torch.optimizer import TorchOptimizer
+from consilience.validation.arrays import Array
 
 Gradient = Callable[[Array], Array]
 

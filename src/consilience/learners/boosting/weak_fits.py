@@ -18,8 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
-from consilience.learners.base import Array, Learner, Phase
+from consilience.learners.base import Learner, Phase
 from consilience.learners.boosting.lipschitz import lipschitz_constant
+from consilience.validation.arrays import Array
 
 
 class Oracle(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -20,8 +20,7 @@ from consilience.learners.base import Learner
 from consilience.learners.files.store import write_model
 from consilience.learners.files.transfer import TRUSTED, pack, unpack
 from consilience.numerics.losses import on_simplex
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 BATCH = 4096
 """Rows predicted at a time."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.learners.base import Array
 from consilience.learners.sklearn.twins import twin
+from consilience.validation.arrays import Array
 
 
 def unfitted(model: Any) -> Any:

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
-
-Array = NDArray[Any]
+from consilience.validation.arrays import Array
 
 CHOICES = ("gcv", "calibration")
 """The ways to choose the regularisation."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from consilience.errors import InvalidInput
-from consilience.learners.base import Array
 from consilience.learners.torch.recipe import Precision, TorchRecipe
+from consilience.validation.arrays import Array
 
 
 def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:

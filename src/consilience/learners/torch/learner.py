@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Array, Kind, Learner, Phase, Pull, Steps
+from consilience.learners.base import Abilities, Kind, Learner, Phase, Pull, Steps
 from consilience.learners.batching import bring
 from consilience.learners.files.store import write_model
 from consilience.learners.targets import usable
@@ -34,6 +34,7 @@ from consilience.learners.torch.images import augmented, check_augmentation
 from consilience.learners.torch.losses import CROSS_ENTROPY, Loss, loss_for
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.learners.torch.recipe import Augmentation, Precision, TorchRecipe
+from consilience.validation.arrays import Array
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""

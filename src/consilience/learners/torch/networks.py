@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from consilience.errors import InvalidInput, nearest
-from consilience.learners.base import Array
 from consilience.learners.torch.images import Layout, layout_of
 from consilience.learners.torch.learner import Factory
+from consilience.validation.arrays import Array
 
 
 def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:

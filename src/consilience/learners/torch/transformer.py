@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.base import Array
 from consilience.learners.torch.learner import Factory
+from consilience.validation.arrays import Array
 
 _NEEDED = ("config.json", "model.safetensors")
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Array, Asked, Receipt, SharedModel
+from consilience.messages.replies import Agreement, Asked, Receipt, SharedModel
 from consilience.numerics.losses import Loss
 from consilience.party.party import Party
 from consilience.protocols.models.signed_ensemble import WeightedEnsemble, check_regressor
 from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
 
 
 @runtime_checkable

@@ -41,15 +41,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.messages.message import message
-from consilience.messages.replies import (
-    Agreement,
-    Array,
-    Asked,
-    Public,
-    Receipt,
-    Replies,
-    SharedModel,
-)
+from consilience.messages.replies import Agreement, Asked, Public, Receipt, Replies, SharedModel
 from consilience.party.party import Party
 from consilience.protocols.base import (
     Round,
@@ -60,6 +52,7 @@ from consilience.protocols.base import (
     protocol,
 )
 from consilience.tasks.base import Network, Task
+from consilience.validation.arrays import Array
 
 
 @message

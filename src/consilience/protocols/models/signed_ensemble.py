@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import Learner
@@ -23,10 +22,9 @@ from consilience.learners.boosting.weighted_ensemble import (
 )
 from consilience.learners.files.transfer import TRUSTED, unpack
 from consilience.messages.replies import Replies, SharedModel
+from consilience.validation.arrays import Array
 
 __all__ = ["SignedEnsemble", "WeightedEnsemble", "check_regressor", "descent_weights", "negligible"]
-
-Array = NDArray[Any]
 
 
 def check_regressor(model: Packed, *, n_outputs: int, packages: Sequence[str]) -> None:

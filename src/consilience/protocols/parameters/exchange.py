@@ -22,7 +22,6 @@ from consilience.messages.message import message
 from consilience.messages.replies import (
     LARGEST,
     Agreement,
-    Array,
     Asked,
     Receipt,
     Replies,
@@ -31,6 +30,7 @@ from consilience.messages.replies import (
 )
 from consilience.protocols.base import RoundState
 from consilience.tasks.base import Network, Task
+from consilience.validation.arrays import Array
 
 Weights = Literal["rows", "uniform"]
 """How much a party counts in the mean: as many times as it has rows, or once."""

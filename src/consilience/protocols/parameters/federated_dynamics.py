@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from consilience.messages.message import message
-from consilience.messages.replies import Array, Public
+from consilience.messages.replies import Public
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
     Parameters,
@@ -64,6 +64,7 @@ from consilience.protocols.parameters.exchange import (
 )
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network, Task
+from consilience.validation.arrays import Array
 
 
 @message

@@ -44,7 +44,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.message import message
-from consilience.messages.replies import Array, Public, Receipt
+from consilience.messages.replies import Public, Receipt
 from consilience.numerics.losses import softmax
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
@@ -63,6 +63,7 @@ from consilience.protocols.parameters.exchange import (
 )
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network, Task
+from consilience.validation.arrays import Array
 
 
 @message

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.replies import Array, Public
+from consilience.messages.replies import Public
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
     Parameters,
@@ -51,6 +51,7 @@ from consilience.protocols.parameters.exchange import (
 )
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
+from consilience.validation.arrays import Array
 
 Second = Callable[[Array, Array], Array]
 """Line 6: v_{t−1} and Δ_t² to v_t."""

@@ -42,7 +42,7 @@ import numpy as np
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Array, Asked, Public, countable
+from consilience.messages.replies import Agreement, Asked, Public, countable
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
     Weights,
@@ -64,6 +64,7 @@ from consilience.protocols.parameters.exchange import (
 )
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network, Task
+from consilience.validation.arrays import Array
 
 
 @message

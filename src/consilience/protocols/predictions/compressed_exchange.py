@@ -21,7 +21,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.aggregation import Aggregator
 from consilience.errors import InvalidInput, KnowledgeRefused
@@ -30,8 +29,8 @@ from consilience.messages.replies import Agreement, LogDensities, Predictions, R
 from consilience.protocols.base import RoundState, check_made
 from consilience.tasks.base import Distill, Network, Task
 from consilience.transforms.compression import Codec, Coder, Form, Memory, compress, sections
+from consilience.validation.arrays import Array
 
-Array = NDArray[Any]
 Coding = Mapping[str, Any]
 
 _CODED = (Predictions, LogDensities)

@@ -46,7 +46,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.aggregation import (
     Aggregator,
@@ -70,8 +69,7 @@ from consilience.protocols.base import (
 from consilience.protocols.constant_replies import Standing
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Distill, FitPrivate, Network
-
-Array = NDArray[np.float64]
+from consilience.validation.arrays import Array
 
 _FIRST, _DIVERGED = 5, 1e3
 """A consensus so many times as large as any proposal of the first rounds has diverged."""

@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.learners.base import Array
 from consilience.learners.torch.batched.architecture import Architecture
 from consilience.learners.torch.batched.steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
 from consilience.learners.torch.losses import Loss
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.numerics.randomness import Threads
+from consilience.validation.arrays import Array
 
 _ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
     nn.ReLU: (
