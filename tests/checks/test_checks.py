@@ -199,7 +199,7 @@ def test_the_oracle_passes_with_the_names_it_knows():
 def bad(**turned: bool):
     """A distillation with one thing done wrong."""
 
-    @protocol
+    @protocol(exchanges="predictions")
     def distillation(network, public, state, *, rounds=2):
         memory = []
         if state is None:
@@ -271,7 +271,7 @@ def test_who_is_needed_must_be_said(exchange, all_needed, why):
 def test_models_that_are_not_in_the_state_are_missed():
     """It teaches with the models of the round before, and its state holds none of them."""
 
-    @protocol
+    @protocol(exchanges="predictions")
     def forgetful(network, public, state, *, rounds=2):
         models = ()
         if state is None:

@@ -44,7 +44,6 @@ from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput
 from consilience.federation.methods import (
     EXCHANGES,
-    ON_PUBLIC_ROWS,
     MethodSpec,
     ProtocolSpec,
     protocol_for,
@@ -288,7 +287,7 @@ class Spec(Section):
                     f"there is no public data, which method {method.label!r} needs",
                     where="data",
                     mend=f"{mend}; or take methods that do without: local, central, "
-                    f"{', '.join(sorted(EXCHANGES.keys() - ON_PUBLIC_ROWS))}.",
+                    f"{', '.join(n for n, p in EXCHANGES.items() if p.needs_public is not True)}.",
                 )
         if self.data.standardize:
             raise InvalidInput(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
@@ -16,7 +15,7 @@ from consilience.aggregation import (
     Deregularization,
 )
 from consilience.errors import InvalidInput
-from consilience.protocols import PROTOCOLS, Protocol
+from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.transforms.compression import CODECS, Codec, chain
 from consilience.validation.options import check_options
 from consilience.validation.sections import Open, first_of, known
@@ -29,42 +28,12 @@ BASELINES = {
 """Methods that only an experiment can run, beside the aggregators."""
 
 
-def takes(factory: Callable[..., Any], option: str) -> bool:
-    """Whether a protocol's factory has that option."""
-    return option in inspect.signature(factory).parameters
-
-
 EXCHANGES = {
     name: factory
     for name, factory in PROTOCOLS.items()
-    if name != "local_only" and not takes(factory, "aggregate")
+    if factory.exchanges is not None and not factory.takes("aggregate")
 }
 """Protocols that are a method by themselves: parties exchange models or parameters."""
-
-ON_PUBLIC_ROWS = frozenset({"federated_fusion"})
-"""Those of them that distil on public rows in any case; others do where they are told ``distill``."""
-
-
-PYTHON_ONLY = {
-    "conjugate_distillation": "its model is a sum of the parties' models, which no party holds",
-}
-"""Protocols that a configuration cannot name, and why."""
-
-ALSO_CALLED = {
-    "akd": "alternating_distillation",
-    "avgkd": "averaged_distillation",
-    "pkd": "parallel_distillation",
-    "fedmd": "ensemble_distillation",
-    "ffgb": "functional_gradient_boosting",
-    "fedavg": "federated_averaging",
-    "fedprox": "federated_proximal",
-    "feddyn": "federated_dynamics",
-    "fedpd": "federated_dynamics",
-    "fedadam": "federated_adam",
-    "fedyogi": "federated_yogi",
-    "fedadagrad": "federated_adagrad",
-}
-"""What papers call the protocols."""
 
 
 def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:
@@ -182,10 +151,11 @@ class MethodSpec(Open):
 
     @property
     def needs_public(self) -> bool:
-        """Whether it cannot do without public rows."""
+        """Tell whether it cannot do without public rows."""
         if self.aggregate is not None:
             return self.aggregate not in ("local", "central")
-        return self.named in ON_PUBLIC_ROWS or bool(self.protocol.get("distill"))
+        needs = PROTOCOLS[self.named].needs_public if self.named in PROTOCOLS else False
+        return bool(self.protocol.get(needs)) if isinstance(needs, str) else needs
 
 
 def aggregator_of(method: MethodSpec) -> Aggregator:
@@ -237,7 +207,7 @@ def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
     name = method.protocol.get("name", shared.name)
     if name != shared.name:
         check_protocol_name(str(name), PROTOCOLS, "protocol")
-        options = {key: given for key, given in options.items() if takes(PROTOCOLS[name], key)}
+        options = {key: given for key, given in options.items() if PROTOCOLS[name].takes(key)}
     try:
         return ProtocolSpec(**{**options, **method.protocol})
     except ValidationError as error:
@@ -259,7 +229,7 @@ def _goes_together(method: MethodSpec, protocol: str) -> None:
             where=where,
             mend=f"Give it an aggregator, or take one of {', '.join(EXCHANGES)}.",
         )
-    if method.aggregate is not None and not takes(PROTOCOLS[protocol], "aggregate"):
+    if method.aggregate is not None and not PROTOCOLS[protocol].takes("aggregate"):
         raise InvalidInput(
             f"protocol {protocol} takes no aggregator",
             where=where,

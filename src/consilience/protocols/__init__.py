@@ -1,8 +1,12 @@
 """Protocols: one paper, one file."""
 
-from collections.abc import Callable
-
-from consilience.protocols.base import Protocol, Round, RoundState, protocol
+from consilience.protocols.base import (
+    Protocol,
+    ProtocolFactory,
+    Round,
+    RoundState,
+    protocol,
+)
 from consilience.protocols.local_only import local_only
 from consilience.protocols.models.conjugate_distillation import conjugate_distillation
 from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
@@ -25,8 +29,11 @@ from consilience.protocols.predictions.ensemble_distillation import ensemble_dis
 from consilience.protocols.predictions.iterative_distillation import iterative_distillation
 
 __all__ = [
+    "ALSO_CALLED",
     "PROTOCOLS",
+    "PYTHON_ONLY",
     "Protocol",
+    "ProtocolFactory",
     "Round",
     "RoundState",
     "alternating_distillation",
@@ -48,21 +55,30 @@ __all__ = [
     "scaffold",
 ]
 
-PROTOCOLS: dict[str, Callable[..., Protocol]] = {
-    "alternating_distillation": alternating_distillation,
-    "averaged_distillation": averaged_distillation,
-    "ensemble_distillation": ensemble_distillation,
-    "federated_adagrad": federated_adagrad,
-    "federated_adam": federated_adam,
-    "federated_averaging": federated_averaging,
-    "federated_dynamics": federated_dynamics,
-    "federated_fusion": federated_fusion,
-    "federated_proximal": federated_proximal,
-    "federated_yogi": federated_yogi,
-    "functional_gradient_boosting": functional_gradient_boosting,
-    "iterative_distillation": iterative_distillation,
-    "local_only": local_only,
-    "parallel_distillation": parallel_distillation,
-    "scaffold": scaffold,
-}
+_ALL: tuple[ProtocolFactory[...], ...] = (
+    alternating_distillation,
+    averaged_distillation,
+    conjugate_distillation,
+    ensemble_distillation,
+    federated_adagrad,
+    federated_adam,
+    federated_averaging,
+    federated_dynamics,
+    federated_fusion,
+    federated_proximal,
+    federated_yogi,
+    functional_gradient_boosting,
+    iterative_distillation,
+    local_only,
+    parallel_distillation,
+    scaffold,
+)
+
+PROTOCOLS: dict[str, ProtocolFactory[...]] = {p.name: p for p in _ALL if not p.python_only}
 """The protocols that a configuration can name."""
+
+PYTHON_ONLY: dict[str, str] = {p.name: p.python_only for p in _ALL if p.python_only}
+"""Protocols that a configuration cannot name, and why."""
+
+ALSO_CALLED: dict[str, str] = {alias: p.name for p in _ALL for alias in p.also_called}
+"""Names that papers give the protocols, to the names here."""

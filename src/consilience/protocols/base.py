@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from functools import update_wrapper
+from inspect import signature
+from typing import Any, Concatenate, Generic, ParamSpec
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Public, Replies
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.tasks.base import PROVIDES, STANDING, Network, PredictPublic, Task
+from consilience.tasks.base import (
+    PROVIDES,
+    STANDING,
+    Exchange,
+    Network,
+    PredictPublic,
+    Task,
+)
 from consilience.validation.arrays import Array
 from consilience.validation.options import check_options as options_are_known
 
@@ -74,28 +82,88 @@ class Protocol:
         return self._rounds(network, public, state)
 
 
-def protocol(
-    function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
-) -> Callable[P, Protocol]:
-    """Turn ``f(network, public, state, *, options)`` into ``f(options) -> Protocol``."""
+class ProtocolFactory(Generic[P]):
+    """A protocol before it has options: called with them, it gives a :class:`Protocol`.
 
-    @wraps(function)
-    def bind(*args: P.args, **options: P.kwargs) -> Protocol:
+    Attributes:
+        name: of the function that computes the rounds.
+        exchanges: the group of messages that leaves a party; ``None`` where nothing leaves.
+        needs_public: whether it needs public rows; a string names the option that, switched on, needs them.
+        also_called: names that papers give it.
+        python_only: the reason why a configuration file cannot name it; empty where it can.
+    """
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
+        *,
+        exchanges: Exchange | None,
+        needs_public: bool | str,
+        also_called: tuple[str, ...],
+        python_only: str,
+    ) -> None:
+        update_wrapper(self, function)
+        self.name = function.__name__
+        self.exchanges, self.needs_public = exchanges, needs_public
+        self.also_called, self.python_only = also_called, python_only
+        self._function = function
+
+    def takes(self, option: str) -> bool:
+        """Tell whether it has that option."""
+        return option in signature(self._function).parameters
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Protocol:
+        """Bind the options.
+
+        Raises:
+            InvalidInput: options without names, or ones that it does not have.
+        """
+        function, where = self._function, f"protocol {self.name}"
         if args:
             raise InvalidInput(
                 f"it takes options by name, and was given {type(args[0]).__name__}",
-                where=f"protocol {function.__name__}",
-                mend=f"Federation(parties, …).run({function.__name__}(rounds=…)).",
+                where=where,
+                mend=f"Federation(parties, …).run({self.name}(rounds=…)).",
             )
-        known = ("network", "public", "state")
-        options_are_known(function, options, where=f"protocol {function.__name__}", given=known)
+        options_are_known(function, options, where=where, given=("network", "public", "state"))
 
         def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
             return function(network, public, state, *args, **options)
 
-        return Protocol(function.__name__, options, rounds)
+        return Protocol(self.name, options, rounds)
 
-    return bind
+
+def protocol(
+    *,
+    exchanges: Exchange | None,
+    needs_public: bool | str = False,
+    also_called: tuple[str, ...] = (),
+    python_only: str = "",
+) -> Callable[
+    [Callable[Concatenate[Network, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
+]:
+    """Turn ``f(network, public, state, *, options)`` into ``f(options) -> Protocol``.
+
+    Args:
+        exchanges: the group of messages that leaves a party: ``"predictions"``, ``"parameters"``,
+            ``"models"``, or ``"others"`` for a protocol of another package; ``None`` where nothing leaves.
+        needs_public: whether it needs public rows; or the name of the option that, switched on, needs them.
+        also_called: names that papers give it, for who looks for it under one of them.
+        python_only: the reason why a configuration file cannot name it; empty where it can.
+    """
+
+    def made(
+        function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
+    ) -> ProtocolFactory[P]:
+        return ProtocolFactory(
+            function,
+            exchanges=exchanges,
+            needs_public=needs_public,
+            also_called=also_called,
+            python_only=python_only,
+        )
+
+    return made
 
 
 def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:

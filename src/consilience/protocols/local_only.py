@@ -11,7 +11,7 @@ from consilience.protocols.base import Round, Rounds, RoundState, check_options,
 from consilience.tasks.base import FitPrivate, Network
 
 
-@protocol
+@protocol(exchanges=None)
 def local_only(
     network: Network, public: Public, state: RoundState | None, *, rounds: int = 1
 ) -> Rounds:

@@ -12,6 +12,7 @@ from consilience.closed_forms.kernel_agents import Expansion, KernelAgents
 from consilience.federation.federation import Federation
 from consilience.numerics.kernels import gram, kernel_of
 from consilience.protocols import (
+    ProtocolFactory,
     alternating_distillation,
     averaged_distillation,
     federated_averaging,
@@ -150,7 +151,7 @@ def different_kernels(*, regularization: float, rounds: int, repetition: int) ->
 
 # --- networks and forests -----------------------------------------------------------------------------
 
-SCHEMES = {
+SCHEMES: dict[str, ProtocolFactory[...]] = {
     "alternating": alternating_distillation,
     "averaged": averaged_distillation,
     "parallel": parallel_distillation,

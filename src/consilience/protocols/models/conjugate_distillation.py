@@ -195,7 +195,10 @@ class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conju
         return _shared(party, self.round)
 
 
-@protocol
+@protocol(
+    exchanges="models",
+    python_only="its model is a sum of the parties' models, which no party holds",
+)
 def conjugate_distillation(
     network: Network, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:

@@ -84,7 +84,7 @@ Schedule = Literal["heterogeneous", "homogeneous"]
 # --- the rounds -----------------------------------------------------------------------------------
 
 
-@protocol
+@protocol(exchanges="models", needs_public="distill", also_called=("ffgb",))
 def functional_gradient_boosting(
     network: Network,
     public: Public,

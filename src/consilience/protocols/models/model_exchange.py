@@ -87,7 +87,7 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
         )
 
 
-@protocol
+@protocol(exchanges="models", also_called=("avgkd",))
 def averaged_distillation(
     network: Network, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
@@ -106,7 +106,7 @@ def averaged_distillation(
     return _in_parallel(network, state, rounds, labels=True)
 
 
-@protocol
+@protocol(exchanges="models", also_called=("pkd",))
 def parallel_distillation(
     network: Network, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
@@ -125,7 +125,7 @@ def parallel_distillation(
     return _in_parallel(network, state, rounds, labels=False)
 
 
-@protocol
+@protocol(exchanges="models", also_called=("akd",))
 def alternating_distillation(
     network: Network,
     public: Public,

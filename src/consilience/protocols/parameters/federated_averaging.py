@@ -47,7 +47,7 @@ from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("fedavg",))
 def federated_averaging(
     network: Network,
     public: Public,

@@ -112,7 +112,7 @@ class TrainDynamically(
         )
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("feddyn", "fedpd"))
 def federated_dynamics(
     network: Network,
     public: Public,

@@ -123,7 +123,7 @@ def _teacher(party: Any, models: tuple[Parameters, ...]) -> Array:
     return mean if values else softmax(mean)
 
 
-@protocol
+@protocol(exchanges="parameters", needs_public=True)
 def federated_fusion(
     network: Network,
     public: Public,

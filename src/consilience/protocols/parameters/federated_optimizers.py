@@ -57,7 +57,7 @@ Second = Callable[[Array, Array], Array]
 """Line 6: v_{t−1} and Δ_t² to v_t."""
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("fedadagrad",))
 def federated_adagrad(
     network: Network,
     public: Public,
@@ -113,7 +113,7 @@ def federated_adagrad(
     )
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("fedyogi",))
 def federated_yogi(
     network: Network,
     public: Public,
@@ -172,7 +172,7 @@ def federated_yogi(
     )
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("fedadam",))
 def federated_adam(
     network: Network,
     public: Public,

@@ -45,7 +45,7 @@ from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
 
 
-@protocol
+@protocol(exchanges="parameters", also_called=("fedprox",))
 def federated_proximal(
     network: Network,
     public: Public,

@@ -135,7 +135,7 @@ class TrainControlled(
         )
 
 
-@protocol
+@protocol(exchanges="parameters")
 def scaffold(
     network: Network,
     public: Public,

@@ -65,7 +65,7 @@ from consilience.tasks.base import FitPrivate, Network
 from consilience.transforms.compression import Codec
 
 
-@protocol
+@protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",))
 def ensemble_distillation(
     network: Network,
     public: Public,

@@ -75,7 +75,7 @@ _FIRST, _DIVERGED = 5, 1e3
 """A consensus so many times as large as any proposal of the first rounds has diverged."""
 
 
-@protocol
+@protocol(exchanges="predictions", needs_public=True)
 def iterative_distillation(
     network: Network,
     public: Public,

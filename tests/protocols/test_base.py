@@ -1,0 +1,53 @@
+"""What a protocol says of itself where it is defined, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+from consilience.errors import InvalidInput
+from consilience.federation.methods import EXCHANGES, MethodSpec
+from consilience.protocols import (
+    ALSO_CALLED,
+    PROTOCOLS,
+    PYTHON_ONLY,
+    conjugate_distillation,
+    ensemble_distillation,
+    federated_averaging,
+    local_only,
+)
+
+
+def test_a_protocol_says_what_leaves_a_party() -> None:
+    assert ensemble_distillation.exchanges == "predictions"
+    assert federated_averaging.exchanges == "parameters"
+    assert conjugate_distillation.exchanges == "models"
+    assert local_only.exchanges is None
+
+
+def test_names_of_papers_lead_to_protocols_that_a_file_can_name() -> None:
+    assert ALSO_CALLED["fedavg"] == "federated_averaging"
+    assert set(ALSO_CALLED.values()) <= set(PROTOCOLS)
+    assert "conjugate_distillation" in PYTHON_ONLY and not PYTHON_ONLY.keys() & PROTOCOLS.keys()
+
+
+def test_a_method_by_itself_takes_no_aggregator_and_sends_something() -> None:
+    assert "scaffold" in EXCHANGES and "ensemble_distillation" not in EXCHANGES
+    assert "local_only" not in EXCHANGES
+
+
+@pytest.mark.parametrize(
+    ("protocol", "needs"),
+    [
+        ({"name": "scaffold"}, False),
+        ({"name": "federated_fusion"}, True),
+        ({"name": "functional_gradient_boosting"}, False),
+        ({"name": "functional_gradient_boosting", "distill": True}, True),
+    ],
+)
+def test_public_rows_are_needed_as_the_protocol_says(protocol: dict, needs: bool) -> None:
+    assert MethodSpec(protocol=protocol).needs_public is needs
+
+
+def test_options_go_by_name() -> None:
+    with pytest.raises(InvalidInput, match="takes options by name"):
+        federated_averaging(3)
