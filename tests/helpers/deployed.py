@@ -22,7 +22,7 @@ from consilience.deployment.processes import held
 from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Failure
 from consilience.networks import LocalNetwork
-from consilience.networks.base import Arrival, task_names
+from consilience.networks.incoming import Arrival, task_names
 from consilience.site import read_party
 from consilience.tasks.base import Task
 from helpers.command_line import PROGRAM, shell

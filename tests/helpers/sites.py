@@ -15,7 +15,8 @@ from consilience.checks import classifiers
 from consilience.learners import Model
 from consilience.messages.replies import Public
 from consilience.messages.wire import decode, encode
-from consilience.networks.base import Arrival, Network, arrival_of
+from consilience.networks.base import Network
+from consilience.networks.incoming import Arrival, decode_reply
 from consilience.networks.local import by_name
 from consilience.site import EVERYTHING, PartySite, PartySpec, own_secret
 from consilience.tasks.base import (
@@ -63,7 +64,7 @@ class SiteNetwork(Network):
             start = time.perf_counter()
             with self.site(name) as site:
                 reply = site.answer(request)
-            arrivals[name] = arrival_of(name, reply, time.perf_counter() - start)
+            arrivals[name] = decode_reply(name, reply, time.perf_counter() - start)
         return arrivals
 
     def models(self) -> Mapping[str, Model]:

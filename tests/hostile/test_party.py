@@ -15,7 +15,8 @@ from consilience.checks import classifiers
 from consilience.messages.replies import Failure, Predictions, Replies
 from consilience.messages.wire import encode
 from consilience.networks import LocalNetwork
-from consilience.networks.base import LONGEST_TEXT, Arrival, arrival_of, reply_of
+from consilience.networks.base import reply_of
+from consilience.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
 from consilience.protocols import Round
 from consilience.tasks.base import ScorePublic, Task
 from helpers.forgeries import CHOICES, Choices, forged, legal
@@ -45,17 +46,17 @@ class Hostile(LocalNetwork):
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         said = reply_of(self._members[name], tasks, encode)[1]
         if not isinstance(tasks[-1], ScorePublic):
-            return arrival_of(name, said, 0.0)
+            return decode_reply(name, said, 0.0)
         if name != HOSTILE:
             self.overheard = [*self.overheard[-8:], said]
-            return arrival_of(name, said, 0.0)
+            return decode_reply(name, said, 0.0)
         data = self.answer(said, self.overheard)
         self.overheard.append(said)
         if data is None:
             return Arrival(Failure(party=name, reason="silent", kind="late"), 0, 0.0)
         start = time.process_time()
-        arrival = arrival_of(name, data, 0.0)
-        self._checked(name, tasks, arrival)
+        arrival = decode_reply(name, data, 0.0)
+        validated(name, tasks, arrival, agreement=self.agreement, timeout=self.timeout)
         self.slowest = max(self.slowest, time.process_time() - start)
         return arrival
 

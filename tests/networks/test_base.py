@@ -31,7 +31,7 @@ from consilience.messages.replies import (
 )
 from consilience.messages.wire import decode, encode
 from consilience.networks import Network
-from consilience.networks.base import LONGEST_TEXT, Arrival
+from consilience.networks.incoming import LONGEST_TEXT, Arrival
 from consilience.tasks.base import (
     CompareCoarsely,
     ComparePublic,

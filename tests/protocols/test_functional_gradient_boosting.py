@@ -25,7 +25,7 @@ from consilience.learners.boosting.boosted import Boosted
 from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Agreement, Failure, Public, SharedModel
 from consilience.messages.wire import encode
-from consilience.networks.base import Arrival
+from consilience.networks.incoming import Arrival
 from consilience.numerics.losses import LOSSES
 from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb

@@ -17,7 +17,7 @@ from consilience.learners.files.transfer import unpack
 from consilience.messages.replies import Failure, SharedModel
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
-from consilience.networks.base import Arrival
+from consilience.networks.incoming import Arrival
 from consilience.protocols import Protocol, Round
 from consilience.tasks.base import Checkpoint, Restore, Task
 from consilience.validation.arrays import Array

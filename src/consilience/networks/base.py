@@ -1,4 +1,4 @@
-"""What every network does alike: ask, check what comes back, leave out what is not right, keep the books."""
+"""The base class of networks: ask parties, and raise an error where too few answer."""
 
 from __future__ import annotations
 
@@ -6,56 +6,23 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.learners import Model
-from consilience.messages.replies import Agreement, Failure, Receipt, Replies
-from consilience.messages.wire import decode, encode
+from consilience.messages.replies import Agreement, Failure, Replies
+from consilience.messages.wire import encode
+from consilience.networks.incoming import (
+    Arrival,
+    Delivery,
+    Outcome,
+    Request,
+    receive,
+    task_names,
+)
 from consilience.party.party import Party
 from consilience.tasks.base import Task, answer
-
-Outcome = tuple[Any, ...] | Failure
-
-LONGEST_TEXT = 1_000
-"""Characters kept of what a party says in words, such as why it failed."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One party's part of one exchange, as the ledger keeps it.
-
-    Attributes:
-        party: who was asked.
-        round: the round of the tasks.
-        tasks: their names, joined by ``+``.
-        status: ``"ok"``, or the kind of the :class:`~consilience.messages.replies.Failure`.
-        left: what left the party: names and shapes.
-        bytes_down: bytes of the tasks on the wire.
-        bytes_up: bytes of the answer on the wire, 0 if there was none.
-        seconds: from asking to answer.
-        detail: the reason of a failure, and notes.
-    """
-
-    party: str
-    round: int
-    tasks: str
-    status: str
-    left: str
-    bytes_down: int
-    bytes_up: int
-    seconds: float
-    detail: str
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """What an exchange brought back from one party."""
-
-    outcome: Outcome
-    bytes_up: int
-    seconds: float
 
 
 @dataclass
@@ -138,8 +105,9 @@ class Network(ABC):
         self._known(tasks)
         ordered = {party: tasks[party] for party in sorted(tasks)}
         arrivals = self.exchange_each(ordered)
-        asked = {party: ((task,), len(encode([task]))) for party, task in ordered.items()}
-        return self._enough(self._told(asked, arrivals), tuple(tasks.values())[:1])
+        made = one_request_each(ordered.values())
+        requests = {party: made[id(task)] for party, task in ordered.items()}
+        return self._enough(self._receive(requests, arrivals), tuple(tasks.values())[:1])
 
     def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
         """The replies, if they are as many as the quorum asks for."""
@@ -185,73 +153,21 @@ class Network(ABC):
     def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
         asked = self.parties if to is None else tuple(sorted(set(to)))
         self._known(asked)
-        request = encode(tasks)
-        arrivals = self.exchange(tasks, asked, request)
-        return self._told(dict.fromkeys(asked, (tasks, len(request))), arrivals)
+        request = Request(tasks, encode(tasks))
+        arrivals = self.exchange(tasks, asked, request.data)
+        return self._receive(dict.fromkeys(asked, request), arrivals)
 
     def _known(self, asked: Iterable[str]) -> None:
         if strangers := set(asked).difference(self.parties):
             raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
 
-    def _told(
-        self, asked: Mapping[str, tuple[tuple[Task, ...], int]], arrivals: Mapping[str, Arrival]
-    ) -> Replies:
-        """What arrived, if it is right, and the books, given the tasks and the bytes of each request."""
-        answers: dict[str, tuple[Any, ...]] = {}
-        missing: dict[str, Failure] = {}
-        names = {id(tasks): task_names(tasks) for tasks, _ in asked.values()}
-        for party, (tasks, down) in asked.items():
-            arrival = arrivals[party]
-            outcome = self._checked(party, tasks, arrival)
-            notes: tuple[str, ...] = ()
-            if isinstance(outcome, Failure):
-                outcome = replace(outcome, reason=_brief(outcome.reason), mend=_brief(outcome.mend))
-                missing[party] = outcome
-            else:
-                answers[party] = outcome
-                notes = tuple(note for reply in outcome for note in getattr(reply, "notes", ()))
-            self.deliveries.append(
-                Delivery(
-                    party=party,
-                    round=tasks[0].round,
-                    tasks=names[id(tasks)],
-                    status=outcome.kind if isinstance(outcome, Failure) else "ok",
-                    left=_left(arrival.outcome, len(tasks)) if arrival.bytes_up else "",
-                    bytes_down=down,
-                    bytes_up=arrival.bytes_up,
-                    seconds=arrival.seconds,
-                    detail=_brief(
-                        outcome.reason if isinstance(outcome, Failure) else "; ".join(notes)
-                    ),
-                )
-            )
-        return Replies(answers, missing)
-
-    def _checked(self, party: str, tasks: tuple[Task, ...], arrival: Arrival) -> Outcome:
-        outcome = arrival.outcome
-        if isinstance(outcome, Failure):
-            if outcome.party == party:
-                return outcome
-            return Failure(party=party, reason=f"speaks for {outcome.party!r}", kind="refused")
-        if self.timeout is not None and arrival.seconds > self.timeout:
-            reason = f"answered after {arrival.seconds:.1f} s, the limit is {self.timeout:g} s"
-            return Failure(party=party, reason=reason, kind="late")
-        try:
-            if len(outcome) != len(tasks):
-                raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
-            for task, reply in zip(tasks, outcome, strict=True):
-                if not isinstance(reply, task.reply_type):
-                    raise KnowledgeRefused(
-                        f"answered {type(reply).__name__}, expected {task.reply_type.__name__}",
-                        where=party,
-                    )
-                reply.validate(party=party, task=task, agreement=self.agreement)
-        except KnowledgeRefused as refusal:
-            return Failure(party=party, reason=refusal.what, kind="refused")
-        except Exception as error:  # a stranger's answer may be what no check has thought of
-            reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
-            return Failure(party=party, reason=reason, kind="refused")
-        return outcome
+    def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
+        """The replies that are right, after all that arrived has been written into the ledger."""
+        replies, deliveries = receive(
+            requests, arrivals, agreement=self.agreement, timeout=self.timeout
+        )
+        self.deliveries.extend(deliveries)
+        return replies
 
     def _needed(self, asked: int) -> int:
         if isinstance(self.quorum, float):
@@ -277,50 +193,12 @@ def reply_of(
         return failure, write([failure])
 
 
-def arrival_of(party: str, reply: bytes, seconds: float) -> Arrival:
-    """What a party's bytes bring, garbage included."""
-    try:
-        outcome = decode(reply)
-    except KnowledgeRefused as refusal:
-        failure = Failure(party=party, reason=refusal.what, kind="refused")
-        return Arrival(failure, len(reply), seconds)
-    if len(outcome) == 1 and isinstance(outcome[0], Failure):
-        failure = replace(outcome[0], party=party)  # it cannot blame another
-        return Arrival(failure, len(reply), seconds)
-    return Arrival(outcome, len(reply), seconds)
-
-
-def timed_out(party: str, timeout: float) -> Failure:
-    """The failure of a party that did not answer within ``timeout`` seconds."""
-    return Failure(party=party, reason=f"no answer within {timeout:g} s", kind="late")
-
-
-def task_names(tasks: Sequence[object]) -> str:
-    """The tasks of a request as the ledger names them."""
-    return "+".join(type(task).__name__ for task in tasks)
-
-
-def _brief(text: str) -> str:
-    """A party's words in one line, as a ledger may hold and a terminal may show them."""
-    short = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " …"
-    if short.isprintable():
-        return short
-    return "".join(sign if sign.isprintable() else " " for sign in short)
-
-
-def _left(outcome: Outcome, asked: int) -> str:
-    """What a reader of the audit wants to know of an answer to so many tasks: kinds and shapes."""
-    if isinstance(outcome, Failure):
-        return "Failure(text)"  # what a model says when it fails may hold anything
-    kinds = []
-    for reply in outcome[:asked]:
-        if isinstance(reply, Receipt):
-            continue
-        shape = getattr(getattr(reply, "values", None), "shape", ())
-        kinds.append(type(reply).__name__ + ("×".join(map(str, shape)).join("()") if shape else ""))
-    if len(outcome) > asked:
-        kinds.append(f"{len(outcome) - asked:,} more")
-    return ", ".join(kinds)
+def one_request_each(tasks: Iterable[Task]) -> dict[int, Request]:
+    """The request of each task by the ``id`` of the task, encoded once however many parties it is for."""
+    return {
+        key: Request((task,), encode([task]))
+        for key, task in {id(task): task for task in tasks}.items()
+    }
 
 
 def check_names(names: Iterable[str]) -> None:

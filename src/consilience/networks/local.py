@@ -11,12 +11,10 @@ from consilience.learners import Model
 from consilience.learners.batching import Meeting
 from consilience.messages.replies import Public
 from consilience.messages.wire import decode, encode, size
-from consilience.networks.base import Arrival, Network, arrival_of, check_names, reply_of
+from consilience.networks.base import Network, check_names, one_request_each, reply_of
+from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-
-Asked = tuple[tuple[Task, ...], bytes]
-"""Tasks for a party, and the bytes that they would be."""
 
 AT_A_TIME = 128
 """Parties that are in the midst of something at once; what they hold meanwhile is in memory."""
@@ -41,16 +39,14 @@ class InProcessNetwork(Network):
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
         """Ask every party; a late answer is known to be late only when it is there."""
-        return self._meet({name: (tasks, request) for name in to})
+        return self._meet(dict.fromkeys(to, Request(tasks, request)))
 
     def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
         """The same, with a task of its own for each."""
-        requests = {
-            id(task): encode([task]) for task in {id(t): t for t in tasks.values()}.values()
-        }
-        return self._meet({name: ((task,), requests[id(task)]) for name, task in tasks.items()})
+        requests = one_request_each(tasks.values())
+        return self._meet({name: requests[id(task)] for name, task in tasks.items()})
 
-    def _meet(self, asked: Mapping[str, Asked]) -> Mapping[str, Arrival]:
+    def _meet(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
         """Some at a time, each up to where it would train, then all trainings, then on."""
         arrivals: dict[str, Arrival] = {}
         for start in range(0, len(asked), AT_A_TIME):
@@ -58,7 +54,7 @@ class InProcessNetwork(Network):
             arrivals.update(self._answers({name: asked[name] for name in names}))
         return arrivals
 
-    def _answers(self, asked: Mapping[str, Asked]) -> dict[str, Arrival]:
+    def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
         meeting = Meeting([partial(self._answer, name, *what) for name, what in asked.items()])
         return {
             name: Arrival(found.outcome, found.bytes_up, seconds)
@@ -71,7 +67,7 @@ class InProcessNetwork(Network):
 
     def _said(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if self.wire:
-            return arrival_of(party.name, reply_of(party, decode(request), encode)[1], 0.0)
+            return decode_reply(party.name, reply_of(party, decode(request), encode)[1], 0.0)
         return Arrival(*reply_of(party, tasks, size), 0.0)
 
 

@@ -21,8 +21,9 @@ from consilience.learners.batching import Meeting
 from consilience.learners.files.store import for_this_process
 from consilience.messages.replies import Agreement, Failure, Public, Receipt
 from consilience.messages.wire import decode, size
-from consilience.networks.base import Arrival, check_names
-from consilience.networks.local import Asked, InProcessNetwork
+from consilience.networks.base import check_names
+from consilience.networks.incoming import Arrival, Request
+from consilience.networks.local import InProcessNetwork
 from consilience.party.party import Party
 from consilience.tasks.base import Join, Task, answer
 
@@ -240,7 +241,7 @@ class PopulationNetwork(InProcessNetwork):
         """Let go of all of them."""
         self._residents.close()
 
-    def _answers(self, asked: Mapping[str, Asked]) -> dict[str, Arrival]:
+    def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
         unfit = self._caught_up([name for name, what in asked.items() if not _can_wait(what[0])])
         fit = {name: what for name, what in asked.items() if name not in unfit}
         return unfit | super()._answers(fit)
@@ -292,7 +293,7 @@ class PopulationNetwork(InProcessNetwork):
                 if any(isinstance(task, Join) for task in tasks):
                     party.agreement = None
                     return arrival
-                self._told({party.name: (tasks, 0)}, {party.name: arrival})
+                self._receive({party.name: Request(tasks, b"")}, {party.name: arrival})
             del owed[0]
         return None
 

@@ -22,7 +22,8 @@ from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Failure, Public, Receipt
 from consilience.messages.wire import decode, encode
-from consilience.networks.base import Arrival, Network, arrival_of, reply_of, timed_out
+from consilience.networks.base import Network, reply_of
+from consilience.networks.incoming import Arrival, decode_reply, timed_out
 from consilience.networks.local import by_name
 from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
@@ -188,7 +189,7 @@ class ProcessNetwork(Network):
                         worker.late = False
                     else:
                         name = worker.queue.pop(0)
-                        arrivals[name] = arrival_of(name, reply, perf_counter() - start)
+                        arrivals[name] = decode_reply(name, reply, perf_counter() - start)
                     if worker.queue:
                         worker.ask(request)
                     else:

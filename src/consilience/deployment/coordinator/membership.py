@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from consilience.errors import InvalidInput
 from consilience.federation.federation import at_odds, too_large_for
 from consilience.messages.replies import Description, Failure, Public, Replies
-from consilience.networks.base import Arrival
 from consilience.networks.flower.network import FlowerNetwork
+from consilience.networks.incoming import Arrival
 from consilience.tasks.base import Describe, Join, TakePublic, Task
 
 SENDS = 3

@@ -25,7 +25,8 @@ from consilience.errors import (
 )
 from consilience.messages.replies import Description, Failure
 from consilience.messages.wire import encode
-from consilience.networks.base import Arrival, Delivery, Network, arrival_of, task_names, timed_out
+from consilience.networks.base import Network
+from consilience.networks.incoming import Arrival, Delivery, decode_reply, task_names, timed_out
 from consilience.party.party import Party
 from consilience.site import EVERYTHING, Limits, PartySite, failure_of
 from consilience.tasks.base import Describe, Task
@@ -538,7 +539,7 @@ def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
         data = _bytes(reply)
     except KnowledgeRefused as refusal:
         return Arrival(Failure(party=name, reason=refusal.what, kind="refused"), 0, seconds)
-    return arrival_of(name, data, seconds)
+    return decode_reply(name, data, seconds)
 
 
 def _wrapped(data: bytes, **envelope: str) -> RecordDict:

@@ -1,0 +1,227 @@
+"""The one door in: decode the replies of parties, validate them, and write them into the ledger.
+
+Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
+the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
+the agreed class order and shape, and within range: behind this door nothing is checked again. A reply that is
+not becomes a :class:`~consilience.messages.replies.Failure`, and the party is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from consilience.errors import KnowledgeRefused
+from consilience.messages.replies import Agreement, Failure, Receipt, Replies
+from consilience.messages.wire import decode
+from consilience.tasks.base import Task
+
+Outcome = tuple[Any, ...] | Failure
+"""A party's replies, one for each task, or the reason why there are none."""
+
+LONGEST_TEXT = 1_000
+"""Characters kept of a party's free text, such as the reason of a failure."""
+
+
+class Request(NamedTuple):
+    """Tasks for a party.
+
+    Attributes:
+        tasks: what it is asked.
+        data: the bytes of the tasks on the wire.
+    """
+
+    tasks: tuple[Task, ...]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One party's part of an exchange, decoded and not yet validated.
+
+    Attributes:
+        outcome: its replies, or why there are none.
+        bytes_up: bytes of the answer on the wire, 0 if there was none.
+        seconds: from asking to answer.
+    """
+
+    outcome: Outcome
+    bytes_up: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One party's part of one exchange, as the ledger keeps it.
+
+    Attributes:
+        party: who was asked.
+        round: the round of the tasks.
+        tasks: their names, joined by ``+``.
+        status: ``"ok"``, or the kind of the :class:`~consilience.messages.replies.Failure`.
+        left: what left the party: names and shapes.
+        bytes_down: bytes of the tasks on the wire.
+        bytes_up: bytes of the answer on the wire, 0 if there was none.
+        seconds: from asking to answer.
+        detail: the reason of a failure, and notes.
+    """
+
+    party: str
+    round: int
+    tasks: str
+    status: str
+    left: str
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    detail: str
+
+
+def decode_reply(party: str, reply: bytes, seconds: float) -> Arrival:
+    """Decode the bytes of a party's answer; bytes that cannot be read are a failure of the party.
+
+    Args:
+        party: who sent them.
+        reply: the bytes.
+        seconds: from asking to answer.
+    """
+    try:
+        replies = decode(reply)
+    except KnowledgeRefused as refusal:
+        failure = Failure(party=party, reason=refusal.what, kind="refused")
+        return Arrival(failure, len(reply), seconds)
+    if len(replies) == 1 and isinstance(replies[0], Failure):
+        failure = replace(replies[0], party=party)  # it cannot blame another
+        return Arrival(failure, len(reply), seconds)
+    return Arrival(replies, len(reply), seconds)
+
+
+def timed_out(party: str, timeout: float) -> Failure:
+    """The failure of a party that did not answer within ``timeout`` seconds."""
+    return Failure(party=party, reason=f"no answer within {timeout:g} s", kind="late")
+
+
+def receive(
+    requests: Mapping[str, Request],
+    arrivals: Mapping[str, Arrival],
+    *,
+    agreement: Agreement | None,
+    timeout: float | None,
+) -> tuple[Replies, list[Delivery]]:
+    """Validate what arrived, and leave out the parties whose replies are not right.
+
+    Args:
+        requests: party to what it was asked, sorted by name.
+        arrivals: party to what came back; every party that was asked has an entry.
+        agreement: what the parties agreed on when they joined; ``None`` before that.
+        timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+
+    Returns:
+        The replies that a protocol may use, and one entry for the ledger for each party.
+    """
+    answers: dict[str, tuple[Any, ...]] = {}
+    missing: dict[str, Failure] = {}
+    deliveries = []
+    for party, request in requests.items():
+        arrival = arrivals[party]
+        outcome = validated(party, request.tasks, arrival, agreement=agreement, timeout=timeout)
+        if isinstance(outcome, Failure):
+            outcome = replace(outcome, reason=one_line(outcome.reason), mend=one_line(outcome.mend))
+            missing[party] = outcome
+        else:
+            answers[party] = outcome
+        deliveries.append(_delivery(party, request, arrival, outcome))
+    return Replies(answers, missing), deliveries
+
+
+def validated(
+    party: str,
+    tasks: Sequence[Task],
+    arrival: Arrival,
+    *,
+    agreement: Agreement | None,
+    timeout: float | None,
+) -> Outcome:
+    """The replies of one party where they are what was asked for, else the failure that takes their place.
+
+    Args:
+        party: who was asked.
+        tasks: what it was asked.
+        arrival: what came back.
+        agreement: what the parties agreed on when they joined; ``None`` before that.
+        timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+    """
+    outcome = arrival.outcome
+    if isinstance(outcome, Failure):
+        if outcome.party == party:
+            return outcome
+        return Failure(party=party, reason=f"speaks for {outcome.party!r}", kind="refused")
+    if timeout is not None and arrival.seconds > timeout:
+        reason = f"answered after {arrival.seconds:.1f} s, the limit is {timeout:g} s"
+        return Failure(party=party, reason=reason, kind="late")
+    try:
+        if len(outcome) != len(tasks):
+            raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
+        for task, reply in zip(tasks, outcome, strict=True):
+            if not isinstance(reply, task.reply_type):
+                raise KnowledgeRefused(
+                    f"answered {type(reply).__name__}, expected {task.reply_type.__name__}",
+                    where=party,
+                )
+            reply.validate(party=party, task=task, agreement=agreement)
+    except KnowledgeRefused as refusal:
+        return Failure(party=party, reason=refusal.what, kind="refused")
+    except Exception as error:  # a stranger's answer may be what no check has thought of
+        reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
+        return Failure(party=party, reason=reason, kind="refused")
+    return outcome
+
+
+def task_names(tasks: Sequence[object]) -> str:
+    """The tasks of a request as the ledger names them."""
+    return "+".join(type(task).__name__ for task in tasks)
+
+
+def one_line(text: str) -> str:
+    """A party's free text in one line, cut to what a ledger may hold and a terminal may show."""
+    short = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " …"
+    if short.isprintable():
+        return short
+    return "".join(sign if sign.isprintable() else " " for sign in short)
+
+
+def _delivery(party: str, request: Request, arrival: Arrival, outcome: Outcome) -> Delivery:
+    """The ledger's entry for one party of an exchange."""
+    status, detail = "ok", ""
+    if isinstance(outcome, Failure):
+        status, detail = outcome.kind, outcome.reason
+    else:
+        notes = (note for reply in outcome for note in getattr(reply, "notes", ()))
+        detail = one_line("; ".join(notes))
+    return Delivery(
+        party=party,
+        round=request.tasks[0].round,
+        tasks=task_names(request.tasks),
+        status=status,
+        left=_contents(arrival.outcome, len(request.tasks)) if arrival.bytes_up else "",
+        bytes_down=len(request.data),
+        bytes_up=arrival.bytes_up,
+        seconds=arrival.seconds,
+        detail=detail,
+    )
+
+
+def _contents(outcome: Outcome, asked: int) -> str:
+    """Names and shapes of what an answer to so many tasks held, accepted or not."""
+    if isinstance(outcome, Failure):
+        return "Failure(text)"  # what a model says when it fails may hold anything
+    kinds = []
+    for reply in outcome[:asked]:
+        if isinstance(reply, Receipt):
+            continue
+        shape = getattr(getattr(reply, "values", None), "shape", ())
+        kinds.append(type(reply).__name__ + ("×".join(map(str, shape)).join("()") if shape else ""))
+    if len(outcome) > asked:
+        kinds.append(f"{len(outcome) - asked:,} more")
+    return ", ".join(kinds)
