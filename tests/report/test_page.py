@@ -6,14 +6,17 @@ import base64
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from jinja2 import UndefinedError
 
 from consilience.errors import InvalidInput
 from consilience.report import draw_all, read_results, write_report
+from consilience.report.html import render
 
 Make = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -131,13 +134,59 @@ def test_regression_speaks_of_ranges(make_run: Make) -> None:
     assert "MSE" in text and "R²" in text and "range of values" in text
 
 
+def test_no_template_lets_markup_of_values_through() -> None:
+    folder = resources.files("consilience.report") / "templates"
+    pages = [file.read_text(encoding="utf-8") for file in folder.iterdir()]
+    assert len(pages) >= 4
+    assert not any(re.search(r"safe|autoescape|<[^>]*=\s*{", page) for page in pages)
+
+
+def test_a_variable_that_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'found' is undefined"):
+        render("heterogeneity.html", title="x")
+
+
+def test_who_took_part_in_which_round(make_run: Make) -> None:
+    """Three parties: all in the set-up and in rounds 1 and 2, then one is late, then one is not asked."""
+    from consilience.networks import Delivery
+
+    def delivery(party: str, round: int, tasks: str, status: str = "ok", why: str = "") -> Delivery:
+        return Delivery(party, round, tasks, status, "", 10, 9, 0.1, why)
+
+    asked = [delivery(p, r, "PredictPublic") for r in range(3) for p in "abc"]
+    asked += [delivery(p, r, "PredictPublic") for r in (3, 4) for p in "ab"]
+    asked += [delivery("c", 3, "Distill", "late", "no <i>answer</i>")]
+    asked += [delivery("c", 4, "Evaluate", "late", "never mind")]
+    run = make_run(
+        {"avg": {0: {}}},
+        parties="abc",
+        rows=[(1, 1)] * 3,
+        protocol={"rounds": 4},
+        deliveries={"avg": asked},
+    )
+    found = read_results(run).attendance
+    assert [(one.first, one.last, one.present) for one in found] == [
+        (0, 2, ("a", "b", "c")),
+        (3, 3, ("a", "b")),
+        (4, 4, ("a", "b")),
+    ]
+    assert [dict(one.left_out) for one in found] == [
+        {},
+        {"c": "late at Distill: no <i>answer</i>"},
+        {},
+    ]
+    text = " ".join(Page(write_report(run).read_text(encoding="utf-8")).text.split())
+    assert "0 to 2all 3–" in text
+    assert "2: a, bc: late at Distill: no <i>answer</i>" in text
+
+
 def test_long_lists_of_failures_are_cut(make_run: Make) -> None:
     from consilience.networks import Delivery
 
     late = Delivery("a", 1, "Distill", "late", "", 10, 0, 1.0, "no answer")
     run = make_run({"avg": {0: {}}}, deliveries={"avg": [late] * 60})
     html = write_report(run).read_text(encoding="utf-8")
-    assert html.count("no answer") == 50
+    assert html.count("no answer") == 50 + 1  # and once where it says who took part
     assert re.search("and 10 more in the ledger", html)
 
 

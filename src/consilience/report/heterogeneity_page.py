@@ -12,7 +12,7 @@ import numpy as np
 from consilience.diagnostics.heterogeneity import Distance, Heterogeneity
 from consilience.errors import RunFailed
 from consilience.files import write_whole
-from consilience.report.html import STYLE, counted, escape, paragraph, picture, section, table
+from consilience.report.html import render
 from consilience.report.plots import COLOURS, Plot, _legend, _render, _short_all, _style
 
 if TYPE_CHECKING:
@@ -232,42 +232,17 @@ def page(
         public: what the parties know of the public rows.
     """
     head, rows, below = _cells(found, public)
-    words = _words(found)
-    about = (
-        f"{counted(len(found.parties), 'party', 'parties')}, {sum(found.rows):,} private rows, "
-        "nothing trained"
+    lines = notes(found, public)
+    meanings = len(found.distances) + len(_of_public(public))
+    return render(
+        "heterogeneity.html",
+        found=found,
+        plot=plot,
+        title=title,
+        facts=facts,
+        head=head,
+        rows=[*rows, *below],
+        words=_words(found),
+        meanings=lines[:meanings],
+        computed=lines[meanings:],
     )
-    caption = (
-        "Distance of every party from the mixture of all; the range is what random deals of the same "
-        "sizes gave it."
-    )
-    said = notes(found, public)
-    meant = len(found.distances) + len(_of_public(public))
-    end = f"{found.sentence[:1].upper()}{found.sentence[1:]}."
-    meanings = [paragraph(line, "small") for line in said[:meant]]
-    body = [
-        f"<header><h1>{escape(title)}</h1>{paragraph(about, 'small')}</header>",
-        f'<div class="finding"><p><strong>{escape(end)}</strong></p>{"".join(meanings)}</div>',
-        section(
-            "Party by party",
-            picture(plot, caption),
-            table(head, [*rows, *below], words=words, prose=range(1, words)),
-        ),
-        section("How it was computed", *map(paragraph, said[meant:])),
-        section(
-            "To compute it again",
-            *(paragraph(f"{k}: {_said(v)}", "small") for k, v in facts.items()),
-        ),
-    ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{escape(title)}</title>\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
-    )
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

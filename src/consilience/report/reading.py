@@ -15,6 +15,7 @@ import numpy as np
 
 from consilience.data import Holdings
 from consilience.experiments import Ledger, stored_spec
+from consilience.report.attendance import read_attendance
 from consilience.report.results import Arm, Event, Left, Method, Note, Results
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
@@ -81,6 +82,7 @@ def read_results(run: Path) -> Results:
             failures=_failures(ledger),
             notes=_notes(ledger),
             left=_left(ledger, spec.seed_list[0]),
+            attendance=read_attendance(ledger, spec.seed_list[0]),
         )
     finally:
         ledger.close()

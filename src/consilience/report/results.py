@@ -12,6 +12,7 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
+from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
 
 SMALLER_IS_BETTER = frozenset({"mse", "log_loss"})
@@ -186,6 +187,7 @@ class Results:
         failures: parties left out of exchanges.
         notes: remarks of parties.
         left: what left whom.
+        attendance: who took part in which round, with the first seed.
     """
 
     folder: Path
@@ -199,6 +201,7 @@ class Results:
     failures: tuple[Event, ...]
     notes: tuple[Note, ...]
     left: tuple[Left, ...]
+    attendance: tuple[Attendance, ...]
 
     @property
     def metrics(self) -> tuple[str, ...]:
