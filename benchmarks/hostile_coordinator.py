@@ -34,7 +34,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
 from consilience.data import load
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import limited_threads
@@ -116,7 +116,7 @@ class Coordinator:
             party.public = self.rows
         self._folder = tempfile.TemporaryDirectory()
         self.site = PartySite(lambda: party, Path(self._folder.name), limits=limits)
-        agreement = agree([described], self.rows, strict=False)
+        agreement = negotiate([described], self.rows, strict=False)
         sent = () if limits.overlap else (TakePublic.of(self.rows),)
         self.refusal = next(
             (
@@ -219,7 +219,7 @@ def by_seed(clinic: Clinic, model: Any, secret: bool, people: int) -> float:
     def said(rows: np.ndarray, secret: bytes) -> np.ndarray:
         party = Party("north", model, X[rows], y[rows], secret=secret)
         party.public = Public(clinic.honest)
-        party.join(agree([Describe().run(party)], party.public, strict=False))
+        party.join(negotiate([Describe().run(party)], party.public, strict=False))
         party.fit_private(1)
         return party.outputs("probabilities")
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from consilience.closed_forms.kernel_federation import KernelFederation
     from consilience.errors import ConsilienceError, InvalidInput
-    from consilience.federation.federation import Federation, History
+    from consilience.federation.federation import Federation
+    from consilience.federation.history import History
     from consilience.learners import KernelRidge, Model, as_learner
     from consilience.networks import LocalNetwork, Population, ProcessNetwork
     from consilience.party.party import Party
@@ -112,10 +113,8 @@ _HOMES = {
         "ConsilienceError",
         "InvalidInput",
     ),
-    "consilience.federation.federation": (
-        "Federation",
-        "History",
-    ),
+    "consilience.federation.federation": ("Federation",),
+    "consilience.federation.history": ("History",),
     "consilience.closed_forms.kernel_federation": ("KernelFederation",),
     "consilience.learners": (
         "KernelRidge",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consilience import networks, protocols  # noqa: F401 (as the command does)
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.wire import encode
 from consilience.site import read_party
 from consilience.tasks.base import Describe, FitPrivate, Join, PredictPublic
@@ -42,7 +42,7 @@ def answered(path: Path) -> None:
     spec = read_party(path)
     with spec.site() as site:
         made = spec.party()
-        agreed = agree([Describe().run(made)], made.public)
+        agreed = negotiate([Describe().run(made)], made.public)
         for tasks in (
             [Join(agreement=agreed)],
             [FitPrivate(round=1), PredictPublic(round=1)],

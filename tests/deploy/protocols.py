@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from consilience import Federation, Party, mean, suwa, uwa
 from consilience.checks import agents, classifiers, regressors
 from consilience.checks.example_parties import Cohort, same_bits
-from consilience.checks.protocol import _Case as Case
+from consilience.checks.protocol import ProtocolCase
 from consilience.deployment.coordinator.superlink import write_app
 from consilience.messages.replies import Public
 from consilience.networks import LocalNetwork
@@ -181,7 +181,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
         begun = time.perf_counter()
         rounds = list(Federation.over(network, public, strict=False).rounds(protocol))
         found = {
-            "said": said(Case(protocol, cohort), rounds, network),
+            "said": said(ProtocolCase(protocol, cohort), rounds, network),
             "rounds": rounds[-1].number,
             "exchanges": len({(d.round, d.tasks) for d in network.deliveries}),
             "left out": sum(delivery.status != "ok" for delivery in network.deliveries),
@@ -206,7 +206,7 @@ server = protocols.server
 # --- what starts them and compares ----------------------------------------------------------------
 
 
-def said(case: Case, rounds: list[Round], network: Any) -> list[str]:
+def said(case: ProtocolCase, rounds: list[Round], network: Any) -> list[str]:
     """A digest of every state and every teacher."""
     result = case.result(rounds, network)
     teachers = [b"" if r.teacher is None else r.teacher.values.tobytes() for r in rounds]
@@ -216,7 +216,7 @@ def said(case: Case, rounds: list[Round], network: Any) -> list[str]:
 def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path]) -> list[str]:
     """What is not as it is in one process."""
     protocol, cohort = CASES[name]
-    case, (parties, public) = Case(protocol, cohort), cohort()
+    case, (parties, public) = ProtocolCase(protocol, cohort), cohort()
     for number, party in enumerate(parties):
         party.secret = own_secret(homes(number) / name)
     network = LocalNetwork(parties, public)

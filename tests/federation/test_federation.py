@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 from consilience import Federation, Party, avg, ensemble_distillation, local_only, mean
 from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.federation import History
+from consilience.federation.history import History
 from consilience.messages.replies import Public
 from consilience.protocols import RoundState
 from helpers.stubs import Share

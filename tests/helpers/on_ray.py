@@ -10,7 +10,7 @@ from typing import Any
 
 from consilience import ensemble_distillation, uwa
 from consilience.checks import classifiers
-from consilience.checks.protocol import _Case as Case
+from consilience.checks.protocol import ProtocolCase
 from consilience.experiments import Ledger, parse_spec, start
 from consilience.networks.flower.ray import RayNetwork
 from helpers.command_line import CONFIG
@@ -18,7 +18,7 @@ from helpers.command_line import CONFIG
 
 def compare_protocol() -> None:
     """States, teachers and models."""
-    case = Case(ensemble_distillation(aggregate=uwa(), rounds=2), classifiers)
+    case = ProtocolCase(ensemble_distillation(aggregate=uwa(), rounds=2), classifiers)
     network = RayNetwork(*classifiers(), timeout=300)
     with closing(network):
         there = case.run(network)

@@ -93,11 +93,11 @@ def without_rows() -> Party:
 
 def agreement(**changes: Any) -> Any:
     """What that party and the others agree on."""
-    from consilience.federation.federation import agree
+    from consilience.federation.forming import negotiate
 
     parties, public = classifiers()
     described = [Describe().run(party) for party in parties]
-    return agree(described, public, strict=False, **changes)
+    return negotiate(described, public, strict=False, **changes)
 
 
 def requests(rounds: int) -> list[bytes]:

@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import decode, encode
 from consilience.site import EVERYTHING, Limits, PartySite
@@ -60,7 +60,7 @@ def begun(tmp_path: Path) -> Any:
         rows = np.setdiff1d(OWN, np.arange(ASKED)) if tests else OWN
         tested = (PEOPLE[OWN], ILL[OWN]) if tests else None
         party = Party("north", model, PEOPLE[rows], ILL[rows], calibration=0, test=tested)
-        agreed = agree([Describe().run(party)], chosen, strict=False)
+        agreed = negotiate([Describe().run(party)], chosen, strict=False)
         party.public = chosen if limits.overlap else None
         site = PartySite(lambda: party, tmp_path / str(len(sites)), limits=limits)
         sites.append(site)

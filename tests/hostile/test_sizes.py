@@ -14,7 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.errors import InvalidInput
-from consilience.federation.federation import at_odds
+from consilience.federation.forming import incompatible_parties
 from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Agreement, Description, Failure, Public, Receipt
 from consilience.numerics.feature_space import shared_space
@@ -160,5 +160,5 @@ def test_a_party_that_says_it_has_any_number_of_classes_keeps_nobody_busy() -> N
 
     names = tuple(f"{number:x<200}" for number in range(60_000))
     said = [described("a", ("ill", "well")), described("b", ("ill", "well")), described("c", names)]
-    odd = at_odds(said, PUBLIC)
+    odd = incompatible_parties(said, PUBLIC)
     assert list(odd) == ["c"] and len(str(odd["c"])) < 1_000

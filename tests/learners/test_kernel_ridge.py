@@ -16,7 +16,7 @@ from consilience import Party
 from consilience.aggregation import mean
 from consilience.checks import check_learner, check_protocol, regressors
 from consilience.errors import InvalidInput
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.learners import KernelRidge, as_learner
 from consilience.learners.sklearn.kernel_ridge import GRID
 from consilience.messages.replies import Public
@@ -217,7 +217,7 @@ def test_rows_from_a_kernel_that_keeps_its_matrix_are_not_written_to() -> None:
 def joined(model: Any, X: Any, y: Any, public: Any, **more: Any) -> Party:
     party = Party("a", model, X, y, **more)
     party.public = Public(public)
-    party.join(agree([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
     return party
 
 

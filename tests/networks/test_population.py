@@ -20,7 +20,7 @@ from consilience import (
 )
 from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.federation import History
+from consilience.federation.history import History
 from consilience.messages.replies import Predictions, Public
 from consilience.networks import PopulationNetwork
 from consilience.protocols import Protocol, federated_averaging

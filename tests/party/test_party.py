@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, Party
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.learners import KernelRidge
 from consilience.messages.replies import Public
 from consilience.tasks.base import Describe
@@ -27,7 +27,7 @@ Y = np.arange(20) % 2
 def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
     party = Party("a", Share() if model is None else model, X, y, **more)
     party.public = Public(X if public is None else public)
-    party.join(agree([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
     return party
 
 
@@ -214,7 +214,7 @@ def test_a_party_that_could_not_be_trained_has_a_state_too(tmp_path):
     party = Party("a", GaussianNB(), np.arange(6.0)[:, None], list("xxxyyy"))
     public = Public(np.arange(3.0)[:, None])
     party.public, party.home = public, tmp_path
-    party.join(agree([Describe().run(party)], public))
+    party.join(negotiate([Describe().run(party)], public))
     party.save("before")
     party.restore("before")
     assert not party.learner.fitted
@@ -300,7 +300,7 @@ def cautious(X, y, public, **more) -> Party:
     """One that leaves out own rows that are public rows too."""
     party = Party("a", RandomForestClassifier(5), X, y, **more)
     party.public, party.overlap = Public(public), False
-    party.join(agree([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
     return party
 
 

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.errors import InvalidInput
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import Public
 from consilience.party import row_scores as scores
 from consilience.tasks.base import (
@@ -37,7 +37,7 @@ COARSE = CompareCoarsely(round=1)
 def joined(model=None, y=Y, public=None, **more) -> Party:
     party = Party("a", Share() if model is None else model, X, y, **more)
     party.public = Public(X) if public is None else public
-    party.join(agree([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
     return party
 
 
@@ -59,7 +59,7 @@ def test_a_class_with_one_calibration_row_has_no_width():
     rows = np.arange(14.0)[:, None]
     party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
     party.public = Public(rows)
-    party.join(agree([Describe().run(party)], party.public))
+    party.join(negotiate([Describe().run(party)], party.public))
     said = TYPICAL.run(fitted(party))
     assert said.notes == (
         "fewer than two calibration rows for 1 of 2 classes: "
@@ -166,7 +166,7 @@ def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
         for task in (SURE, CHOICE, RATIOS):
             task.run(party)
     assert len(made) == 1 and len(scores._COMMON) == before + 1
-    parties[0].join(agree([Describe().run(parties[0])], public, seed=1, strict=False))
+    parties[0].join(negotiate([Describe().run(parties[0])], public, seed=1, strict=False))
     SURE.run(parties[0])
     assert len(made) == 2
     del public, party, parties
@@ -185,7 +185,7 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
     party = joined()
     for public in (Public(X), Public(X[:9]), Public(X)):
         party.public = public
-        party.join(agree([Describe().run(party)], public, strict=False))
+        party.join(negotiate([Describe().run(party)], public, strict=False))
         COARSE.run(party)
     assert scores.compared_sets(party.drawn) == 2
     NOISY.run(party)

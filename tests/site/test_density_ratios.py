@@ -14,7 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.errors import InvalidInput
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import CoarseRatios, Failure, Public
 from consilience.numerics.density import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySite
@@ -46,7 +46,7 @@ def party(public: Public | None = None) -> Party:
 
 def joining(made: Party, seed: int = 0) -> Join:
     assert made.public is not None
-    return Join(agreement=agree([Describe().run(made)], made.public, seed=seed, strict=False))
+    return Join(agreement=negotiate([Describe().run(made)], made.public, seed=seed, strict=False))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from consilience import (
     uwa,
 )
 from consilience.checks import agents, check_network, classifiers, regressors
-from consilience.checks.protocol import _Case as Case
+from consilience.checks.protocol import ProtocolCase
 from consilience.learners.boosting.boosted import Boosted
 from consilience.messages.replies import Metrics, Public
 from consilience.protocols import (
@@ -124,7 +124,7 @@ def test_the_same_bits_as_in_process(name: str, stay: bool, tmp_path: Path) -> N
         cohort = two(cohort)
     if not stay:
         cohort = with_secrets(cohort)
-    case = Case(protocol, cohort)
+    case = ProtocolCase(protocol, cohort)
     straight = case.run()
     network = SiteNetwork(*cohort(), tmp_path, stay=stay)
     assert straight.equals(case.run(network))
@@ -163,7 +163,9 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(scores, "certainties", fixed)
     rule = certainty_weighted(regularization=0.5, epsilon=0.5)
-    case = Case(ensemble_distillation(aggregate=rule, rounds=3, participation=3), classifiers)
+    case = ProtocolCase(
+        ensemble_distillation(aggregate=rule, rounds=3, participation=3), classifiers
+    )
     straight = case.run()
     assert len(drawn) == 4
     network = SiteNetwork(*classifiers(), tmp_path)
@@ -184,7 +186,7 @@ def seen(network: SiteNetwork, name: str) -> list[bytes]:
 def test_measured_kept_and_resumed(tmp_path: Path) -> None:
     """Everything a run does between rounds; the coordinator is started anew after round 1."""
     protocol = ensemble_distillation(aggregate=uwa(), rounds=3)
-    case = Case(protocol, classifiers)
+    case = ProtocolCase(protocol, classifiers)
     straight = case.run()
     network = SiteNetwork(*classifiers(), tmp_path)
     federation = Federation.over(network, network.public, strict=False)
@@ -217,5 +219,5 @@ def test_any_model_comes_back(tmp_path: Path) -> None:
         models = [DecisionTreeClassifier(), GaussianNB(), "knn", "random-forest"]
         return [Party(p.name, m, p.X, p.y) for p, m in zip(given, models, strict=True)], public
 
-    case = Case(ensemble_distillation(aggregate=uwa(), rounds=2), cohort)
+    case = ProtocolCase(ensemble_distillation(aggregate=uwa(), rounds=2), cohort)
     assert case.run(LocalNetwork(*cohort())).equals(case.run(SiteNetwork(*cohort(), tmp_path)))

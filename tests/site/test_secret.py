@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Public
 from consilience.site import AUDIT, Limits, PartySite, own_secret
 from consilience.tasks.base import (
@@ -40,7 +40,7 @@ def member(model: Any = "random-forest", secret: bytes = b"") -> Party:
 
 
 def agreed(seed: int = 0) -> Any:
-    return agree([Describe().run(member())], PUBLIC, seed=seed)
+    return negotiate([Describe().run(member())], PUBLIC, seed=seed)
 
 
 def network() -> Any:

@@ -11,7 +11,7 @@ import pytest
 from consilience import Party
 from consilience.aggregation import AGGREGATORS
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.federation.federation import agree
+from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import decode, encode
 from consilience.protocols.parameters.exchange import TrainParameters
@@ -44,7 +44,7 @@ POINTS = np.array([[0.0], [1.0], [2.0]])
 def joined(**more) -> Party:
     party = Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0, **more)
     party.public = Public(POINTS[:2])
-    agreement = agree([Describe().run(party)], party.public, seed=5)
+    agreement = negotiate([Describe().run(party)], party.public, seed=5)
     answer(party, [Join(agreement=agreement)])
     return party
 
@@ -71,7 +71,7 @@ def test_values_are_told_in_double_precision():
     """A third keeps all its digits, and a party that rounds it is refused."""
     party = Party("a", Share("regression"), POINTS, [0, 0, 1], calibration=0)
     party.public = Public(POINTS[:2])
-    agreement = agree([Describe().run(party)], party.public)
+    agreement = negotiate([Describe().run(party)], party.public)
     task = PredictPublic(round=1, outputs="values")
     *_, said = answer(party, [Join(agreement=agreement), FitPrivate(round=1), task])
     assert said.values.dtype == np.float64

@@ -1,4 +1,4 @@
-"""What holds for every protocol."""
+"""The contract of protocols, as checks that run one with example parties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)
-class _Case:
+class ProtocolCase:
+    """A protocol with parties that it can run on.
+
+    Attributes:
+        protocol: bound to its options.
+        cohort: makes the parties and the public data anew.
+        all_needed: whether no party may be missing.
+    """
+
     protocol: Protocol
     cohort: Cohort
     all_needed: bool = False
@@ -35,29 +43,42 @@ class _Case:
         parties, public = self.cohort()
         return public.X if len(public) else parties[0].X
 
-    def run(self, network: Network | None = None, seed: int = 0) -> _Result:
-        """Run to the end on ``network``, by default a local one."""
+    def run(self, network: Network | None = None, seed: int = 0) -> ProtocolRun:
+        """Run to the end.
+
+        Args:
+            network: where the parties live; by default in this process.
+            seed: everything random is keyed by it.
+        """
         parties, public = self.cohort()
         network = network or LocalNetwork(parties, public)
         federation = Federation.over(network, public, seed=seed, strict=False)
         rounds = list(federation.rounds(self.protocol))
         return self.result(rounds, network)
 
-    def result(self, rounds: list[Round], network: Network) -> _Result:
-        """What there is to compare of a run that has ended on ``network``."""
+    def result(self, rounds: list[Round], network: Network) -> ProtocolRun:
+        """Collect what is compared of a run that has ended on ``network``."""
         X = self.inputs
         models = {name: model.learner.predict(X) for name, model in network.models().items()}
-        states = [encode([replace(r.state, memory=_said(r.state.memory, X))]) for r in rounds]
-        return _Result(rounds, states, models)
+        states = [encode([replace(r.state, memory=_comparable(r.state.memory, X))]) for r in rounds]
+        return ProtocolRun(rounds, states, models)
 
 
 @dataclass(frozen=True)
-class _Result:
+class ProtocolRun:
+    """A run of a protocol to its end, as far as two runs are compared.
+
+    Attributes:
+        rounds: all rounds.
+        states: the state after each, as bytes.
+        models: party to its model's predictions.
+    """
+
     rounds: list[Round]
     states: list[bytes]
     models: Mapping[str, Any]
 
-    def equals(self, other: _Result) -> bool:
+    def equals(self, other: ProtocolRun) -> bool:
         """Bit for bit: the teachers of all rounds, the states, the models' predictions."""
         return (
             self.states == other.states
@@ -89,14 +110,14 @@ def check_protocol(
     Raises:
         AssertionError: at the first check that does not hold.
     """
-    case = _Case(protocol, cohort, all_needed)
+    case = ProtocolCase(protocol, cohort, all_needed)
     for check in PROTOCOL_CHECKS:
         check(case)
     if processes:
         processes_give_the_same_bits(case)
 
 
-def rounds_are_numbered(case: _Case) -> None:
+def rounds_are_numbered(case: ProtocolCase) -> None:
     """Round 0 is the parties alone, without a teacher; then 1, 2, … with states of those numbers."""
     rounds = case.run().rounds
     numbers = [round.number for round in rounds]
@@ -106,28 +127,28 @@ def rounds_are_numbered(case: _Case) -> None:
     expect(rounds[0].teacher is None, "round 0 has a teacher")
 
 
-def same_seed_same_result(case: _Case) -> None:
+def same_seed_same_result(case: ProtocolCase) -> None:
     """Bit for bit, and another seed is another run."""
     first = case.run()
     expect(first.equals(case.run()), "the same seed gave another result")
     expect(not first.equals(case.run(seed=1)), "another seed gave the same result")
 
 
-def order_of_parties_does_not_matter(case: _Case) -> None:
+def order_of_parties_does_not_matter(case: ProtocolCase) -> None:
     """Results may not depend on who was named, or answered, first."""
     parties, public = case.cohort()
     turned = LocalNetwork(parties[::-1], public)
     expect(case.run().equals(case.run(turned)), "parties in another order gave another result")
 
 
-def wire_gives_the_same_bits(case: _Case) -> None:
+def wire_gives_the_same_bits(case: ProtocolCase) -> None:
     """Every message may pass through bytes and back."""
     parties, public = case.cohort()
     wired = LocalNetwork(parties, public, wire=True)
     expect(case.run().equals(case.run(wired)), "through the wire the result is another")
 
 
-def processes_give_the_same_bits(case: _Case) -> None:
+def processes_give_the_same_bits(case: ProtocolCase) -> None:
     """Parties may live in other processes."""
     parties, public = case.cohort()
     network = ProcessNetwork(parties, public)
@@ -137,7 +158,7 @@ def processes_give_the_same_bits(case: _Case) -> None:
         network.close()
 
 
-def resumed_equals_straight(case: _Case) -> None:
+def resumed_equals_straight(case: ProtocolCase) -> None:
     """Stop after any round, write states down, start from the files: the rest is the same."""
     straight = case.run()
     for stop in range(len(straight.rounds) - 1):
@@ -157,7 +178,7 @@ def resumed_equals_straight(case: _Case) -> None:
         expect(straight.equals(resumed), f"resumed after round {stop} the result is another")
 
 
-def a_party_that_drops_out_is_left_out(case: _Case) -> None:
+def a_party_that_drops_out_is_left_out(case: ProtocolCase) -> None:
     """Whatever goes wrong at one party is recorded under its name, and the others go on without it.
 
     Where all are needed the run ends instead, and says who is missing.
@@ -193,8 +214,8 @@ def a_party_that_drops_out_is_left_out(case: _Case) -> None:
             )
 
 
-def a_lost_quorum_ends_the_run(case: _Case) -> None:
-    """Where every party is needed and one fails, the run stops and says so."""
+def a_lost_quorum_ends_the_run(case: ProtocolCase) -> None:
+    """The run stops and names the party if every one is needed and one fails."""
     network, public = _faulty(case, "fails", quorum=1.0)
     try:
         list(Federation.over(network, public, strict=False).rounds(case.protocol))
@@ -204,7 +225,7 @@ def a_lost_quorum_ends_the_run(case: _Case) -> None:
     raise AssertionError("a party failed, all were needed, and the run went on")
 
 
-PROTOCOL_CHECKS: tuple[Callable[[_Case], None], ...] = (
+PROTOCOL_CHECKS: tuple[Callable[[ProtocolCase], None], ...] = (
     rounds_are_numbered,
     same_seed_same_result,
     order_of_parties_does_not_matter,
@@ -215,12 +236,12 @@ PROTOCOL_CHECKS: tuple[Callable[[_Case], None], ...] = (
 )
 
 
-def _said(memory: Any, X: Array) -> Any:
-    """What a state holds; in place of a model's bytes, in which addresses and times stand, what it says."""
+def _comparable(memory: Any, X: Array) -> Any:
+    """Replace models by their predictions: in their bytes stand addresses and times."""
     if isinstance(memory, SharedModel):
         return unpack(memory.about, memory.data).predict(X)
     if isinstance(memory, Mapping):
-        return {name: _said(held, X) for name, held in memory.items()}
+        return {name: _comparable(held, X) for name, held in memory.items()}
     return memory
 
 
@@ -232,7 +253,7 @@ def _same_teacher(one: Round, other: Round) -> bool:
     )
 
 
-def _at_home(case: _Case, folder: str) -> tuple[LocalNetwork, Any]:
+def _at_home(case: ProtocolCase, folder: str) -> tuple[LocalNetwork, Any]:
     parties, public = case.cohort()
     for party in parties:
         party.home = Path(folder) / party.name
@@ -294,6 +315,6 @@ class _Faulty(LocalNetwork):
         return replace(arrival, outcome=tuple(answers)) if changed else None
 
 
-def _faulty(case: _Case, fault: str, *, quorum: float) -> tuple[_Faulty, Any]:
+def _faulty(case: ProtocolCase, fault: str, *, quorum: float) -> tuple[_Faulty, Any]:
     parties, public = case.cohort()
     return _Faulty(parties, public, fault=fault, timeout=1e9, quorum=quorum), public

@@ -12,7 +12,8 @@ from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost, RunFailed
 from consilience.experiments import Cohort
 from consilience.experiments.method_run import teacher_parts
-from consilience.federation.federation import Federation, History
+from consilience.federation.federation import Federation
+from consilience.federation.history import History
 from consilience.messages.replies import Metrics
 from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
 from consilience.tasks.base import bookkeeping_tasks

@@ -67,7 +67,7 @@ class CoordinatorSpec(Section):
         wait: seconds to wait for the parties when a run starts or goes on.
         metrics: how often in a run a party is asked how good its model is, as far as its own limits allow:
             once is after the last round, twice also before anything is learned from others, and more often
-            in rounds between (:func:`consilience.federation.federation.measured_rounds`); 0 for never.
+            in rounds between (:func:`consilience.federation.driver.measured_rounds`); 0 for never.
         threads: numerical threads.
         method: an aggregator with its options, or a protocol that takes none.
         protocol: the protocol and its options.

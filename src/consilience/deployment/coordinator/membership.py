@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
-from consilience.federation.federation import at_odds, too_large_for
+from consilience.federation.forming import incompatible_parties, too_large_for
 from consilience.messages.replies import Description, Failure, Public, Replies
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival
@@ -77,7 +77,7 @@ class JoiningNetwork(FlowerNetwork):
             for said in _said(answers):
                 self.metrics[said.party] = said.metrics if said.tested else 0
             self._narrow = set(too_large_for(_said(answers), self.public))
-            while odd := at_odds(_said(answers), self.public, strict=self.strict):
+            while odd := incompatible_parties(_said(answers), self.public, strict=self.strict):
                 for name, error in odd.items():
                     del answers[name]
                     missing[name] = _failure(name, error)

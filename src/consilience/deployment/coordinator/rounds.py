@@ -27,7 +27,8 @@ from consilience.deployment.coordinator.configuration import CoordinatorSpec, ke
 from consilience.deployment.coordinator.membership import JoiningNetwork
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.experiments.run import locked
-from consilience.federation.federation import Federation, measured_rounds
+from consilience.federation.driver import measured_rounds
+from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.files import write_whole
 from consilience.messages.replies import Failure, Metrics, Replies

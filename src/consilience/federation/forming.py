@@ -1,0 +1,149 @@
+"""Forming a federation: what parties say of themselves must fit together before anything is trained."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from consilience.errors import InvalidInput, nearest
+from consilience.messages.replies import Agreement, Description, Public
+from consilience.tasks.base import TakePublic
+from consilience.validation.labels import class_order
+
+
+def negotiate(
+    descriptions: Iterable[Description], public: Public, *, seed: int = 0, strict: bool = True
+) -> Agreement:
+    """Make the agreement of parties from their descriptions: one kind of task, one class order.
+
+    Args:
+        descriptions: every party's description of itself.
+        public: the public rows that all must hold.
+        seed: everything random is keyed by it.
+        strict: refuse a party with a single class and a class that one party alone knows.
+
+    Raises:
+        InvalidInput: classifiers and regressors together, other numbers of targets, a party with too few
+            classes, or (strict) a class that one party alone knows.
+    """
+    descriptions = list(descriptions)
+    for error in incompatible_parties(descriptions, public, strict=strict).values():
+        raise error
+    kind = descriptions[0].kind
+    classes = class_order({name for description in descriptions for name in description.classes})
+    return Agreement(
+        kind=kind,
+        classes=classes if kind == "classification" else (),
+        outputs=len(classes) if kind == "classification" else descriptions[0].outputs,
+        public=public.key,
+        rows=len(public),
+        seed=seed,
+    )
+
+
+def lacking_public(descriptions: Iterable[Description], public: Public) -> list[str]:
+    """List the parties that want the public rows from the coordinator and do not hold them yet."""
+    return [
+        description.party
+        for description in descriptions
+        if len(public) and description.takes_public and public.key not in description.public
+    ]
+
+
+def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[str, InvalidInput]:
+    """Find the parties whose limit is below the public rows that they would be sent, each with the error."""
+    limits = {one.party: one.takes_public for one in descriptions}
+    limits = {name: limits[name] for name in lacking_public(descriptions, public)}
+    size = TakePublic.of(public).unpacked if limits else 0
+    return {
+        name: InvalidInput(
+            f"limits.public_bytes: the public rows take {size:,} bytes, and it takes {limit:,}",
+            where=f"party {name!r}",
+            mend="The party's engineer may raise public_bytes, or name a file of them.",
+        )
+        for name, limit in limits.items()
+        if limit < size
+    }
+
+
+def incompatible_parties(
+    descriptions: Sequence[Description], public: Public, *, strict: bool = True
+) -> dict[str, InvalidInput]:
+    """Find the parties that do not fit the majority, each with the error; all where no side has more.
+
+    Args:
+        descriptions: every party's description of itself.
+        public: the public rows that all must hold.
+        strict: count a party with a single class, and one that alone knows a class, as not fitting.
+    """
+    rows = {description.row for description in descriptions}
+    if len(rows) > 1 and not len(public):  # public rows are held against everybody's own
+        odd = _minority(descriptions, lambda description: description.row)
+        unlike = {one.party: next(d for d in descriptions if d.row != one.row) for one in odd}
+        return {
+            one.party: InvalidInput(
+                f"an input of {one.party!r} is {one.row}, one of {unlike[one.party].party!r} "
+                f"{unlike[one.party].row}",
+                where="federation",
+                mend="Parties that use one another's models need the same columns in the same order.",
+            )
+            for one in odd
+        }
+    if len({description.kind for description in descriptions}) > 1:
+        regressors = [d.party for d in descriptions if d.kind == "regression"]
+        error = InvalidInput(
+            f"some parties classify, others regress ({', '.join(regressors)})",
+            where="federation",
+            mend="Give every party a model of the same kind.",
+        )
+        return dict.fromkeys(
+            (d.party for d in _minority(descriptions, lambda description: description.kind)), error
+        )
+    outputs = {description.outputs for description in descriptions}
+    if len(outputs) > 1:
+        error = InvalidInput(
+            f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
+        )
+        return dict.fromkeys(
+            (d.party for d in _minority(descriptions, lambda description: description.outputs)),
+            error,
+        )
+    found = too_large_for(descriptions, public)
+    holders: dict[str, list[str]] = defaultdict(list)
+    for description in descriptions:
+        if description.kind == "regression":
+            continue
+        if len(description.classes) < (2 if strict else description.fewest_classes):
+            found[description.party] = InvalidInput(
+                f"its private data hold one class only, {description.classes[0]!r}",
+                where=f"party {description.party!r}",
+                mend="Give it rows of another class."
+                if description.fewest_classes > 1
+                else "Give it rows of another class, or pass strict=False if it is meant.",
+            )
+        for name in description.classes:
+            holders[name].append(description.party)
+    alone: dict[str, str] = {}  # party to the first class that it has alone
+    for name in sorted(name for name, parties in holders.items() if len(parties) == 1):
+        alone.setdefault(holders[name][0], name)
+    if found or not strict or len(descriptions) == 1:
+        return found
+    others = [name for name, parties in holders.items() if len(parties) > 1]
+    for party, name in alone.items():
+        found[party] = InvalidInput(
+            f"no other party has class {name!r}",
+            where=f"party {party!r}",
+            mend=f"{nearest(name, others) if others else ''} If it is another name for a known "
+            "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
+        )
+    return found
+
+
+def _minority(
+    descriptions: Sequence[Description], what: Callable[[Description], Any]
+) -> list[Description]:
+    """Select the descriptions that differ from the majority in ``what``."""
+    counted = Counter(map(what, descriptions)).most_common()
+    tied = len(counted) > 1 and counted[0][1] == counted[1][1]
+    return [one for one in descriptions if tied or what(one) != counted[0][0]]
