@@ -1,12 +1,17 @@
-"""What the documentation build adds to mkdocs: a check of every docstring, two notations, a menu.
+"""Additions to mkdocs: pages of the API that list modules themselves, a check of docstrings, two notations.
 
-The check fails the build when a public module, class, function or method has no docstring (a method
-that overrides a documented one inherits it), or when a room of the house is on no API page.
+Every room of the library has one page, ``docs/api/<room>.md``, with prose by hand. The reference below it is
+written here: the room's own docstring and names, then each of its public modules, whatever their names are.
+
+The build fails where a public module, class, function or method has no docstring (a method that overrides a
+documented one inherits it), and where a room has no page or a page has no room.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,35 +23,143 @@ PACKAGES = ("consilience", "consilience_papers")
 NO_API_PAGE = {"consilience.cli", "consilience_papers.command"}
 """The command line documents itself, with ``--help``."""
 
+PAPERS = {"papers": "consilience_papers", "theory": "consilience_papers.theory"}
+"""Pages beside those of the rooms: page -> package."""
+
+_loaded: dict[str, griffe.Module] = {}
+
 
 def on_config(config: Any) -> None:
-    """Called by mkdocs first of all: pages that benchmarks wrote come into the menu by themselves."""
+    """Fill the menus *Results* and *API*, when mkdocs has read its configuration."""
+    root = Path(config["config_file_path"]).parent
     pages = sorted(Path(config["docs_dir"], "results").glob("*.md"))
+    results = [f"results/{page.name}" for page in pages if page.name != "index.md"]
+    menus = {"Results": results, "API": [f"api/{name}.md" for name in api_pages(root)]}
     for entry in config["nav"]:
-        if "Results" in entry:
-            found = [f"results/{page.name}" for page in pages if page.name != "index.md"]
-            entry["Results"] = ["results/index.md", *found]
+        for title in menus.keys() & entry.keys():
+            entry[title] = [*entry[title], *menus[title]]
 
 
 def on_pre_build(config: Any) -> None:
-    """Called by mkdocs before it reads a page."""
+    """Read the packages and check what is documented, before mkdocs reads a page."""
     root = Path(config["config_file_path"]).parent
-    packages = [griffe.load(name, search_paths=[root / "src"]) for name in PACKAGES]
-    symbols = [symbol for package in packages for symbol in public_symbols(package)]
+    for name in PACKAGES:
+        package = griffe.load(name, search_paths=[root / "src"], resolve_aliases=True)
+        assert isinstance(package, griffe.Module)
+        _loaded[name] = package
+    symbols = [symbol for package in _loaded.values() for symbol in public_symbols(package)]
     faults = [f"{symbol.path} has no docstring" for symbol in symbols if not documented(symbol)]
-
-    pages = "".join(page.read_text() for page in sorted((root / "docs" / "api").glob("*.md")))
-    listed = set(re.findall(r"^::: (\S+)", pages, flags=re.MULTILINE)) | NO_API_PAGE
-    inside = [member for package in packages for member in members(package)]
-    rooms = [member for member in inside if not member.is_alias and member.is_module]
-    faults += [
-        f"{room.path} is on no page under docs/api" for room in rooms if room.path not in listed
-    ]
+    there = {page.stem for page in (root / "docs" / "api").glob("*.md")} - {"index"}
+    wanted = set(api_pages(root))
+    faults += [f"the room {name} has no page docs/api/{name}.md" for name in wanted - there]
+    faults += [f"docs/api/{name}.md is of no room" for name in there - wanted]
     if faults:
-        raise PluginError("\n  ".join(["undocumented public symbols:", *faults]))
+        raise PluginError("\n  ".join(["the API is not documented:", *sorted(faults)]))
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Append the reference to a page of the API."""
+    folder, _slash, name = page.file.src_uri.removesuffix(".md").rpartition("/")
+    if folder != "api":
+        return markdown
+    if name == "index":
+        return markdown + overview(Path(config["config_file_path"]).parent)
+    return markdown + "\n\n" + "\n".join(reference(find(PAPERS.get(name, f"consilience.{name}"))))
+
+
+# ---- the reference -------------------------------------------------------------------------------
+
+
+def floors(root: Path) -> list[list[str]]:
+    """Rooms of the library by floor, the highest first, as ``pyproject.toml`` has them."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    return [floor.split(" | ") for floor in layers]
+
+
+def api_pages(root: Path) -> list[str]:
+    """Names of the pages of the API, in the order of the floors."""
+    rooms = [room for floor in floors(root) for room in floor]
+    return [*(room for room in rooms if f"consilience.{room}" not in NO_API_PAGE), *PAPERS]
+
+
+def find(path: str) -> griffe.Module:
+    """The module of that dotted path."""
+    package, *names = path.split(".")
+    found = _loaded[package][".".join(names)] if names else _loaded[package]
+    assert isinstance(found, griffe.Module)
+    return found
+
+
+def reference(room: griffe.Module) -> Iterator[str]:
+    """Directives of mkdocstrings for a room and all its public modules, each name once."""
+    exported = [
+        name
+        for name in room.exports or ()
+        if (member := room.members.get(str(name))) is not None
+        and member.is_alias
+        and member.target_path.startswith(f"{room.path}.")  # not what another room has
+        and shows(member.target)
+    ]
+    own = [one.name for one in members(room) if not one.is_alias and shows(one)]
+    yield directive(room.path, [*map(str, exported), *own], level=2)
+    shown = {room.members[str(name)].target_path for name in exported}
+    for module in modules_below(room):
+        names = [
+            one.name
+            for one in members(module)
+            if not one.is_alias and shows(one) and one.path not in shown
+        ]
+        yield directive(module.path, names, level=3)
+
+
+def shows(member: griffe.Object | griffe.Alias) -> bool:
+    """Whether a module's page shows a member: no module, and no constant that explains nothing."""
+    return not member.is_module and (member.has_docstring or not member.is_attribute)
+
+
+def modules_below(room: griffe.Module) -> Iterator[griffe.Module]:
+    """Public modules of a room at any depth, but those with a page of their own."""
+    inside = [one for one in members(room) if isinstance(one, griffe.Module)]  # no imported ones
+    for module in sorted(inside, key=lambda module: module.path):
+        if module.path not in {*PAPERS.values(), *NO_API_PAGE}:
+            yield module
+            yield from modules_below(module)
+
+
+def directive(path: str, names: list[str], *, level: int) -> str:
+    """A directive of mkdocstrings that shows a module's docstring and these of its names."""
+    listed = json.dumps(list(dict.fromkeys(names)))
+    return f"::: {path}\n    options:\n      heading_level: {level}\n      members: {listed}\n"
+
+
+def overview(root: Path) -> str:
+    """Tables of the rooms, and of the names that ``from consilience import …`` has."""
+    lines = ["\n\n## Rooms\n", "| room | |", "|---|---|"]
+    for page in api_pages(root):
+        room = find(PAPERS.get(page, f"consilience.{page}"))
+        lines.append(f"| [`{page}`]({page}.md) | {first_line(room)} |")
+    lines += ["\n## `from consilience import …`\n", "| name | |", "|---|---|"]
+    package = find("consilience")
+    for name in package.exports or ():
+        target = package[str(name)].target
+        room = target.path.split(".")[1]
+        lines.append(f"| [`{name}`]({room}.md) | {first_line(target)} |")
+    return "\n".join(lines)
+
+
+def first_line(symbol: griffe.Object) -> str:
+    """The first line of a docstring, in Markdown."""
+    assert symbol.docstring is not None, symbol.path
+    return in_markdown(symbol.docstring.value).splitlines()[0].replace("|", "\\|")
+
+
+# ---- the check -----------------------------------------------------------------------------------
 
 
 def members(symbol: griffe.Object | griffe.Alias) -> list[griffe.Object | griffe.Alias]:
+    """Public members, in source order."""
     return [member for name, member in symbol.members.items() if not name.startswith("_")]
 
 
@@ -60,6 +173,7 @@ def public_symbols(symbol: griffe.Object) -> Iterator[griffe.Object]:
 
 
 def documented(symbol: griffe.Object) -> bool:
+    """Whether a symbol has a docstring, of its own or inherited."""
     if symbol.has_docstring or "overload" in symbol.labels:
         return True
     owner = symbol.parent
@@ -69,8 +183,15 @@ def documented(symbol: griffe.Object) -> bool:
     return any(inherited is not None and inherited.has_docstring for inherited in bases)
 
 
+# ---- notations -----------------------------------------------------------------------------------
+
 ROLE = re.compile(r":(?:func|class|meth|mod|attr|data|exc|obj):`~?([^`]+)`")
 EXAMPLE = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> ).+\n?)*)+", flags=re.MULTILINE)
+
+
+def in_markdown(text: str) -> str:
+    """A docstring with Sphinx's roles and double backticks as Markdown's code."""
+    return ROLE.sub(r"`\1`", text).replace("``", "`")
 
 
 class Roles(griffe.Extension):
@@ -80,6 +201,6 @@ class Roles(griffe.Extension):
         """Called by griffe for every object that it reads."""
         if obj.docstring is None:
             return
-        text = ROLE.sub(r"`\1`", obj.docstring.value).replace("``", "`")
+        text = in_markdown(obj.docstring.value)
         text = re.sub(r"^Deviations$", "Deviations:", text, flags=re.MULTILINE)  # shown as a box
         obj.docstring.value = EXAMPLE.sub(lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", text)
