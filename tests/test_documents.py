@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
@@ -129,6 +130,25 @@ def test_units_are_understood(unit: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_picture_of_the_house_is_that_of_the_contract_and_the_rooms() -> None:
+    """Floors are those of the import contract, and sentences those at the top of each room."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    library = ROOT / "src" / "consilience"
+    house = []
+    for floor, layer in zip(range(len(layers), 0, -1), layers, strict=True):
+        for room in layer.split(" | "):
+            file = library / room / "__init__.py"
+            text = file if file.exists() else library / f"{room}.py"
+            sentence = ast.get_docstring(ast.parse(text.read_text(encoding="utf-8"))) or ""
+            house.append((str(floor), room, sentence.partition("\n")[0].replace("``", "`")))
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"^\| (\d+) \| `(\w+)` \| (.+) \|$", contributing, re.MULTILINE)
+    assert drawn == house
+    first_hour = re.findall(r"^\| `([\w/]+\.py)` \|", contributing, re.MULTILINE)
+    assert first_hour and all((library / file).exists() for file in first_hour)
 
 
 def test_everything_that_is_started_is_quiet() -> None:

@@ -1,4 +1,4 @@
-"""The contracts as checks that anyone can run on a learner, aggregator, protocol or network of their own.
+"""The contracts of learners, aggregators, protocols and networks, as checks that anyone can run.
 
 Each of the four runs a list of small named checks and raises ``AssertionError`` at the first that does
 not hold, saying what was expected.

@@ -1,4 +1,4 @@
-"""Data: where rows come from (``load``), and which party gets which of them (``partition``)."""
+"""Data sets, tables of one's own (``load``), and their division among parties (``partition``)."""
 
 from consilience.data.dataset import Dataset
 from consilience.data.holdings import Holdings, draw, who_holds_what

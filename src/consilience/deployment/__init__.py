@@ -1,4 +1,4 @@
-"""A federation between machines: the coordinator's side and a party's, on Flower's own processes.
+"""Processes between machines, over Flower: those of a coordinator and those of a party.
 
 What is run is what :mod:`consilience.experiments` runs, and what a party answers is
 :class:`consilience.site.PartySite`'s; here is what starts them, connects them, and sees them to the end.

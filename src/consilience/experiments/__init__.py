@@ -1,4 +1,4 @@
-"""Experiments: what to run, running it, and the record of what happened."""
+"""Experiments: a configuration, its seeds and its methods, run, recorded and resumed."""
 
 from consilience.experiments.configuration import parse_spec, read_spec
 from consilience.experiments.coverage import public_known

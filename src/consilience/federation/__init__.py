@@ -1,1 +1,1 @@
-"""A federation: parties on a network, the one loop over a protocol's rounds, and the record of them."""
+"""A federation: parties on a network, the one loop over rounds, and the record of them."""

@@ -1,4 +1,4 @@
-"""Where parties live: in this process, in worker processes, or behind Flower."""
+"""Networks, which carry tasks to parties and replies back: in one process, in several, or over Flower."""
 
 from consilience.networks.base import Network
 from consilience.networks.incoming import Delivery

@@ -1,1 +1,1 @@
-"""Numerical methods without any federation: kernels, losses, densities, nearness, feature spaces."""
+"""Numerical methods without any federation: kernels, losses, densities, feature spaces, random streams."""

@@ -1,4 +1,4 @@
-"""Protocols: one paper, one file."""
+"""Protocols, one paper a file, sorted by what leaves a party: predictions, parameters or models."""
 
 from consilience.protocols.base import (
     Protocol,

@@ -1,4 +1,4 @@
-"""Reports: tables, plots and one self-contained page of a run."""
+"""Tables, plots and one self-contained page of any run, simulated or deployed."""
 
 from consilience.report.page import write_report
 from consilience.report.plots import draw_all

@@ -1,4 +1,4 @@
-"""Answers of everyone's models to a party's own inputs, asked and answered encrypted.
+"""Predictions of other parties' linear models on a party's own inputs, under encryption.
 
 A party with inputs X wants ``f_α(X) = Σ_j α_j f_j(X)`` of the models of M parties. Sending every model to
 every party costs M² models and shows them all. Instead owners send their models once, to a relay, and the

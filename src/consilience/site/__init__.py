@@ -1,4 +1,4 @@
-"""A party where its data is: its state on the disk, its limits, its audit log and its configuration."""
+"""A party at its own machine: its state on the disk, its limits, its audit log and its configuration."""
 
 from consilience.site.audit import AuditLog, Log, read_log
 from consilience.site.configuration import (
