@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from consilience.aggregation import (
     AGGREGATORS,
+    Aggregator,
     avg,
     entropy_weighted,
     mean_logits,
@@ -21,8 +22,11 @@ from consilience.aggregation import (
     uwa,
     variance_weighted,
 )
+from consilience.aggregation.base import stack
 from consilience.checks import check_aggregator
-from consilience.messages.replies import Predictions, Replies
+from consilience.checks.aggregator import is_linear, linear_rules_need_sums_alone
+from consilience.errors import InvalidInput
+from consilience.messages.replies import LogDensities, Predictions, Replies
 from helpers.replies import replies
 
 MEAN_LIKE = [
@@ -202,3 +206,30 @@ def test_where_all_speak_and_nothing_is_ambiguous_selection_is_the_mean(federati
     teacher = selective_mean(ambiguity=2)(given_)
     np.testing.assert_allclose(teacher.values, avg()(given_).values, atol=1e-6)
     assert teacher.taught is None
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_a_rule_says_whether_it_is_linear_in_the_parties(name):
+    """Of many parties, so that a rule that leaves the outermost out does leave some out."""
+    rule = AGGREGATORS[name]()
+    assert is_linear(rule, [f"party {i}" for i in range(11)]) == rule.linear
+
+
+@pytest.mark.parametrize("name", [name for name in AGGREGATORS if AGGREGATORS[name]().linear])
+def test_a_sum_in_place_of_single_replies_changes_no_bit(name):
+    rng, rule = np.random.default_rng(0), AGGREGATORS[name]()
+    given_ = told(name, rng.dirichlet(np.ones(3), (7, 20)), np.zeros((7, 20)), range(1, 8))
+    of_all, weights = rule.rule(stack(given_, needs=rule.needs))
+    teacher = rule(given_)
+    np.testing.assert_array_equal(teacher.values, of_all.astype(teacher.values.dtype))
+    np.testing.assert_array_equal(teacher.weights, weights)
+
+
+def test_a_rule_that_needs_more_than_sums_is_not_linear():
+    with pytest.raises(InvalidInput, match="a linear rule that needs LogDensities"):
+        Aggregator(
+            "own", lambda stack: (stack.outputs[0], None), needs=(LogDensities,), linear=True
+        )
+    first = Aggregator("first", lambda stack: (stack.outputs[0], None), linear=True)
+    with pytest.raises(AssertionError, match="it is declared linear"):
+        linear_rules_need_sums_alone(first, ("a", "b"))

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.messages.replies import Failure, Public, Receipt, Replies, RowCount
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.replies import (
+    Failure,
+    LogDensities,
+    Predictions,
+    Public,
+    Receipt,
+    Replies,
+    RowCount,
+)
+from consilience.protocols.parameters.exchange import Parameters
 
 
 @pytest.mark.parametrize(
@@ -65,3 +74,32 @@ def test_replies_by_kind():
     assert replies.of(Receipt) == [a[0], b[0]]
     assert replies.of(RowCount) == [a[1]]
     assert (replies.parties, len(replies), list(replies)) == (("a", "b"), 2, ["a", "b"])
+
+
+def test_replies_are_added_up():
+    """1·[1, 2] + 3·[5, 6] = [16, 20]; by the four rows it is [4, 5]; less [1, 1] each, [12, 16]."""
+    given = {
+        name: (Parameters(party=name, round=1, values=np.array(values), rows=rows),)
+        for name, values, rows in (("a", [1.0, 2.0], 1), ("b", [5.0, 6.0], 3))
+    }
+    replies = Replies(given, {})
+    assert replies.sum(Parameters).values.tolist() == [6, 8]
+    by_rows = replies.sum(Parameters, weights="rows")
+    assert (by_rows.values.tolist(), by_rows.weights.tolist()) == ([16, 20], [1, 3])
+    assert by_rows.parties == ("a", "b")
+    assert replies.sum(Parameters, weights="rows", over=None).values.tolist() == [4, 5]
+    less = replies.sum(Parameters, weights="rows", minus=np.ones(2))
+    assert less.values.tolist() == [12, 16]
+
+
+def test_row_counts_may_be_replies_of_their_own():
+    given = {
+        name: (
+            LogDensities(party=name, round=1, public="", values=np.ones(2, np.float32)),
+            RowCount(party=name, round=1, rows=rows),
+        )
+        for name, rows in (("a", 1), ("b", 2))
+    }
+    assert Replies(given, {}).sum(LogDensities, weights="rows").values.tolist() == [3, 3]
+    with pytest.raises(KnowledgeRefused, match="needs Predictions of every party"):
+        Replies(given, {}).sum(Predictions)

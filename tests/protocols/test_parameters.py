@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 from consilience import Federation, Party
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
+from consilience.messages.replies import Replies
 from consilience.protocols import (
     alternating_distillation,
     federated_adagrad,
@@ -419,5 +420,6 @@ def test_no_party_decides_how_exact_the_mean_is() -> None:
         for name, kind in (("a", np.float32), ("b", np.float64))
     ]
     for precision in (np.float32, np.float64):
-        for replies in (given, given[::-1]):
+        for ordered in (given, given[::-1]):
+            replies = Replies({one.party: (one,) for one in ordered}, {})
             assert average(replies, "rows", precision).dtype == precision

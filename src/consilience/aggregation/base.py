@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import (
     PRECISION,
     OutputKind,
@@ -76,6 +76,12 @@ class Aggregator:
             :class:`~consilience.messages.replies.Certainties`,
             :class:`~consilience.messages.replies.Selection`.
         options: type of such knowledge to what parties are asked for it with, where that has options.
+        linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
+            whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
+            added up as they come, and no single one is looked at.
+
+    Raises:
+        InvalidInput: a linear rule that needs something else than row counts.
     """
 
     name: str
@@ -83,6 +89,15 @@ class Aggregator:
     outputs: OutputKind = "probabilities"
     needs: tuple[type[Any], ...] = ()
     options: Mapping[type[Any], Mapping[str, Any]] = field(default_factory=dict)
+    linear: bool = False
+
+    def __post_init__(self) -> None:
+        if self.linear and not set(self.needs) <= {RowCount}:
+            raise InvalidInput(
+                f"a linear rule that needs {', '.join(kind.__name__ for kind in self.needs)}",
+                where=f"aggregator {self.name}",
+                mend="A mean is weighted by RowCount or not at all: leave out linear.",
+            )
 
     @property
     def kind(self) -> str:
@@ -98,9 +113,24 @@ class Aggregator:
         for given in replies.of(Predictions):
             if given.kind != self.outputs:
                 raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
-        stacked = stack(replies, needs=self.needs)
-        values, weights = self.rule(stacked)
-        return Teacher(np.asarray(values, dtype=PRECISION[self.outputs]), weights, stacked.parties)
+        compute = self._of_mean if self.linear else self._of_all
+        values, weights = compute(replies)
+        return Teacher(np.asarray(values, dtype=PRECISION[self.outputs]), weights, replies.parties)
+
+    def _of_all(self, replies: Replies) -> tuple[Array, Array | None]:
+        """The rule applied to every party's outputs."""
+        return self.rule(stack(replies, needs=self.needs))
+
+    def _of_mean(self, replies: Replies) -> tuple[Array, Array]:
+        """The rule applied to the parties' mean, and how much each party counted on each row."""
+        if RowCount in self.needs:
+            total = replies.sum(Predictions, weights="rows", over=None)
+            mean, shares = total.values, total.weights
+        else:
+            total = replies.sum(Predictions)
+            mean, shares = total.values / len(replies), total.weights / len(replies)
+        values, _ = self.rule(one_party(mean, needs=self.needs))
+        return values, np.repeat(shares[:, None], len(mean), axis=1)
 
 
 def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
@@ -117,6 +147,16 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
             for kind in needs
         },
     )
+
+
+def one_party(outputs: Array, *, needs: tuple[type[Any], ...] = ()) -> Stack:
+    """The stack of one party with these outputs, and one row where the rule counts rows.
+
+    Args:
+        outputs: shape ``(n_public, n_outputs)``.
+        needs: further knowledge that the rule reads: :class:`~consilience.messages.replies.RowCount` or none.
+    """
+    return Stack(("mean",), outputs[None], {kind: np.ones(1) for kind in needs})
 
 
 def weighted_mean_of(outputs: Array, weights: Array) -> Array:

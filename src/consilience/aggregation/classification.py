@@ -40,7 +40,7 @@ def avg() -> Aggregator:
 
     Li & Wang 2019 (FedMD); Kovalchuk et al. 2026, section 4.2.
     """
-    return Aggregator("avg", plain_mean)
+    return Aggregator("avg", plain_mean, linear=True)
 
 
 def mean_logits() -> Aggregator:
@@ -53,7 +53,7 @@ def mean_logits() -> Aggregator:
         mean, weights = plain_mean(stack)
         return softmax(mean, axis=1), weights
 
-    return Aggregator("mean-logits", rule, outputs="logits")
+    return Aggregator("mean-logits", rule, outputs="logits", linear=True)
 
 
 def uwa() -> Aggregator:
@@ -122,7 +122,7 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
         mean, weights = plain_mean(stack)
         return softmax(mean / temperature, axis=1), weights
 
-    return Aggregator("era", rule)
+    return Aggregator("era", rule, linear=True)
 
 
 def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
@@ -146,7 +146,7 @@ def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
         powers = (mean / mean.max(axis=1, keepdims=True)) ** exponent
         return powers / powers.sum(axis=1, keepdims=True), weights
 
-    return Aggregator("enhanced-era", rule)
+    return Aggregator("enhanced-era", rule, linear=True)
 
 
 def majority_vote() -> Aggregator:
@@ -194,7 +194,7 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
 
 def count_weighted() -> Aggregator:
     """Mean of probabilities weighted by the parties' private row counts, as FedAvg weighs models."""
-    return Aggregator("count-weighted", mean_by_rows, needs=(RowCount,))
+    return Aggregator("count-weighted", mean_by_rows, needs=(RowCount,), linear=True)
 
 
 def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:

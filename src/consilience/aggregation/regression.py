@@ -11,12 +11,14 @@ from consilience.validation.arrays import Array
 
 def mean() -> Aggregator:
     """Mean of the parties' values; Park et al. 2023, Algorithm 1."""
-    return Aggregator("mean", plain_mean, outputs="values")
+    return Aggregator("mean", plain_mean, outputs="values", linear=True)
 
 
 def weighted_mean() -> Aggregator:
     """Mean of the parties' values weighted by their private row counts."""
-    return Aggregator("weighted-mean", mean_by_rows, outputs="values", needs=(RowCount,))
+    return Aggregator(
+        "weighted-mean", mean_by_rows, outputs="values", needs=(RowCount,), linear=True
+    )
 
 
 def median() -> Aggregator:

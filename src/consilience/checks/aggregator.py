@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import Aggregator
+from consilience.aggregation.base import one_party, stack
 from consilience.checks.example_parties import NAMES, expect, same_bits
 from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import (
@@ -21,6 +22,7 @@ from consilience.messages.replies import (
     RowCount,
     Selection,
 )
+from consilience.messages.sums import Weights
 from consilience.validation.arrays import Array
 
 ROWS, OUTPUTS = 12, 3
@@ -121,6 +123,32 @@ def one_party_is_enough(aggregator: Aggregator, parties: tuple[str, ...]) -> Non
         )
 
 
+def linear_rules_need_sums_alone(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
+    """A rule that is declared linear gives of all replies what it gives of their weighted sum."""
+    if not aggregator.linear:
+        return
+    expect(
+        is_linear(aggregator, parties), "it is declared linear, and the parties' mean does not do"
+    )
+
+
+def is_linear(aggregator: Aggregator, parties: Sequence[str] = NAMES) -> bool:
+    """Tell whether a rule gives, of random replies, the teacher that it gives of their mean.
+
+    Args:
+        aggregator: its ``rule`` is called, whatever it declares of itself.
+        parties: names of those who answer; of few parties, rules that leave some out are linear too.
+    """
+    if not set(aggregator.needs) <= {RowCount}:
+        return False
+    replies = _replies(aggregator, tuple(parties))
+    weights: Weights = "rows" if RowCount in aggregator.needs else "uniform"
+    mean = replies.sum(Predictions, weights=weights, over=None).values
+    of_all, _ = aggregator.rule(stack(replies, needs=aggregator.needs))
+    of_sum, _ = aggregator.rule(one_party(mean, needs=aggregator.needs))
+    return np.allclose(of_all, of_sum, rtol=1e-9, atol=1e-12)
+
+
 def bad_knowledge_is_refused(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
     """No replies, a reply that lacks what the rule needs, or one of another kind: refused."""
     replies = _replies(aggregator, parties)
@@ -141,6 +169,7 @@ AGGREGATOR_CHECKS: tuple[Callable[[Aggregator, tuple[str, ...]], None], ...] = (
     order_of_parties_does_not_matter,
     parties_that_agree_are_believed,
     one_party_is_enough,
+    linear_rules_need_sums_alone,
     bad_knowledge_is_refused,
 )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from consilience.errors import Code, InvalidInput, KnowledgeRefused, odd_name
 from consilience.messages.message import message
+from consilience.messages.sums import Sum, Weights, party_weights, weighted_sum
 from consilience.validation.arrays import Array, check_inputs, read_only
 
 OutputKind = Literal["probabilities", "logits", "values"]
@@ -501,6 +502,44 @@ class Replies:
             for answer in given
             if isinstance(answer, kind)
         ]
+
+    def sum(
+        self,
+        kind: type[Any],
+        field: str = "values",
+        *,
+        weights: Weights = "uniform",
+        over: float | None = 1.0,
+        minus: Array | None = None,
+    ) -> Sum:
+        """Add up one field of every party's reply, in party order and in float64.
+
+        Args:
+            kind: the type of the replies.
+            field: the name of an array in each, of the same shape.
+            weights: ``"uniform"``, or ``"rows"`` for the row counts that the replies hold or, where they hold
+                none, those of :class:`RowCount`.
+            over: a number that the weights are divided by; ``None`` for their sum, which gives the mean.
+            minus: what is taken off each reply before it is added.
+
+        Raises:
+            KnowledgeRefused: there are no replies, or a party's lacks one of that type.
+        """
+        given = self._one_each(kind)
+        counted: list[Any] = given
+        if weights == "rows" and not hasattr(given[0], "rows"):
+            counted = self._one_each(RowCount)
+        share = party_weights(counted, weights, over=over)
+        values = (getattr(one, field) for one in given)
+        terms = values if minus is None else (one - minus for one in values)
+        return Sum(weighted_sum(terms, share), share, self.parties)
+
+    def _one_each(self, kind: type[K]) -> list[K]:
+        """Every party's reply of one type."""
+        given = self.of(kind)
+        if len(given) != len(self) or not given:
+            raise KnowledgeRefused(f"the rule needs {kind.__name__} of every party")
+        return given
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.answers)

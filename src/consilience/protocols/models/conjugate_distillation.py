@@ -235,16 +235,16 @@ def conjugate_distillation(
             lambda others: Residual(round=1, models=others, step=none),
         )
         _check_alike(still)  # line 2
-        state = RoundState(round=0, memory={"length": _sum(still), "before": none})
+        state = RoundState(round=0, memory={"length": still.sum(Products).values, "before": none})
     for t in range(state.round + 1, rounds + 1):
         length, before = (np.asarray(state.memory[name]) for name in ("length", "before"))
         keep = _ratio(length, before)  # line 3
         sent = _all(network, Direction(round=t, keep=keep))  # line 4
         models = sent.of(SharedModel)
         image = _each(network, models, lambda others, t=t: Image(round=t, models=others))  # line 5
-        step = _ratio(length, _sum(image))  # line 6
+        step = _ratio(length, image.sum(Products).values)  # line 6
         still = _all(network, Residual(round=t, step=step))  # line 7
-        state = RoundState(round=t, memory={"length": _sum(still), "before": length})
+        state = RoundState(round=t, memory={"length": still.sum(Products).values, "before": length})
         last = _all(network, Solution(round=t)) if t == rounds else None  # line 8
         yield Round(t, state, replies=last)
 
@@ -252,10 +252,6 @@ def conjugate_distillation(
 def _ratio(above: Array, below: Array) -> Array:
     """0 where there is nothing left to divide."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-
-
-def _sum(replies: Replies) -> Array:
-    return np.asarray(sum(products.values for products in replies.of(Products)))
 
 
 def _all(network: Network, task: Task) -> Replies:

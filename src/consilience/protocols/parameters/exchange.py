@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from safetensors import SafetensorError
@@ -28,13 +28,10 @@ from consilience.messages.replies import (
     countable,
     within_reach,
 )
+from consilience.messages.sums import Weights
 from consilience.protocols.base import RoundState
 from consilience.tasks.base import Network, Task
 from consilience.validation.arrays import Array
-
-Weights = Literal["rows", "uniform"]
-"""How much a party counts in the mean: as many times as it has rows, or once."""
-
 
 # --- what travels ---------------------------------------------------------------------------------------
 
@@ -387,18 +384,15 @@ def missed(state: RoundState, chosen: Sequence[str]) -> Array | None:
     return None if set(chosen) <= set(held) else np.asarray(state.memory["parameters"])
 
 
-def average(replies: Sequence[Any], weights: Weights, precision: Any) -> Array:
-    """The mean of the replies' ``values``, in the precision agreed on, whatever a party may have sent."""
-    share = shares(replies, weights)
-    total = np.zeros(len(replies[0].values))
-    for weight, reply in zip(share / share.sum(), replies, strict=True):
-        total += weight * reply.values
-    return total.astype(precision)
+def average(replies: Replies, weights: Weights, precision: Any) -> Array:
+    """The mean of the parties' parameters, in the precision agreed on, whatever a party may have sent.
 
-
-def shares(replies: Sequence[Any], weights: Weights) -> Array:
-    """How much each reply counts: its ``rows``, or 1."""
-    return np.array([reply.rows if weights == "rows" else 1 for reply in replies], dtype=np.float64)
+    Args:
+        replies: of type :class:`Parameters`.
+        weights: how much each party counts.
+        precision: the dtype of the mean.
+    """
+    return replies.sum(Parameters, weights=weights, over=None).values.astype(precision)
 
 
 def check_weights(weights: str, *, where: str) -> None:

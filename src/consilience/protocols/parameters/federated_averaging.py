@@ -32,11 +32,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience.messages.replies import Public
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Parameters,
     TrainParameters,
-    Weights,
     average,
     begin,
     check_weights,
@@ -91,6 +90,6 @@ def federated_averaging(
         size = len(state.memory["parameters"])
         task = TrainParameters(round=t, size=size, values=missed(state, chosen))
         replies = network.ask(task, to=chosen)  # line 4
-        mean = average(replies.of(Parameters), weights, state.memory["parameters"].dtype)  # line 5
+        mean = average(replies, weights, state.memory["parameters"].dtype)  # line 5
         state = send(network, t, mean, state.memory, where=where)
         yield Round(t, state, replies=replies)

@@ -44,10 +44,10 @@ import numpy as np
 
 from consilience.messages.message import message
 from consilience.messages.replies import Public
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
     Parameters,
-    Weights,
     adopt,
     average,
     begin,
@@ -171,12 +171,11 @@ def federated_dynamics(
             values=missed(state, chosen),
         )
         replies = network.ask(task, to=chosen)
-        given, trained = replies.of(Parameters), len(h)
-        before = theta[:trained].astype(np.float64)
-        moved = sum(one.values[:trained] - before for one in given)
+        before, trained = theta.astype(np.float64), len(h)
+        moved = replies.sum(Parameters, minus=before).values[:trained]
         h = h - strength / count * moved  # line 5
-        new = average(given, "uniform", theta.dtype)
-        new[:trained] = before + moved / len(given) - h / strength  # line 6
+        new = average(replies, "uniform", theta.dtype)
+        new[:trained] = before[:trained] + moved / len(replies) - h / strength  # line 6
         counted = {**counted, **dict.fromkeys(replies.parties, t)}
         state = send(network, t, new, {**memory, "tilt": h, "counted": counted}, where=where)
         yield Round(t, state, replies=replies)

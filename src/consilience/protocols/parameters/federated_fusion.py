@@ -45,15 +45,14 @@ import numpy as np
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.message import message
 from consilience.messages.replies import Public, Receipt
+from consilience.messages.sums import Weights, party_weights, weighted_sum
 from consilience.numerics.losses import softmax
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
     Parameters,
     SendParameters,
     TrainParameters,
-    Weights,
     adopt,
-    average,
     begin,
     check_weights,
     learner_of,
@@ -107,7 +106,9 @@ class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="
         """x_t."""
         teacher = _teacher(party, self.trained)
         precision = line_of(learner_of(party)).dtype
-        adopt(party, average(self.trained, self.weights, precision))  # line 6
+        share = party_weights(self.trained, self.weights)
+        mean = weighted_sum((one.values for one in self.trained), share)
+        adopt(party, mean.astype(precision))  # line 6
         party.distill(self.round, teacher, 0.0)  # lines 7 to 9; private rows have no weight
         return SendParameters(round=self.round, size=self.size).run(party)
 

@@ -37,11 +37,10 @@ from typing import Any
 import numpy as np
 
 from consilience.messages.replies import Public
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Parameters,
     TrainParameters,
-    Weights,
     average,
     begin,
     check_number,
@@ -262,7 +261,7 @@ def _stepped(
         x, m, v = (state.memory[name] for name in ("parameters", "momentum", "second"))
         task = TrainParameters(round=t, size=len(x), values=missed(state, chosen))
         replies = network.ask(task, to=chosen)  # line 3
-        new = average(replies.of(Parameters), weights, x.dtype)
+        new = average(replies, weights, x.dtype)
         change = (new - x)[: len(m)].astype(np.float64)  # line 4
         m = momentum * m + (1 - momentum) * change  # line 5
         v = second(v, change**2)  # line 6

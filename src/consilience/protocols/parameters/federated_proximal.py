@@ -29,11 +29,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience.messages.replies import Public
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Parameters,
     TrainParameters,
-    Weights,
     average,
     begin,
     check_number,
@@ -96,6 +95,6 @@ def federated_proximal(
             strength=float(strength),
         )
         replies = network.ask(task, to=chosen)  # line 2
-        mean = average(replies.of(Parameters), weights, state.memory["parameters"].dtype)  # line 3
+        mean = average(replies, weights, state.memory["parameters"].dtype)  # line 3
         state = send(network, t, mean, state.memory, where=where)
         yield Round(t, state, replies=replies)

@@ -43,11 +43,10 @@ import numpy as np
 from consilience.errors import KnowledgeRefused
 from consilience.messages.message import message
 from consilience.messages.replies import Agreement, Asked, Public, countable
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Weights,
     adopt,
-    average,
     begin,
     check_line,
     check_number,
@@ -58,7 +57,6 @@ from consilience.protocols.parameters.exchange import (
     recall,
     remember,
     send,
-    shares,
     trained_by_name,
     trained_of,
 )
@@ -192,14 +190,14 @@ def scaffold(
             values=missed(state, chosen),
         )
         replies = network.ask(task, to=chosen)
-        given = replies.of(ControlledParameters)
-        trained, mean = len(c), average(given, weights, x.dtype)
+        y = replies.sum(ControlledParameters, weights=weights, over=None)
+        trained, mean = len(c), y.values.astype(x.dtype)
         x_new = mean.copy()
         x_new[:trained] = x[:trained] + server_rate * (mean - x)[:trained]  # line 5
-        share = shares(given, weights) / (
-            memory["rows"] if weights == "rows" else len(network.parties)
-        )
-        c = c + sum(weight * one.change for weight, one in zip(share, given, strict=True))  # 6
+        everybody = memory["rows"] if weights == "rows" else len(network.parties)
+        c = (
+            c + replies.sum(ControlledParameters, "change", weights=weights, over=everybody).values
+        )  # 6
         counted = {**counted, **dict.fromkeys(replies.parties, t)}
         memory = {**memory, "control": c, "counted": counted}
         state = send(network, t, x_new, memory, where=where)
