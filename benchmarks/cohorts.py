@@ -110,7 +110,7 @@ def said(network: nn.Module, X: torch.Tensor) -> torch.Tensor:
 
 def plain(job: Job, dealt: Any) -> None:
     """One network after another."""
-    (private, public), build = dealt, make(job.model, **job.options)._given
+    (private, public), build = dealt, make(job.model, **job.options).factory
     networks = [build(public.shape[1:], 10) for _ in private]
     rows = [(torch.from_numpy(X), torch.from_numpy(y)) for X, y in private]
     shared = torch.from_numpy(public)

@@ -130,7 +130,7 @@ def operations(network: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
 
 def built(size: Size, shape: tuple[int, ...]) -> nn.Module:
     """A network of the preset, on the device that is torch's default."""
-    network: nn.Module = make(size.model, **dict(size.options))._given(shape, 10)  # type: ignore[attr-defined]
+    network: nn.Module = make(size.model, **dict(size.options)).factory(shape, 10)  # type: ignore[attr-defined]
     return network
 
 

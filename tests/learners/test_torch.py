@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import Pull, Steps, as_learner, make
+from consilience.learners import GradientCorrection, Steps, as_learner, make
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -402,14 +402,16 @@ def test_divergence_is_said() -> None:
         learner.fit(np.full((50, 1), 1e3), np.ones((50, 1)), rng=rng(), phase="first")
 
 
-def pulled(pull: Pull, *, held_out: float | None = None, **recipe: Any) -> tuple[float, Steps]:
+def corrected(
+    change: GradientCorrection, *, held_out: float | None = None, **recipe: Any
+) -> tuple[float, Steps]:
     """``w x`` from w = 0 on one row x = 1, y = 2, where the gradient is 2 (w − 2): two steps of 0.1."""
     steps = {"optimizer": "sgd", "learning_rate": 0.1, "epochs": 2, "initial": "given", **recipe}
     learner = as_learner(zeros(1, 1), kind="regression", recipe=steps)
     learner.bind(1)
     one = np.ones((1, 1))
     validation = None if held_out is None else (one, held_out * one)
-    made = learner.fit_pulled(one, 2 * one, rng=rng(), pull=pull, validation=validation)
+    made = learner.fit_corrected(one, 2 * one, rng=rng(), correction=change, validation=validation)
     return float(learner.predict(one)[0, 0]), made
 
 
@@ -418,18 +420,18 @@ def test_pulled_steps_by_hand() -> None:
 
     A gradient clipped to −1 and then pulled: −2 → 0.2, −2 + 0.6 → 0.34.
     """
-    pull = Pull(strength=3.0, correction={"weight": np.array([[-1.0]])})
-    assert pulled(Pull()) == (pytest.approx(0.72), Steps(2, 0.1))
-    assert pulled(pull) == (pytest.approx(0.75), Steps(2, 0.1))
-    assert pulled(pull, gradient_clip=1.0)[0] == pytest.approx(0.34)
-    assert pulled(Pull(strength=3.0))[0] == pytest.approx(0.4 + 0.32 - 0.12)
+    change = GradientCorrection(strength=3.0, offset={"weight": np.array([[-1.0]])})
+    assert corrected(GradientCorrection()) == (pytest.approx(0.72), Steps(2, 0.1))
+    assert corrected(change) == (pytest.approx(0.75), Steps(2, 0.1))
+    assert corrected(change, gradient_clip=1.0)[0] == pytest.approx(0.34)
+    assert corrected(GradientCorrection(strength=3.0))[0] == pytest.approx(0.4 + 0.32 - 0.12)
 
 
 def test_steps_are_those_to_what_is_kept() -> None:
     """Held-out rows like 0.4 best, which is where the first of five epochs leads."""
-    w, steps = pulled(Pull(), held_out=0.4, epochs=5, early_stop=2)
+    w, steps = corrected(GradientCorrection(), held_out=0.4, epochs=5, early_stop=2)
     assert w == pytest.approx(0.4) and steps.count == 1
-    assert pulled(Pull(), epochs=5, early_stop=2)[1].count == 5
+    assert corrected(GradientCorrection(), epochs=5, early_stop=2)[1].count == 5
 
 
 def test_what_a_batch_does_not_use_is_pulled_too() -> None:
@@ -444,15 +446,15 @@ def test_what_a_batch_does_not_use_is_pulled_too() -> None:
     recipe = {"optimizer": "sgd", "learning_rate": 0.1, "epochs": 2, "initial": "given"}
     learner = as_learner(Half(), kind="regression", recipe=recipe)
     learner.bind(1)
-    pull = Pull(correction={"unused.weight": np.ones((1, 1))})
-    learner.fit_pulled(np.ones((1, 1)), np.ones((1, 1)), rng=rng(), pull=pull)
+    change = GradientCorrection(offset={"unused.weight": np.ones((1, 1))})
+    learner.fit_corrected(np.ones((1, 1)), np.ones((1, 1)), rng=rng(), correction=change)
     assert learner.parameters()["unused.weight"] == pytest.approx(-0.2)
 
 
 def test_pulls_of_other_parameters_are_refused() -> None:
     for name, shape, here in (("bias", (1,), "None"), ("weight", (2,), r"\(1, 1\)")):
         with pytest.raises(InvalidInput, match=f"for parameter '{name}', here {here}"):
-            pulled(Pull(correction={name: np.zeros(shape)}))
+            corrected(GradientCorrection(offset={name: np.zeros(shape)}))
 
 
 def test_trained_parameters_are_neither_buffers_nor_frozen() -> None:

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.learners import Learner, Pull, as_learner, make
-from consilience.learners.batching import Meeting
+from consilience.learners import GradientCorrection, Learner, as_learner, make
+from consilience.learners.batching import BatchScheduler
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from consilience.learners.torch.batched import engine as batched  # noqa: E402
-from consilience.learners.torch.batched import stack  # noqa: E402
+from consilience.learners.torch.batched import perceptron, stack  # noqa: E402
 from consilience.learners.torch.batched.architecture import architecture  # noqa: E402
 from consilience.learners.torch.batched.stack import Stack  # noqa: E402
 from consilience.learners.torch.batched.vmap import Vmapped  # noqa: E402
@@ -88,7 +88,7 @@ def trained(
         one(i, rng.normal(size=(n, *shape)), rng.dirichlet(np.ones(CLASSES), n))
         for i, n in enumerate(sizes)
     ]
-    return Meeting(functions).results() if together else [f() for f in functions]
+    return BatchScheduler(functions).results() if together else [f() for f in functions]
 
 
 def furthest(ones: list[Any], others: list[Any]) -> float:
@@ -222,7 +222,7 @@ def test_an_input_of_one_number_and_one_output(sizes_together: list[int]) -> Non
             return function
 
         functions = [one(i) for i in range(3)]
-        return Meeting(functions).results() if together else [f() for f in functions]
+        return BatchScheduler(functions).results() if together else [f() for f in functions]
 
     for width in (1, 8):
         assert furthest(fitted(width, together=False), fitted(width, together=True)) == 0
@@ -323,7 +323,7 @@ def test_predictions_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
         alone = [learner.logits(rows) for learner, rows in zip(learners, X, strict=True)]
         asked.clear()
         parts = [partial(one.logits, rows) for one, rows in zip(learners, X, strict=True)]
-        together = Meeting(parts).results()
+        together = BatchScheduler(parts).results()
         assert asked == {300: [4], 7: [3, 1], 0: []}[len(X[-1])]
         assert all(map(np.array_equal, alone, together))
         with torch.inference_mode():
@@ -334,12 +334,12 @@ def test_predictions_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_fill_up_must_be_worth_it() -> None:
     """A small network always; a wide one where its batches are nearly full."""
     wide = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
-    layers = stack.layers_of(architecture(wide), (784,))
-    assert stack.numbers_of(layers) == 159_010
-    assert stack.worth_it(layers, 600, 32)
-    assert not stack.worth_it(layers, 300, 256)
-    small = stack.layers_of(architecture(nn.Sequential(nn.Linear(64, 10))), (64,))
-    assert stack.worth_it(small, 300, 256)
+    layers = perceptron.layers_of(architecture(wide), (784,))
+    assert perceptron.numbers_of(layers) == 159_010
+    assert perceptron.worth_it(layers, 600, 32)
+    assert not perceptron.worth_it(layers, 300, 256)
+    small = perceptron.layers_of(architecture(nn.Sequential(nn.Linear(64, 10))), (64,))
+    assert perceptron.worth_it(small, 300, 256)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
@@ -399,12 +399,12 @@ def test_regression_in_double_precision(
 def test_a_pull_and_row_weights(sizes_together: list[int], recorded: Callable[[], None]) -> None:
     """FedProx's pull and SCAFFOLD's correction, each party with its own."""
 
-    def pulled(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+    def corrected(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
         learner.start(X, rng=own)  # type: ignore[attr-defined]
         first = learner.parameters()  # type: ignore[attr-defined]
         correction = {name: own.normal(size=part.shape) for name, part in first.items()}
-        pull = Pull(strength=0.3, correction=correction)
-        learner.fit_pulled(X, y, rng=own, pull=pull)  # type: ignore[attr-defined]
+        change = GradientCorrection(strength=0.3, offset=correction)
+        learner.fit_corrected(X, y, rng=own, correction=change)  # type: ignore[attr-defined]
 
     def weighted(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
         learner.fit(X, y, rng=own, weights=own.uniform(0.5, 2, len(X)))
@@ -414,7 +414,7 @@ def test_a_pull_and_row_weights(sizes_together: list[int], recorded: Callable[[]
 
     sizes = (20, 33, 9, 1, 17)
     found = {}
-    for use in (pulled, weighted):
+    for use in (corrected, weighted):
         alone, together = (trained(made, together=t, use=use, sizes=sizes) for t in (False, True))
         assert furthest(alone, together) == 0
         found[use] = alone
@@ -430,7 +430,7 @@ def test_steps_are_counted() -> None:
 
     def use(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
         learner.start(X, rng=own)  # type: ignore[attr-defined]
-        counts.append(learner.fit_pulled(X, y, rng=own, pull=Pull()).count)  # type: ignore[attr-defined]
+        counts.append(learner.fit_corrected(X, y, rng=own, correction=GradientCorrection()).count)  # type: ignore[attr-defined]
 
     trained(lambda: make("mlp", recipe=RECIPE), together=True, use=use)
     assert sorted(counts) == [2, 2, 4, 6, 8]
@@ -459,7 +459,7 @@ def test_shared_rows_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return function
 
     functions = [one(0, X), one(1, X.view()), one(2, X.copy())]
-    together = Meeting(functions).results()
+    together = BatchScheduler(functions).results()
     assert lengths == [24]
     assert furthest([f() for f in functions], together) == 0
 
@@ -493,7 +493,7 @@ def test_who_cannot_train_with_others(sizes_together: list[int]) -> None:
     functions = [one(m, early=False) for m in made]
     stopping = {**RECIPE, "early_stop": 1}
     functions += [one(lambda: make("mlp", hidden=(4,), recipe=stopping), early=True)] * 2
-    together = Meeting(functions).results()
+    together = BatchScheduler(functions).results()
     assert sizes_together == []
     assert furthest([f() for f in functions], together) == 0
 
@@ -515,7 +515,7 @@ def test_what_diverges_is_named_and_the_others_go_on() -> None:
 
         return function
 
-    found = Meeting([one(0.1), one(1e30), one(0.1)]).results()
+    found = BatchScheduler([one(0.1), one(1e30), one(0.1)]).results()
     assert found[0] is True and found[2] is True and "diverged" in found[1]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from consilience.data import load
 from consilience.errors import InvalidInput
-from consilience.learners import Learner, Pull, TorchRecipe, as_learner, make
-from consilience.learners.batching import Meeting
+from consilience.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
+from consilience.learners.batching import BatchScheduler
 from consilience.learners.boosting.weak_fits import SobolevTraining
 from consilience.validation.arrays import read_only
 
@@ -27,11 +27,13 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from consilience.learners.torch.batched import engine as batched  # noqa: E402
 from consilience.learners.torch.batched.architecture import architecture  # noqa: E402
-from consilience.learners.torch.batched.stack import Stack, layers_of, outputs_of  # noqa: E402
+from consilience.learners.torch.batched.perceptron import layers_of  # noqa: E402
+from consilience.learners.torch.batched.stack import Stack, outputs_of  # noqa: E402
 from consilience.learners.torch.batched.steps import Job  # noqa: E402
 from consilience.learners.torch.batched.vmap import Vmapped  # noqa: E402
 from consilience.learners.torch.device import Rows, filters_channels_last  # noqa: E402
 from consilience.learners.torch.losses import CROSS_ENTROPY  # noqa: E402
+from consilience.learners.torch.training import train  # noqa: E402
 
 META = torch.device("meta")
 
@@ -169,7 +171,7 @@ def test_another_precision_is_not_trained_together(
         return function
 
     functions = [one(p, seed) for seed in range(2) for p in ("float32", "bfloat16")]
-    met = Meeting(functions).results()
+    met = BatchScheduler(functions).results()
     assert together == [2]
     alone = [function() for function in functions]
     assert together == [2, 1, 1]
@@ -183,7 +185,18 @@ def job(rows: int, *, epochs: int, module: Any = None, **recipe: Any) -> Job:
     plan = TorchRecipe.of({"batch_size": 8, **recipe})
     return Job(
         network.to(META),
-        *(lambda: X, (5,), id(X), targets, None, epochs, rng(rows), plan, CROSS_ENTROPY, Pull()),
+        *(
+            lambda: X,
+            (5,),
+            id(X),
+            targets,
+            None,
+            epochs,
+            rng(rows),
+            plan,
+            CROSS_ENTROPY,
+            GradientCorrection(),
+        ),
     )
 
 
@@ -216,7 +229,11 @@ def test_a_network_alone_moves_the_order_of_rows_alone() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).to(META)
     X, targets = torch.zeros(20, 5, device=META), torch.zeros(20, 3, device=META)
     with Moves() as moves:
-        assert learner._train(module, X, targets, None, 3, rng(), None, Pull(), None) == 15
+        steps = train(
+            module, X, targets, None, epochs=3, rng=rng(), recipe=learner.recipe,
+            loss=CROSS_ENTROPY, correction=GradientCorrection(),
+        )  # fmt: skip
+    assert steps == 15
     assert moves.shapes == [(20,)] * 3
 
 
@@ -262,9 +279,11 @@ def test_on_a_cpu_no_rows_are_kept() -> None:
 
 def test_a_learner_moves_public_rows_once() -> None:
     learner: Any = as_learner(nn.Linear(2, 3))
-    learner._device = META
+    learner.modules.device = META
     public = read_only(np.ones((6, 2), dtype=np.float32))
-    assert learner._tensor(public, nn.Linear(2, 3)) is learner._tensor(public, nn.Linear(2, 3))
+    assert learner.modules.inputs(public, nn.Linear(2, 3)) is learner.modules.inputs(
+        public, nn.Linear(2, 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,13 +374,13 @@ def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) ->
         return function
 
     functions = [one(seed) for seed in range(7)]
-    together = Meeting(functions).results()
+    together = BatchScheduler(functions).results()
     assert parts == [7]
     held = 4 * (6 * 39 + 2 * 45 + 2 * 156)
     for room, expected in ((3 * held, [3, 2, 2]), (3 * held - 1, [2, 2, 2, 1]), (1, [])):
         parts.clear()
         monkeypatch.setattr(batched, "GPU_MEMORY", room)
-        found = Meeting(functions).results()
+        found = BatchScheduler(functions).results()
         assert parts == [size for size in expected if size > 1]
         for some, others in zip(found, together, strict=True):
             assert all(np.allclose(some[name], others[name], atol=1e-6) for name in some)
@@ -373,9 +392,9 @@ def test_predictions_are_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
     said = batched.Prediction(
         network, lambda: torch.zeros(8, 5), (8, 5), lambda: torch.zeros(8, 3), "float32"
     )
-    assert said.most == 128
+    assert said.max_batch == 128
     monkeypatch.setattr(batched, "GPU_MEMORY", 2 * 4 * (39 + 2 * 40 + 2 * 116))
-    assert said.most == 2
+    assert said.max_batch == 2
 
 
 @pytest.mark.gpu
@@ -397,6 +416,6 @@ def test_on_a_gpu_together_is_as_alone(precision: str) -> None:
         return function
 
     functions = [one(seed) for seed in (0, 1, 0)]
-    for met, function in zip(Meeting(functions).results(), functions, strict=True):
+    for met, function in zip(BatchScheduler(functions).results(), functions, strict=True):
         np.testing.assert_allclose(met, function(), atol=1e-2)
         assert np.isfinite(met).all() and np.allclose(met.sum(axis=1), 1)

@@ -22,7 +22,7 @@ from consilience.protocols import averaged_distillation, federated_averaging
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-from consilience.learners.torch.networks import hashed_words  # noqa: E402
+from consilience.learners.torch.words import hashed_words  # noqa: E402
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -68,9 +68,12 @@ def test_residual_networks_have_the_layers_of_the_paper(
 
 def test_a_block_by_hand() -> None:
     """All filters 0: 3 goes in and comes out; where shapes differ, through a shortcut that is 0 too."""
-    from consilience.learners.torch.networks import _Block
+    from consilience.learners.torch.layers import ResidualBlock
 
-    for block, expected in ((_Block(4, 4, 1, "group"), 3.0), (_Block(4, 8, 2, "group"), 0.0)):
+    for block, expected in (
+        (ResidualBlock(4, 4, 1, "group"), 3.0),
+        (ResidualBlock(4, 8, 2, "group"), 0.0),
+    ):
         for part in block.modules():
             if isinstance(part, nn.Conv2d):
                 nn.init.zeros_(part.weight)
@@ -94,8 +97,8 @@ def test_they_take_images_in_every_layout(norm: str, shape: tuple[int, ...], tmp
 CHANNELS_LAST = {
     "a block of ours": """
 import torch
-from consilience.learners.torch.networks import _Block
-block = _Block(4, 8, 2, "batch")
+from consilience.learners.torch.layers import ResidualBlock
+block = ResidualBlock(4, 8, 2, "batch")
 maps = torch.randn(5, 4, 8, 8).contiguous(memory_format=torch.channels_last)
 for _ in range(1000):
     block(maps).sum().backward()
@@ -126,9 +129,9 @@ def test_images_with_channels_last_damage_no_memory(whose: str) -> None:
 
 def test_a_picked_pixel_is_that_of_a_stride() -> None:
     """Through the shortcut goes what a 1×1 convolution of stride 2 gives, whatever the sides."""
-    from consilience.learners.torch.networks import _Block
+    from consilience.learners.torch.layers import ResidualBlock
 
-    block = _Block(3, 4, 2, "group").eval()
+    block = ResidualBlock(3, 4, 2, "group").eval()
     maps, filters = torch.randn(2, 3, 7, 6), block.shortcut[0].weight
     strided = nn.functional.conv2d(maps, filters, stride=2)
     seen: list[Any] = []

@@ -63,7 +63,7 @@ def test_estimators_of_trusted_packages_need_no_word(name: str) -> None:
         "sklearn.preprocessing:StandardScaler",
         "consilience.cli:main",
         "consilience.learners.files.trust:import_module",
-        "consilience.learners.torch.networks:hashed_words",
+        "consilience.learners.torch.words:hashed_words",
     ],
 )
 def test_being_importable_from_a_trusted_package_is_not_enough(name: str, mark: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_model_is_what_it_is_called() -> None:
     [
         "sklearn:set_config",  # a package that is trusted for its models
         "consilience.learners.torch.networks:partial",  # imported there
-        "consilience.learners.torch.networks:_Block",  # a class
+        "consilience.learners.torch.layers:ResidualBlock",  # a class
         "consilience.learners.torch.transformer:_transformer",  # would load what it is told to
         "json:loads",
     ],
@@ -187,7 +187,7 @@ def test_networks_whose_numbers_are_not_there_get_no_memory(
 ) -> None:
     from safetensors.numpy import load, save
 
-    import consilience.learners.torch.learner as torch_learner
+    from consilience.learners.torch import modules
 
     learner = make(name, kind="regression", recipe={"first_epochs": 1})
     learner.bind(1)
@@ -195,15 +195,15 @@ def test_networks_whose_numbers_are_not_there_get_no_memory(
     learner.fit(images, np.ones((6, 1)), rng=np.random.default_rng(0), phase="first")
     about, data = pack(learner)
     taken: list[str] = []
-    laid_out = torch_learner.given_room
+    laid_out = modules.given_room
 
     def counted(module: Any, device: Any) -> Any:
         assert all(part.is_meta for part in module.parameters())
         taken.append(name)
         return laid_out(module, device)
 
-    monkeypatch.setattr(torch_learner, "given_room", counted)
-    monkeypatch.setattr(type(learner), "_build", None)
+    monkeypatch.setattr(modules, "given_room", counted)
+    monkeypatch.setattr(modules.ModuleBuilder, "build", None)
     assert np.array_equal(unpack(about, data).predict(images), learner.predict(images))
     assert taken == [name]  # a model of that kind passes through there, and nowhere else
     described = json.loads(about)

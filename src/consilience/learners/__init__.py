@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.base import Abilities, Kind, Learner, Model, Phase, Pull, Steps
+from consilience.learners.base import (
+    Abilities,
+    GradientCorrection,
+    Kind,
+    Learner,
+    Model,
+    Phase,
+    Steps,
+)
 from consilience.learners.files.trust import ForeignCode, trusting
 from consilience.learners.presets import LEARNERS, Entry, model_of, named_code
 from consilience.learners.torch.recipe import Augmentation, TorchRecipe
@@ -32,7 +40,7 @@ __all__ = [
     "Learner",
     "Model",
     "Phase",
-    "Pull",
+    "GradientCorrection",
     "Steps",
     "TorchRecipe",
     "as_learner",

@@ -21,7 +21,7 @@ LOG_FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a learner can take and give; a protocol reads it before round 1.
+    """Capabilities of a learner, which a protocol reads before round 1.
 
     Attributes:
         kind: ``"classification"`` or ``"regression"``.
@@ -49,24 +49,25 @@ class Abilities:
 
 
 @dataclass(frozen=True)
-class Pull:
-    """What a step's gradient g(w) is changed to: ``g(w) + correction + strength (w − anchor)``.
+class GradientCorrection:
+    """A change of every step's gradient g(w) to ``g(w) + offset + strength (w − anchor)``.
 
     The anchor is where training starts. g is the gradient of the loss, after clipping where there is any; the
-    optimizer is given the sum.
+    optimizer is given the sum. The last term is FedProx's, the
+    offset SCAFFOLD's.
 
     Attributes:
-        strength: 0 or more.
-        correction: parameter name to an array of its shape; 0 where it is missing.
+        strength: of the proximal term, 0 or more.
+        offset: parameter name to an array of its shape; 0 where it is missing.
     """
 
     strength: float = 0.0
-    correction: Mapping[str, Array] | None = None
+    offset: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How far a model was trained.
+    """Amount of a training.
 
     Attributes:
         count: optimizer steps that led to the parameters that are kept.
@@ -138,7 +139,7 @@ class Learner(ABC):
     @property
     @abstractmethod
     def fitted(self) -> bool:
-        """Whether there is anything to predict with."""
+        """True once the learner can predict."""
 
     @abstractmethod
     def save(self, path: Path) -> None:

@@ -1,12 +1,12 @@
-"""Functions that stop where they have work to share, so that alike work is done as one.
+"""Cooperative scheduler: run functions as greenlets, and execute work of the same kind as one batch.
 
-Parties of a simulation are asked one after another. What takes their time is training, and models of one
-architecture train faster as one batched computation than one by one. A :class:`Meeting` runs every party's
-part in a greenlet of its own: up to where it :func:`brings <bring>` work, then the next party's; when all
-have brought theirs or are done, works with the same key are done together, and everyone goes on. All of it
-happens in one thread and in the parties' order, so that nothing depends on timing, and what the parties run
-does not know of it. Context variables are each one's own; what is the whole thread's or process's, such as
-filters of warnings, must not be changed around something that brings work.
+Parties of a simulation are asked one after another. Most of their time is training, and models of one
+architecture train faster as one batched computation than one by one. A :class:`BatchScheduler` runs every
+party's function in a greenlet: up to where it :func:`submits <submit>` a work item, then the next party's.
+When all have submitted an item or returned, items with the same key are run as one batch, and every function
+continues with its result. All of it happens in one thread and in the parties' order, so that nothing depends
+on timing, and the functions need not know of it. Every function has its own context variables; settings of a
+whole thread or process, such as filters of warnings, must not be changed around a call of :func:`submit`.
 """
 
 from __future__ import annotations
@@ -19,55 +19,62 @@ from typing import Any, Generic, Protocol, TypeVar
 from greenlet import greenlet
 
 
-class Work(Protocol):
-    """Something to be done, alone or with others of its kind."""
+class WorkItem(Protocol):
+    """A computation that can be run by itself, or as one batch with others that have the same key."""
 
     @property
     def key(self) -> Hashable:
-        """Works with the same key can be done together; ``None`` can be done only alone."""
+        """Items with equal keys can be run as one batch; ``None`` is always run by itself."""
 
     @property
-    def most(self) -> int:
-        """How many are done as one at most, asked of who has the most to do."""
+    def max_batch(self) -> int:
+        """The largest number of items in a batch; the smallest answer of a group holds for it."""
 
     @property
     def weight(self) -> float:
-        """How much there is to do, beside others with the same key."""
+        """The amount of work, compared with other items of the same key."""
 
-    def alone(self) -> Any:
-        """Do it."""
+    def run_single(self) -> Any:
+        """Compute the result of this item."""
 
-    def together(self, others: Sequence[Any]) -> list[Any]:
-        """Do it and others with the same key: the results, its own first."""
+    def run_batch(self, others: Sequence[Any]) -> list[Any]:
+        """Compute the results of this item and of ``others`` with the same key, its own first."""
 
 
 T = TypeVar("T")
 
-_meeting: ContextVar[Meeting[Any] | None] = ContextVar("meeting", default=None)
+_scheduler: ContextVar[BatchScheduler[Any] | None] = ContextVar("scheduler", default=None)
 
 
-def bring(work: Work) -> Any:
-    """The work's result: at once, or, in a :class:`Meeting`, when all have brought theirs."""
-    meeting = _meeting.get()
-    return work.alone() if meeting is None else meeting.wait(work)
-
-
-class Meeting(Generic[T]):
-    """Functions that are run so that the work they bring is done together.
+def submit(item: WorkItem) -> Any:
+    """Return the result of a work item: computed at once, or by the :class:`BatchScheduler` that runs this.
 
     Args:
-        functions: what each of those who meet does; what one raises ends the meeting.
+        item: the computation.
+
+    Raises:
+        Exception: whatever the computation raises.
+    """
+    scheduler = _scheduler.get()
+    return item.run_single() if scheduler is None else scheduler.wait(item)
+
+
+class BatchScheduler(Generic[T]):
+    """Runs functions side by side, and the work items that they submit in batches.
+
+    Args:
+        functions: one for each party; an exception in one of them ends the run of all.
 
     Attributes:
-        seconds: for each, how long it took: its own time and its share, by weight, of what was done together.
+        seconds: time of each function: its own, and its share by weight of the batches.
 
     Example:
         >>> class Sum:
-        ...     key, most, weight = "sum", 10, 1
+        ...     key, max_batch, weight = "sum", 10, 1
         ...     def __init__(self, *numbers): self.numbers = numbers
-        ...     def alone(self): return sum(self.numbers)
-        ...     def together(self, others): return [work.alone() for work in (self, *others)]
-        >>> Meeting([lambda: bring(Sum(1, 2)) + 1, lambda: bring(Sum(3, 4)) * 10]).results()
+        ...     def run_single(self): return sum(self.numbers)
+        ...     def run_batch(self, others): return [item.run_single() for item in (self, *others)]
+        >>> BatchScheduler([lambda: submit(Sum(1, 2)) + 1, lambda: submit(Sum(3, 4)) * 10]).results()
         [4, 70]
     """
 
@@ -76,70 +83,72 @@ class Meeting(Generic[T]):
         self.seconds = [0.0] * len(functions)
 
     def results(self) -> list[T]:
-        """Run all of them: their results, in order."""
-        self._floor = greenlet.getcurrent()
-        given: list[Any] = [()] * len(self._functions)
-        actors = [greenlet(self._entered(function)) for function in self._functions]
-        for actor in actors:
-            actor.gr_context = copy_context()
-        present = list(range(len(actors)))
+        """Run all functions to their end, and return what they return, in order."""
+        self._main = greenlet.getcurrent()
+        results: list[Any] = [()] * len(self._functions)
+        workers = [greenlet(self._within(function)) for function in self._functions]
+        for worker in workers:
+            worker.gr_context = copy_context()
+        waiting = list(range(len(workers)))
         try:
-            while present:
-                brought: dict[int, Work] = {}
-                for i in present:
+            while waiting:
+                items: dict[int, WorkItem] = {}
+                for i in waiting:
                     begun = perf_counter()
-                    given[i] = actors[i].switch(*([given[i]] if actors[i] else []))
+                    results[i] = workers[i].switch(*([results[i]] if workers[i] else []))
                     self.seconds[i] += perf_counter() - begun
-                    if not actors[i].dead:
-                        brought[i] = given[i]
-                present = list(brought)
-                self._do(brought, given)
+                    if not workers[i].dead:
+                        items[i] = results[i]
+                waiting = list(items)
+                self._run_items(items, results)
         finally:
-            for actor in actors:  # of a meeting that ended early
-                if actor and not actor.dead:
-                    actor.throw()
-        return given
+            for worker in workers:  # of a run that ended early
+                if worker and not worker.dead:
+                    worker.throw()
+        return results
 
-    def wait(self, work: Work) -> Any:
-        """Hand in work and stop until it is done; raises what doing it raises."""
-        outcome = self._floor.switch(work)
+    def wait(self, item: WorkItem) -> Any:
+        """Hand in an item, suspend the current function, and return the item's result."""
+        outcome = self._main.switch(item)
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
 
-    def _entered(self, function: Callable[[], T]) -> Callable[[], T]:
-        def enter() -> T:
-            _meeting.set(self)
+    def _within(self, function: Callable[[], T]) -> Callable[[], T]:
+        """The function, with this scheduler as the one that it submits to."""
+
+        def run() -> T:
+            _scheduler.set(self)
             return function()
 
-        return enter
+        return run
 
-    def _do(self, brought: dict[int, Work], given: list[Any]) -> None:
-        """Put the results of works in the places of those who brought them."""
+    def _run_items(self, items: dict[int, WorkItem], results: list[Any]) -> None:
+        """Run all items in batches of equal keys; write each one's result to its place."""
         groups: dict[Hashable, list[int]] = {}
-        for i, work in brought.items():
-            key = work.key
-            groups.setdefault(("alone", i) if key is None else ("together", key), []).append(i)
+        for i, item in items.items():
+            key = item.key
+            groups.setdefault(("single", i) if key is None else ("batch", key), []).append(i)
         for alike in groups.values():
-            parts = -(-len(alike) // max(1, min(brought[i].most for i in alike)))
-            for group in (alike[part::parts] for part in range(parts)):
+            parts = -(-len(alike) // max(1, min(items[i].max_batch for i in alike)))
+            for batch in (alike[part::parts] for part in range(parts)):
                 begun = perf_counter()
-                first, *others = (brought[i] for i in group)
-                results: list[Any]
+                first, *others = (items[i] for i in batch)
+                found: list[Any]
                 try:
-                    results = first.together(others) if others else [first.alone()]
+                    found = first.run_batch(others) if others else [first.run_single()]
                 except Exception as error:
-                    results = [_Raised(error)] * len(group)
+                    found = [_Raised(error)] * len(batch)
                 seconds = perf_counter() - begun
-                whole = sum(brought[i].weight for i in group)
-                for i, result in zip(group, results, strict=True):
-                    given[i] = result
-                    share = brought[i].weight / whole if whole else 1 / len(group)
+                total = sum(items[i].weight for i in batch)
+                for i, result in zip(batch, found, strict=True):
+                    results[i] = result
+                    share = items[i].weight / total if total else 1 / len(batch)
                     self.seconds[i] += seconds * share
 
 
 class _Raised:
-    """What doing a work raised, on its way to whoever brought it."""
+    """An exception of a batch, on its way to the functions that wait for its results."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from consilience.learners import Model
-from consilience.learners.batching import Meeting
+from consilience.learners.batching import BatchScheduler
 from consilience.messages.replies import Public
 from consilience.messages.wire import decode, encode, size
 from consilience.networks.base import Network, check_names, one_request_each, reply_of
@@ -55,10 +55,14 @@ class InProcessNetwork(Network):
         return arrivals
 
     def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
-        meeting = Meeting([partial(self._answer, name, *what) for name, what in asked.items()])
+        scheduler = BatchScheduler(
+            [partial(self._answer, name, *what) for name, what in asked.items()]
+        )
         return {
             name: Arrival(found.outcome, found.bytes_up, seconds)
-            for name, found, seconds in zip(asked, meeting.results(), meeting.seconds, strict=True)
+            for name, found, seconds in zip(
+                asked, scheduler.results(), scheduler.seconds, strict=True
+            )
         }
 
     @abstractmethod

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import Model
-from consilience.learners.batching import Meeting
+from consilience.learners.batching import BatchScheduler
 from consilience.learners.files.store import for_this_process
 from consilience.messages.replies import Agreement, Failure, Public, Receipt
 from consilience.messages.wire import decode, size
@@ -249,7 +249,9 @@ class PopulationNetwork(InProcessNetwork):
     def _caught_up(self, names: Sequence[str]) -> dict[str, Arrival]:
         """Have parties do what they put off, on nobody's clock: why some cannot be asked."""
         behind = [name for name in names if self._residents.owed(name)]
-        found = Meeting([partial(self._with, name, self._catch_up) for name in behind]).results()
+        found = BatchScheduler(
+            [partial(self._with, name, self._catch_up) for name in behind]
+        ).results()
         return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:

@@ -15,7 +15,15 @@ from safetensors.numpy import load_file, save_file
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed, odd_name
 from consilience.files import inside
-from consilience.learners import Kind, Learner, Model, Pull, Steps, as_learner, kind_told_by
+from consilience.learners import (
+    GradientCorrection,
+    Kind,
+    Learner,
+    Model,
+    Steps,
+    as_learner,
+    kind_told_by,
+)
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.replies import MOST_CLASSES, Agreement, Public
 from consilience.numerics.density import Coarseness
@@ -480,7 +488,7 @@ class Party:
         learner.set_parameters(values)
         self._public_outputs.clear()
 
-    def fit_pulled(
+    def fit_corrected(
         self,
         round: int,
         *,
@@ -498,11 +506,14 @@ class Party:
             How many steps were made, and of which size.
         """
         X, targets = self._train
-        pull = Pull(strength, correction)
         learner: Any = self.learner
         self._public_outputs.clear()
-        steps: Steps = learner.fit_pulled(
-            X, targets, rng=self.stream(round, "fit"), pull=pull, validation=self._validation
+        steps: Steps = learner.fit_corrected(
+            X,
+            targets,
+            rng=self.stream(round, "fit"),
+            correction=GradientCorrection(strength, correction),
+            validation=self._validation,
         )
         return steps
 

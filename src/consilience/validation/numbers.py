@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
-from consilience.errors import InvalidInput, nearest
+from consilience.errors import InvalidInput
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
@@ -118,11 +118,13 @@ def check_choice(
     Traceback (most recent call last):
         ...
     consilience.errors.InvalidInput: kind is 'regresion'
-      Did you mean 'regression'?
+      Known: classification, regression.
     """
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(f"{name} is {value!r}", where=where, mend=nearest(str(value), choices))
+        raise InvalidInput(
+            f"{name} is {value!r}", where=where, mend=f"Known: {', '.join(choices)}."
+        )
 
 
 def check_flag(name: str, value: Any, *, where: str | None = None) -> None:

@@ -436,7 +436,7 @@ def _packages(learner: Learner) -> tuple[str, ...]:
             if callable(part)
         ]
         return tuple(name for name in dict.fromkeys(found) if name and name not in EVERYWHERE)
-    factory = getattr(learner, "_given", None)
+    factory = getattr(learner, "factory", None)
     module = str(getattr(getattr(factory, "func", factory), "__module__", ""))
     package = module.partition(".")[0]
     return (package,) if module == NETWORKS else tuple(dict.fromkeys((package, module)))

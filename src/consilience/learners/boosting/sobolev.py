@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.targets import usable
 from consilience.learners.torch.batched.steps import batches_of
-from consilience.learners.torch.learner import TorchLearner, _forward
+from consilience.learners.torch.learner import TorchLearner
+from consilience.learners.torch.modules import forward_in_parts
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.validation.arrays import Array
 
@@ -40,7 +41,7 @@ def train(
         targets: φ, shape ``(n, c)``.
         rng: the only source of randomness.
         gradient: ∇φ at rows, ``(m, c, d)``; ``None`` for secants.
-        strength: the factor of the mean square of what the gradients, or secants, are off.
+        strength: the factor of the mean square error of the gradients, or secants.
         neighbours: of each row, for secants.
         rate: of the multiplicative updates of row weights.
 
@@ -67,14 +68,15 @@ def train(
         learner.start(X, rng=rng)
     module, recipe = learner.module, learner.recipe
     assert module is not None
-    inputs, values = learner._tensor(X, module), learner._numbers(targets, module)
+    modules = learner.modules
+    inputs, values = modules.inputs(X, module), modules.values(targets, module)
     if gradient is not None and not inputs.is_floating_point():
         raise InvalidInput(
             "the module takes whole numbers, by which nothing can be derived", where=learner.name
         )
 
     def off(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The squared errors of a batch, ``(b,)``, and the mean square of what its steepness is off."""
+        """Squared errors of a batch, ``(b,)``, and the mean square error of its steepness."""
         if gradient is not None:
             errors = module(inputs[rows]) - values[rows]
             return errors.square().sum(dim=1), _off_gradient(module, inputs[rows], gradient, rng)
@@ -90,7 +92,7 @@ def train(
     optimizer = TorchOptimizer(recipe, parameters)
     weights = torch.ones(len(X), dtype=values.dtype, device=values.device)
     least, best = math.inf, None
-    with learner._stream(int(rng.integers(2**63 - 1))), learner._blamed():
+    with modules.random_stream(int(rng.integers(2**63 - 1))), modules.errors_named():
         for _ in range(recipe.first_epochs):
             module.train()
             order = torch.from_numpy(rng.permutation(len(X))).to(inputs.device)
@@ -105,7 +107,8 @@ def train(
                 optimizer.step()
                 steepness += float(steep.detach()) * len(rows) / len(X)
             with torch.no_grad():
-                errors = (_forward(module, inputs, recipe.precision) - values).square().sum(dim=1)
+                answers = forward_in_parts(module, inputs, recipe.precision)
+                errors = (answers - values).square().sum(dim=1)
             reached = float(errors.max()) + strength * steepness
             if reached < least:
                 least, best = reached, copy.deepcopy(module.state_dict())
@@ -125,7 +128,7 @@ def train(
 def _off_gradient(
     module: nn.Module, rows: Tensor, gradient: Gradient, rng: np.random.Generator
 ) -> Tensor:
-    """The mean of ‖vᵀ(∇h − ∇φ)‖² between rows, v of ±1 each: in expectation that of ‖∇h − ∇φ‖²."""
+    """Mean of ‖vᵀ(∇h − ∇φ)‖² between rows, v of ±1 each: in expectation that of ‖∇h − ∇φ‖²."""
     other = rows[torch.from_numpy(rng.permutation(len(rows))).to(rows.device)]
     share = torch.from_numpy(rng.random(len(rows))).to(rows)
     points = rows + share.reshape(-1, *[1] * (rows.dim() - 1)) * (other - rows)
@@ -139,7 +142,7 @@ def _off_gradient(
 
 
 def _nearest(X: Array, targets: Array, count: int, name: str) -> Array:
-    """Of every row, the nearest that differ from it and from one another, shape ``(n, up to count)``."""
+    """Indices of the nearest different rows of every row, shape ``(n, up to count)``."""
     from sklearn.neighbors import NearestNeighbors
 
     flat = X.reshape(len(X), -1)

@@ -215,7 +215,7 @@ def _built(
 
 def _construction(learner: Any) -> dict[str, Any]:
     """The function that builds a network, with its parameters."""
-    given = getattr(learner, "_given", None)
+    given = getattr(learner, "factory", None)
     function = given.func if isinstance(given, partial) else given
     parameters = dict(given.keywords) if isinstance(given, partial) else {}
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.learners.sklearn.twins import twin
+from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
 
 
@@ -48,12 +48,12 @@ def parts(model: Any) -> tuple[list[tuple[str, Any]], Any]:
     return [], model
 
 
-def with_twin(model: Any, n_classes: int) -> Any:
-    """``model`` with its last step replaced by that step's twin for soft labels."""
+def with_soft_label_equivalent(model: Any, n_classes: int) -> Any:
+    """``model`` with its last step replaced by that step's soft-label equivalent."""
     _, last = parts(model)
     if last is model:
-        return twin(model, n_classes)
-    model.steps[-1] = (model.steps[-1][0], twin(last, n_classes))
+        return soft_label_equivalent(model, n_classes)
+    model.steps[-1] = (model.steps[-1][0], soft_label_equivalent(last, n_classes))
     return model
 
 

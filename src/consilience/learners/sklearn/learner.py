@@ -21,9 +21,9 @@ from consilience.learners.sklearn.estimators import (
     seeded,
     takes_many_outputs,
     unfitted,
-    with_twin,
+    with_soft_label_equivalent,
 )
-from consilience.learners.sklearn.twins import twin_name
+from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
 from consilience.learners.targets import expand, harden, usable
 from consilience.validation.arrays import Array
 from consilience.validation.labels import one_hot
@@ -158,7 +158,7 @@ class SklearnLearner(Learner):
         hard = harden(targets)
         if self.abilities.soft_targets == "native":
             present = np.flatnonzero(targets.any(axis=0))
-            model = with_twin(model, len(present))
+            model = with_soft_label_equivalent(model, len(present))
             seen = targets[:, present] if len(present) > 1 else targets[:, present[0]]
             return present, [fit_steps(model, X, seen, weights, hard=hard)]
         rows, labels = np.arange(len(hard)), hard
@@ -243,7 +243,7 @@ class SklearnLearner(Learner):
             raise RunFailed("the model file is not one of ours", where=str(path)) from error
         expected = self.model
         if self.abilities.soft_targets == "native" and self.abilities.kind == "classification":
-            expected = with_twin(unfitted(self.model), 1)
+            expected = with_soft_label_equivalent(unfitted(self.model), 1)
         if not models or any(make_of(model) != make_of(expected) for model in models):
             raise RunFailed(f"the file holds another model than {self.name}", where=str(path))
         if self.n_outputs and n_outputs != self.n_outputs:
@@ -320,7 +320,7 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
         probabilities = "decision"
     soft: Literal["native", "weighted", "hardened"] = "hardened"
     how = f"{name} takes no row weights, so each soft row counts as its likeliest class."
-    if regressor := twin_name(last):
+    if regressor := equivalent_name(last):
         soft = "native"
         how = f"Soft labels are taken exactly, by a {regressor} with the same parameters."
     elif weighable:

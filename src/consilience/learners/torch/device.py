@@ -104,7 +104,7 @@ class Rows:
             if rows.dtype == dtype and rows.device.type == device.type and rows._version == version:
                 return rows
         # A copy, since torch warns of read-only arrays such as those that arrive by wire; in the usual
-        # order, as images with channels last crash some convolutions (networks._Block).
+        # order, as images with channels last crash some convolutions (layers.ResidualBlock).
         wide = {torch.int64: np.int64, torch.float64: np.float64}.get(dtype, np.float32)
         if device.type == "cpu" or X.flags.writeable:
             return torch.from_numpy(np.array(X, dtype=wide, order="C")).to(device, dtype)

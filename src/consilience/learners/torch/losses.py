@@ -1,4 +1,4 @@
-"""What networks minimise, row by row, and its gradient."""
+"""Losses of networks, row by row, and their gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from consilience.learners.base import Kind
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss of outputs for targets, ``(n, n_outputs)`` as torch has them.
+class TorchLoss:
+    """A loss of a network's outputs for targets.
 
     Attributes:
-        name: what it is called.
+        name: for messages, and to tell losses apart.
         values: the losses, shape ``(n,)``, from outputs and targets ``(n, n_outputs)``.
         slopes: their gradients at the outputs, from these and targets of many networks, all
             ``(networks, n_outputs, n)``: with classes along the middle, softmax is many times faster.
@@ -27,9 +27,26 @@ class Loss:
     values: Callable[[Tensor, Tensor], Tensor]
     slopes: Callable[[Tensor, Tensor], Tensor]
 
+    def mean(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The mean loss of rows, each times its weight.
 
-def loss_for(kind: Kind, asked: str | None) -> Loss:
-    """The loss of a recipe: for classification cross-entropy with soft labels, or the Brier score.
+        Args:
+            outputs: shape ``(n, n_outputs)``.
+            targets: shape ``(n, n_outputs)``.
+            weights: shape ``(n,)``, of mean 1 over all rows; ``None`` for equal weights.
+
+        Returns:
+            A scalar.
+        """
+        if weights is not None:
+            return (weights * self.values(outputs, targets)).mean()
+        if self is CROSS_ENTROPY:
+            return F.cross_entropy(outputs, targets)
+        return self.values(outputs, targets).mean()
+
+
+def loss_for(kind: Kind, asked: str | None) -> TorchLoss:
+    """Return the loss of a recipe: for classification cross-entropy with soft labels, or the Brier score.
 
     Args:
         kind: of the model.
@@ -66,6 +83,6 @@ def _score_slopes(outputs: Tensor, targets: Tensor) -> Tensor:
     return slopes.sub_(shares * slopes.sum(1, keepdim=True))
 
 
-CROSS_ENTROPY = Loss("cross-entropy", _entropies, _entropy_slopes)
-SQUARED = Loss("squared error", _squares, _square_slopes)
-BRIER = Loss("Brier score", _scores, _score_slopes)
+CROSS_ENTROPY = TorchLoss("cross-entropy", _entropies, _entropy_slopes)
+SQUARED = TorchLoss("squared error", _squares, _square_slopes)
+BRIER = TorchLoss("Brier score", _scores, _score_slopes)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import re
-import zlib
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from consilience.errors import InvalidInput, nearest
-from consilience.learners.torch.images import Layout, layout_of
-from consilience.learners.torch.learner import Factory
-from consilience.validation.arrays import Array
+from consilience.errors import InvalidInput
+from consilience.learners.torch.layers import (
+    NORMS,
+    MaxPool,
+    ResidualBlock,
+    as_image_layer,
+    normalised,
+)
+from consilience.learners.torch.modules import Factory
+from consilience.learners.torch.words import WordBag
+from consilience.validation.numbers import check_choice, check_number, check_numbers
 
 
 def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
@@ -27,7 +29,7 @@ def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:
     Args:
         hidden: the widths of the hidden layers.
     """
-    _whole_numbers("hidden", hidden)
+    check_numbers("hidden", hidden, above=0, whole=True, where="mlp")
     return partial(_mlp, hidden=tuple(hidden))
 
 
@@ -49,12 +51,12 @@ def cnn(
         kernel: height and width of a filter, odd.
         padded: whether a convolution keeps the height and width of what it sees.
     """
-    _whole_numbers("channels", channels)
+    check_numbers("channels", channels, above=0, whole=True, where="cnn")
     widths = [hidden] if isinstance(hidden, int) else hidden
-    _whole_numbers("hidden", widths)
+    check_numbers("hidden", widths, above=0, whole=True, where="cnn")
     if not widths:
         raise InvalidInput("there is no hidden layer", where="cnn", mend="Give one width or more.")
-    _whole_numbers("kernel", [kernel])
+    check_number("kernel", kernel, above=0, whole=True, where="cnn")
     if kernel % 2 == 0:
         raise InvalidInput(f"kernel is {kernel}", where="cnn", mend="Give an odd number.")
     return partial(
@@ -76,8 +78,7 @@ def lenet5(*, activation: str = "relu") -> Factory:
         LeCun, Bottou, Bengio, Haffner 1998, "Gradient-Based Learning Applied to Document
         Recognition", section II.B.
     """
-    if activation not in _ACTIVATIONS:
-        raise InvalidInput(f"activation is {activation!r}", mend=nearest(activation, _ACTIVATIONS))
+    check_choice("activation", activation, _ACTIVATIONS, where="lenet5")
     return partial(_lenet5, activation=activation)
 
 
@@ -96,7 +97,7 @@ def vgg16(*, hidden: Sequence[int] = (512, 512), batch_norm: bool = True) -> Fac
         Simonyan & Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
         table 1, column D.
     """
-    _whole_numbers("hidden", hidden)
+    check_numbers("hidden", hidden, above=0, whole=True, where="vgg16")
     return partial(_vgg16, hidden=tuple(hidden), batch_norm=bool(batch_norm))
 
 
@@ -146,8 +147,8 @@ def text_embedding(
 ) -> Factory:
     """The mean of a vector for each word, then full layers: for texts, without a vocabulary.
 
-    Words become numbers by :func:`hashed_words`, the same at every party, so that such networks can be
-    averaged and sent to others. They hold no words; but which vectors training has moved says which
+    Words become numbers by :func:`~.words.hashed_words`, the same at every party, so that such networks can
+    be averaged and sent to others. They hold no words; but which vectors training has moved says which
     buckets its texts hold.
 
     Args:
@@ -160,10 +161,10 @@ def text_embedding(
     Source:
         Joulin, Grave, Bojanowski, Mikolov 2017, "Bag of Tricks for Efficient Text Classification".
     """
-    _whole_numbers("hidden", hidden)
+    check_numbers("hidden", hidden, above=0, whole=True, where="text_embedding")
     sizes = {"buckets": buckets, "width": width, "ngrams": ngrams, "longest": longest}
     for name, size in sizes.items():
-        _whole_numbers(name, [size])
+        check_number(name, size, above=0, whole=True, where="text_embedding")
     return partial(
         _text_embedding,
         buckets=buckets,
@@ -175,9 +176,8 @@ def text_embedding(
 
 
 def _residual(name: str, blocks: Sequence[int], width: int, norm: str) -> Factory:
-    _whole_numbers("width", [width])
-    if norm not in _NORMS:
-        raise InvalidInput(f"norm is {norm!r}", where=name, mend=nearest(norm, _NORMS))
+    check_number("width", width, above=0, whole=True, where=name)
+    check_choice("norm", norm, NORMS, where=name)
     return partial(_resnet, blocks=tuple(blocks), width=width, norm=norm)
 
 
@@ -203,13 +203,13 @@ def _cnn(
     kernel: int,
     padded: bool,
 ) -> nn.Module:
-    as_image, (depth, height, width) = _as_image(input_shape, "cnn")
+    as_image, (depth, height, width) = as_image_layer(input_shape, "cnn")
     layers: list[nn.Module] = [as_image]
     margin = kernel // 2 if padded else 0
     lost = 0 if padded else kernel - 1
     for filters in channels:
         # ReLU of the largest is the largest of ReLUs, at a quarter of the work
-        layers += [nn.Conv2d(depth, filters, kernel, padding=margin), _MaxPool(2), nn.ReLU()]
+        layers += [nn.Conv2d(depth, filters, kernel, padding=margin), MaxPool(2), nn.ReLU()]
         depth, height, width = filters, (height - lost) // 2, (width - lost) // 2
     if height < 1 or width < 1:
         raise InvalidInput(
@@ -224,7 +224,7 @@ def _cnn(
 
 def _lenet5(input_shape: tuple[int, ...], n_outputs: int, *, activation: str) -> nn.Module:
     bend = _ACTIVATIONS[activation]
-    as_image, (depth, height, width) = _as_image(input_shape, "lenet5")
+    as_image, (depth, height, width) = as_image_layer(input_shape, "lenet5")
     if max(height, width) > 32:
         raise InvalidInput(
             f"images of shape {input_shape} are larger than 32×32",
@@ -250,7 +250,7 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 def _vgg16(
     input_shape: tuple[int, ...], n_outputs: int, *, hidden: Sequence[int], batch_norm: bool
 ) -> nn.Module:
-    as_image, (depth, height, width) = _as_image(input_shape, "vgg16")
+    as_image, (depth, height, width) = as_image_layer(input_shape, "vgg16")
     if min(height, width) < 32:
         raise InvalidInput(
             f"images of shape {input_shape} are smaller than 32×32",
@@ -268,122 +268,21 @@ def _vgg16(
     return nn.Sequential(*layers, _mlp(full, n_outputs, hidden=hidden))
 
 
-class _AsImage(nn.Module):
-    says_all = True  # as batched.architecture.LAYERS do
-
-    def __init__(self, layout: Layout) -> None:
-        super().__init__()
-        self.layout = layout
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return _channels_last(self.layout.images(rows))
-
-    def extra_repr(self) -> str:
-        return repr(self.layout)
-
-
-def _as_image(shape: tuple[int, ...], where: str) -> tuple[nn.Module, tuple[int, int, int]]:
-    layout = layout_of(shape, where)
-    return _AsImage(layout), (layout.depth, layout.height, layout.width)
-
-
-class _MaxPool(nn.MaxPool2d):
-    """Pools channels side by side in memory, which a CPU does several times faster."""
-
-    says_all = True
-
-    def forward(self, maps: Tensor) -> Tensor:
-        pooled: Tensor = super().forward(_channels_last(maps))
-        return pooled
-
-
-def _channels_last(maps: Tensor) -> Tensor:
-    """The same, stored with channels last; ``torch.func.vmap`` does not take ``memory_format``."""
-    return maps.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-
-
-class _Block(nn.Module):
-    """Two convolutions, to whose output the input is added; where shapes differ, through a 1×1 one.
-
-    A 1×1 convolution of a stride sees a pixel in each square of ``stride × stride``. These are picked first:
-    the backward pass of such a convolution in one go writes beyond its memory in oneDNN 3.12 (torch 2.13) on
-    x86 processors without AVX-512, if its maps lie with channels last and there are 2 to 7 of them.
-    """
-
-    def __init__(self, depth: int, filters: int, stride: int, norm: str) -> None:
-        super().__init__()
-        self.stride = stride
-        self.first = _normalised(depth, filters, 3, stride, norm)
-        self.second = _normalised(filters, filters, 3, 1, norm)
-        same = stride == 1 and depth == filters
-        self.shortcut = nn.Identity() if same else _normalised(depth, filters, 1, 1, norm)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        # Means of one pixel: the fastest way to pick
-        picked = F.avg_pool2d(maps, 1, self.stride) if self.stride > 1 else maps
-        return F.relu(self.second(F.relu(self.first(maps))) + self.shortcut(picked))
-
-
-def _normalised(depth: int, filters: int, kernel: int, stride: int, norm: str) -> nn.Module:
-    layer = nn.Conv2d(depth, filters, kernel, stride, padding=kernel // 2, bias=False)
-    return nn.Sequential(layer, _NORMS[norm](filters))
-
-
-def _group_norm(filters: int) -> nn.Module:
-    return nn.GroupNorm(math.gcd(filters, max(1, filters // _GROUP)), filters)
-
-
-_NORMS: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group": _group_norm}
-_GROUP = 16
-"""Channels of a group, or all where there are fewer (Wu & He 2018, table 3)."""
-
-
 def _resnet(
     input_shape: tuple[int, ...], n_outputs: int, *, blocks: Sequence[int], width: int, norm: str
 ) -> nn.Module:
-    as_image, (depth, *_) = _as_image(input_shape, "resnet")
-    layers = [as_image, _normalised(depth, width, 3, 1, norm), nn.ReLU()]
+    as_image, (depth, *_) = as_image_layer(input_shape, "resnet")
+    layers = [as_image, normalised(depth, width, 3, 1, norm), nn.ReLU()]
     depth = width
     for stage, count in enumerate(blocks):
         filters = width * 2**stage
         for number in range(count):
             stride = 2 if stage > 0 and number == 0 else 1
-            layers.append(_Block(depth, filters, stride, norm))
+            layers.append(ResidualBlock(depth, filters, stride, norm))
             depth = filters
     return nn.Sequential(
         *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(depth, n_outputs)
     )
-
-
-class _Bag(nn.Module):
-    def __init__(
-        self,
-        n_outputs: int,
-        *,
-        buckets: int,
-        width: int,
-        hidden: Sequence[int],
-        ngrams: int,
-        longest: int,
-    ) -> None:
-        super().__init__()
-        self.buckets, self.ngrams, self.longest = buckets, ngrams, longest
-        self.bag = nn.EmbeddingBag(buckets + 1, width, mode="mean", padding_idx=0)
-        self.head = _mlp((width,), n_outputs, hidden=hidden)
-        with torch.no_grad():  # a word that is never trained on should say little
-            self.bag.weight.mul_(_FIRST_LENGTH)
-
-    def encode(self, texts: Array) -> Array:
-        return hashed_words(texts, buckets=self.buckets, ngrams=self.ngrams, longest=self.longest)
-
-    def forward(self, words: Tensor) -> Tensor:
-        used = int((words != 0).any(dim=0).sum())
-        outputs: Tensor = self.head(self.bag(words[:, : max(used, 1)]))
-        return outputs
-
-
-_FIRST_LENGTH = 0.1
-"""Of a normal draw; chosen on held-out rows of TREC."""
 
 
 def _text_embedding(input_shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
@@ -393,50 +292,5 @@ def _text_embedding(input_shape: tuple[int, ...], n_outputs: int, **options: Any
             where="text_embedding",
             mend="Give an array of strings, one for each row.",
         )
-    return _Bag(n_outputs, **options)
-
-
-def hashed_words(texts: Array, *, buckets: int, ngrams: int, longest: int) -> Array:
-    """Texts as numbers of buckets, 1 to ``buckets``, shape ``(n, length)``; 0 behind a text's end.
-
-    A word is a run of letters, digits and underscores in small letters; its number is the CRC-32 of its
-    bytes, modulo ``buckets``; that of neighbours, of both with a space between. So every party gives a word
-    the same number without a vocabulary, which would tell others which words its texts hold; different words
-    may share one (Weinberger et al. 2009).
-
-    Args:
-        texts: strings, shape ``(n,)``.
-        buckets: how many numbers there are.
-        ngrams: 2 numbers pairs of neighbouring words too, and so on.
-        longest: words of a text beyond this many are left out.
-
-    >>> hashed_words(np.array(["To be, or", "to"]), buckets=1000, ngrams=1, longest=2).tolist()
-    [[757, 926], [757, 0]]
-    """
-    lines = [_numbers(text, buckets, ngrams, longest) for text in texts.tolist()]
-    numbers = np.zeros((len(lines), max(1, *map(len, lines), 1)), dtype=np.int64)
-    for row, line in zip(numbers, lines, strict=True):
-        row[: len(line)] = line
-    return numbers
-
-
-@lru_cache(maxsize=2**15)  # parties see the same public and test texts in every epoch and round
-def _numbers(text: str, buckets: int, ngrams: int, longest: int) -> Array:
-    words = [word.encode("utf-8", "replace") for word in _WORD.findall(text.lower())[:longest]]
-    last = [zlib.crc32(word) for word in words]
-    line = list(last)
-    for reach in range(1, min(ngrams, len(words))):
-        last = [
-            zlib.crc32(b" " + word, before)
-            for before, word in zip(last, words[reach:], strict=False)
-        ]
-        line += last
-    return np.array(line, dtype=np.int64) % buckets + 1
-
-
-_WORD = re.compile(r"\w+")
-
-
-def _whole_numbers(name: str, values: Sequence[int]) -> None:
-    if isinstance(values, (int, str)) or not all(type(v) is int and v > 0 for v in values):
-        raise InvalidInput(f"{name} is {values!r}, expected whole numbers above 0")
+    width, hidden = options["width"], options.pop("hidden")
+    return WordBag(lambda: _mlp((width,), n_outputs, hidden=hidden), **options)

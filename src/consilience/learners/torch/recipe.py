@@ -1,4 +1,4 @@
-"""How a torch module is trained: a value that a configuration file can hold."""
+"""Training recipes of torch modules: values that a configuration file can hold."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from consilience.errors import InvalidInput, nearest
+from consilience.validation.numbers import check_choice, check_flag, check_number
 
 Optimizer = Literal["adam", "adamw", "sgd"]
-Loss = Literal["cross-entropy", "mse"]
+LossName = Literal["cross-entropy", "mse"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16"]
 Initial = Literal["redraw", "given"]
+
+_CHOICES = {
+    "optimizer": get_args(Optimizer),
+    "device": get_args(Device),
+    "precision": get_args(Precision),
+    "initial": get_args(Initial),
+    "loss": get_args(LossName),
+}
+_AUGMENT = "recipe.augment"
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,9 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         for name in ("crop", "cutout"):
-            _number(name, getattr(self, name), least=0, whole=True, where="recipe.augment")
+            check_number(name, getattr(self, name), at_least=0, whole=True, where=_AUGMENT)
         for name in ("flip", "distillation"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidInput(
-                    f"{name} is {getattr(self, name)!r}",
-                    where="recipe.augment",
-                    mend="Give true or false.",
-                )
+            check_flag(name, getattr(self, name), where=_AUGMENT)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class TorchRecipe:
     first_epochs: int = 20
     epochs: int = 2
     distill_epochs: int = 2
-    loss: Loss | None = None
+    loss: LossName | None = None
     device: Device = "auto"
     precision: Precision = "float32"
     early_stop: int | None = None
@@ -93,22 +98,24 @@ class TorchRecipe:
     augment: Augmentation | None = None
 
     def __post_init__(self) -> None:
-        _one_of("optimizer", self.optimizer, get_args(Optimizer))
-        _one_of("device", self.device, get_args(Device))
-        _one_of("precision", self.precision, get_args(Precision))
-        _one_of("initial", self.initial, get_args(Initial))
-        if self.loss is not None:
-            _one_of("loss", self.loss, get_args(Loss))
-        for name in ("learning_rate", "gradient_clip"):
-            _number(name, getattr(self, name), above=0.0, optional=name == "gradient_clip")
-        for name in ("weight_decay", "momentum"):
-            _number(name, getattr(self, name), least=0.0)
+        for field in fields(self):
+            if callable(plain := getattr(getattr(self, field.name), "item", None)):
+                object.__setattr__(self, field.name, plain())  # numpy's numbers are not JSON's
+        for name, known in _CHOICES.items():
+            if name != "loss" or self.loss is not None:
+                check_choice(name, getattr(self, name), known, where="recipe")
+        check_number("learning_rate", self.learning_rate, above=0, where="recipe")
+        check_number("gradient_clip", self.gradient_clip, above=0, optional=True, where="recipe")
+        check_number(
+            "early_stop", self.early_stop, above=0, whole=True, optional=True, where="recipe"
+        )
+        check_number("batch_size", self.batch_size, above=0, whole=True, where="recipe")
         for name in ("first_epochs", "epochs", "distill_epochs"):
-            _number(name, getattr(self, name), least=0, whole=True)
-        _number("batch_size", self.batch_size, least=1, whole=True)
-        _number("early_stop", self.early_stop, least=1, whole=True, optional=True)
+            check_number(name, getattr(self, name), at_least=0, whole=True, where="recipe")
+        for name in ("weight_decay", "momentum"):
+            check_number(name, getattr(self, name), at_least=0, where="recipe")
         if isinstance(self.augment, Mapping):
-            _known(self.augment, Augmentation, "recipe.augment")
+            _check_keys(self.augment, Augmentation, _AUGMENT)
             object.__setattr__(self, "augment", Augmentation(**self.augment))
         elif not isinstance(self.augment, Augmentation | None):
             raise InvalidInput(
@@ -119,7 +126,13 @@ class TorchRecipe:
 
     @classmethod
     def of(cls, given: TorchRecipe | Mapping[str, Any] | None) -> TorchRecipe:
-        """The recipe itself, or the one that a table of a configuration file describes.
+        """Return a recipe as it is, or make one of a table of a configuration file.
+
+        Args:
+            given: a recipe, a table of its fields, or ``None`` for the defaults.
+
+        Raises:
+            InvalidInput: an unknown key, or a value out of range.
 
         >>> TorchRecipe.of({"epochs": 3}).epochs
         3
@@ -128,45 +141,12 @@ class TorchRecipe:
             return cls()
         if isinstance(given, TorchRecipe):
             return given
-        _known(given, cls, "recipe")
+        _check_keys(given, cls, "recipe")
         return cls(**given)
 
 
-def _known(given: Mapping[str, Any], kind: type[Any], where: str) -> None:
+def _check_keys(given: Mapping[str, Any], kind: type[Any], where: str) -> None:
     known = [field.name for field in fields(kind)]
     for name in given:
         if name not in known:
             raise InvalidInput(f"unknown key {name!r}", where=where, mend=nearest(name, known))
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InvalidInput(
-            f"{name} is {value!r}", where="recipe", mend=f"Known: {', '.join(known)}."
-        )
-
-
-def _number(
-    name: str,
-    value: object,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    whole: bool = False,
-    optional: bool = False,
-    where: str = "recipe",
-) -> None:
-    if optional and value is None:
-        return
-    kinds: tuple[type, ...] = (int,) if whole else (int, float)
-    if (
-        isinstance(value, kinds)
-        and not isinstance(value, bool)
-        and (least is None or value >= least)  # type: ignore[operator]
-        and (above is None or value > above)  # type: ignore[operator]
-        and value < float("inf")  # type: ignore[operator]
-    ):
-        return
-    bound = f"at least {least}" if above is None else f"above {above}"
-    kind = "a whole number" if whole else "a number"
-    raise InvalidInput(f"{name} is {value!r}, expected {kind} {bound}", where=where)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.learners.torch.learner import Factory
+from consilience.learners.torch.modules import Factory
 from consilience.validation.arrays import Array
 
 _NEEDED = ("config.json", "model.safetensors")

@@ -127,8 +127,8 @@ class Parametric(Protocol):
     def set_parameters(self, values: Mapping[str, Array]) -> None:
         """In place of what :meth:`parameters` gives."""
 
-    def fit_pulled(self, X: Array, targets: Array, **how: Any) -> Any:
-        """Train with changed gradients: see :class:`consilience.learners.Pull`."""
+    def fit_corrected(self, X: Array, targets: Array, **how: Any) -> Any:
+        """Train with changed gradients: see :class:`consilience.learners.GradientCorrection`."""
 
     def check_plain_steps(self) -> None:
         """Raise ``InvalidInput`` unless training makes plain gradient steps."""
@@ -221,7 +221,7 @@ class TrainParameters(Task, reply_type=Parameters, exchanges="parameters", proto
     def run(self, party: Any) -> Parameters:
         """The parameters after training."""
         adopt(party, self.values)
-        party.fit_pulled(self.round, strength=self.strength)
+        party.fit_corrected(self.round, strength=self.strength)
         return SendParameters(round=self.round, size=self.size).run(party)
 
 

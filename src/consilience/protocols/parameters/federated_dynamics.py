@@ -100,7 +100,7 @@ class TrainDynamically(
         before = trained_of(learner).astype(np.float64)
         gradient = recall(party, self.counted, before.size)
         weight = 1.0 if self.mean_rows is None else party.train_rows / self.mean_rows
-        party.fit_pulled(  # line 3
+        party.fit_corrected(  # line 3
             self.round,
             strength=self.strength / weight,
             correction=trained_by_name(learner, -gradient / weight),

@@ -119,7 +119,7 @@ class TrainControlled(
         own = recall(party, self.counted, len(self.control))
         before = trained_of(learner)
         correction = trained_by_name(learner, self.control - own)
-        steps = party.fit_pulled(self.round, correction=correction)  # line 3
+        steps = party.fit_corrected(self.round, correction=correction)  # line 3
         moved = (before - trained_of(learner)).astype(np.float64)
         change = moved / (steps.count * steps.rate) - self.control  # line 4
         change = change.astype(before.dtype)  # as it is sent, so that both sides add the same

@@ -1,4 +1,4 @@
-"""What networks have in common that differ in the numbers of their parameters alone."""
+"""Architecture of a network: equal for networks that differ in the numbers of their parameters alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ whose draws are each party's own; no batch norm, which keeps what it has seen.""
 
 
 class Parameter(NamedTuple):
-    """One of a layer's.
+    """A parameter of a layer.
 
     Attributes:
         name: in the module.
-        shape: its own.
-        dtype: likewise.
-        trained: whether gradients change it.
+        shape: of the tensor.
+        dtype: of the tensor.
+        trained: true if gradients change it.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Part(NamedTuple):
     Attributes:
         name: in the module.
         kind: its class.
-        settings: what it says of itself.
-        parameters: by what the layer calls them, in its order.
+        settings: its ``extra_repr()``.
+        parameters: by the layer's own names, in its order.
     """
 
     name: str
@@ -53,8 +53,11 @@ Architecture = tuple[Part, ...]
 
 
 def architecture(module: nn.Module) -> Architecture | None:
-    """That of a module; ``None`` for one with other layers than :data:`LAYERS`, with hooks, buffers, or
-    parameters that several layers share.
+    """Describe the architecture of a module.
+
+    Returns:
+        ``None`` for a module with other layers than :data:`LAYERS`, with hooks, buffers, or parameters that
+        several layers share.
     """
     found, seen = [], set()
     for name, part in module.named_modules(remove_duplicate=False):

@@ -1,4 +1,4 @@
-"""Which networks train as one, and how: decided by what they are, never by a clock.
+"""Choice of the networks that train as one batch: by their kind and size, never by a clock.
 
 A run comes out the same twice only if how it is computed does not depend on how fast something was. So the
 rule is one of kinds and sizes (what it is worth: ``python benchmarks/cohorts.py``). Perceptrons go through
@@ -21,15 +21,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 from consilience.learners.torch.batched.architecture import Architecture, architecture
-from consilience.learners.torch.batched.stack import (
+from consilience.learners.torch.batched.perceptron import (
     Layer,
-    Stack,
     layers_of,
     numbers_of,
-    outputs_of,
     rows_of_a_batch,
     worth_it,
 )
+from consilience.learners.torch.batched.stack import Stack, outputs_of
 from consilience.learners.torch.batched.steps import PREDICT_ROWS, Job
 from consilience.learners.torch.batched.vmap import Vmapped
 from consilience.learners.torch.recipe import Precision
@@ -46,12 +45,12 @@ _ON_A_GPU = 128
 
 @dataclass
 class Training:
-    """One network's training, a :class:`~consilience.learners.batching.Work`; its result counts steps.
+    """One network's training, a :class:`~consilience.learners.batching.WorkItem`; its result counts steps.
 
     Attributes:
-        job: what is to be done.
-        by_itself: does it for a network of any kind.
-        usual: whether all epochs are made, of rows as they are.
+        job: the training.
+        by_itself: runs it for a network of any kind.
+        usual: true without early stopping and random changes of images.
     """
 
     job: Job
@@ -65,7 +64,7 @@ class Training:
 
     @cached_property
     def _layers(self) -> tuple[Layer, ...] | None:
-        """Those of a perceptron whose gradients are written out; ``None`` for other networks."""
+        """Layers of a perceptron whose gradients are written out; ``None`` for other networks."""
         if self._alike is None:
             return None
         rows, size = len(self.job.targets), self.job.recipe.batch_size
@@ -74,56 +73,56 @@ class Training:
 
     @property
     def weight(self) -> float:
-        """Rows that it goes through."""
+        """Rows times epochs."""
         return len(self.job.targets) * self.job.epochs
 
     @property
-    def most(self) -> int:
-        """How many are trained as one at most."""
+    def max_batch(self) -> int:
+        """Networks trained as one, at most."""
         job = self.job
         if self._alike is not None and _on_a_gpu(job.module):
             rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
-            copies = 6  # parameters, gradients, an optimizer's two moments, and two for pulls
+            copies = 6  # parameters, gradients, an optimizer's two moments, and two for corrections
             shape = len(job.targets), *job.shape
             return _fit_a_gpu(job.module, self._alike, copies, shape, rows)
         return _fit_a_cache(job.module, self._layers)
 
     @property
     def key(self) -> Hashable:
-        """All that has to be the same for stacking; ``None`` where it cannot be."""
+        """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
         if self._layers is None and (self._alike is None or not _on_a_gpu(self.job.module)):
             return None
         job = self.job
-        pulled = job.pull.strength, tuple(sorted(job.pull.correction or ()))
+        correction = job.correction.strength, tuple(sorted(job.correction.offset or ()))
         rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
         outputs = job.targets.shape[1], job.targets.dtype, str(job.targets.device)
         return (
             *(self._alike, job.recipe, job.loss.name, job.weights is None),
-            *(job.shape, rows if self._layers else None, outputs, pulled),
+            *(job.shape, rows if self._layers else None, outputs, correction),
         )
 
-    def alone(self) -> int:
-        """Train it."""
+    def run_single(self) -> int:
+        """Train this network; return its number of steps."""
         if self._layers is None:
             return self.by_itself()
         return Stack([self.job], self._layers).trained()[0]
 
-    def together(self, others: Sequence[Training]) -> list[int]:
-        """Train it and the others, which have the same key."""
+    def run_batch(self, others: Sequence[Training]) -> list[int]:
+        """Train this network and others of the same key; return their numbers of steps."""
         jobs = [self.job, *(other.job for other in others)]
         return (Vmapped(jobs) if self._layers is None else Stack(jobs, self._layers)).trained()
 
 
 @dataclass
 class Prediction:
-    """What one network says of some rows: a :class:`~consilience.learners.batching.Work`.
+    """One network's outputs for some rows, a :class:`~consilience.learners.batching.WorkItem`.
 
     Attributes:
         module: the network.
         inputs: makes its inputs.
-        shape: theirs, ``(n, …)``.
-        by_itself: gives the outputs ``(n, n_outputs)`` of a network of any kind.
-        precision: its recipe's.
+        shape: of the inputs, ``(n, …)``.
+        by_itself: computes the outputs ``(n, n_outputs)`` of a network of any kind.
+        precision: of the network's recipe.
     """
 
     module: nn.Module
@@ -144,12 +143,12 @@ class Prediction:
 
     @property
     def weight(self) -> float:
-        """Rows that it is asked about."""
+        """Number of rows."""
         return self.shape[0]
 
     @property
-    def most(self) -> int:
-        """How many are asked as one at most."""
+    def max_batch(self) -> int:
+        """Networks evaluated as one, at most."""
         if self._alike is not None and _on_a_gpu(self.module):
             rows = min(self.shape[0], PREDICT_ROWS)
             return _fit_a_gpu(self.module, self._alike, 1, self.shape, rows)
@@ -157,17 +156,17 @@ class Prediction:
 
     @property
     def key(self) -> Hashable:
-        """All that has to be the same for stacking; ``None`` where it cannot be."""
+        """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
         if self._layers is None:
             return None
         return self._alike, self.shape, str(next(self.module.parameters()).device)
 
-    def alone(self) -> Tensor:
-        """Its outputs."""
-        return self.by_itself() if self._layers is None else self.together([])[0]
+    def run_single(self) -> Tensor:
+        """Compute this network's outputs."""
+        return self.by_itself() if self._layers is None else self.run_batch([])[0]
 
-    def together(self, others: Sequence[Prediction]) -> list[Tensor]:
-        """Its outputs and the others', which have the same key."""
+    def run_batch(self, others: Sequence[Prediction]) -> list[Tensor]:
+        """Compute the outputs of this network and of others with the same key."""
         assert self._layers is not None
         both = [self, *others]
         inputs = [one.inputs() for one in both]
@@ -175,7 +174,7 @@ class Prediction:
 
 
 def _stacks(precision: Precision) -> bool:
-    """Whether networks of it are: ``torch.func.vmap`` leaves autocast's bfloat16 out of convolutions."""
+    """True for a precision that can be stacked: ``vmap`` leaves autocast's bfloat16 out of convolutions."""
     return precision == "float32"
 
 
@@ -193,7 +192,7 @@ def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
 def _fit_a_gpu(
     module: nn.Module, network: Architecture, copies: int, shape: tuple[int, ...], rows: int
 ) -> int:
-    """How many fit :data:`GPU_MEMORY`: so many copies of the parameters, inputs of a shape, and a step.
+    """Number of networks that fit :data:`GPU_MEMORY`: copies of parameters, inputs, and a step.
 
     Inputs count twice, as there are while they are put together; so does what a step of so many rows keeps
     for the backward pass, for its gradients. A network beyond the bound trains by itself.
@@ -208,11 +207,16 @@ def _fit_a_gpu(
 
 
 _KEPT: dict[tuple[Architecture, tuple[int, ...]], int] = {}
-"""Numbers that a step of such a network keeps, for inputs of a shape."""
+"""Cache of :func:`kept`."""
 
 
 def kept(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Numbers that a forward pass of inputs ``shape`` keeps for the backward pass; nothing is computed."""
+    """Count the numbers that a forward pass keeps for the backward pass, without computing it.
+
+    Args:
+        module: the network.
+        shape: of its inputs, ``(n, …)``.
+    """
     found = 0
 
     def count(part: Tensor) -> Tensor:

@@ -17,127 +17,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.learners.torch.batched.architecture import Architecture
+from consilience.learners.torch.batched.perceptron import ACTIVATIONS, Layer, rows_of_a_batch
 from consilience.learners.torch.batched.steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
-from consilience.learners.torch.losses import Loss
+from consilience.learners.torch.losses import TorchLoss
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.numerics.randomness import Threads
 from consilience.validation.arrays import Array
-
-_ACTIVATIONS: Mapping[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[..., Tensor]]] = {
-    nn.ReLU: (
-        torch.relu_,
-        lambda g, h: torch.ops.aten.threshold_backward.grad_input(g, h, 0, grad_input=g),
-    ),
-    nn.Tanh: (
-        torch.tanh_,
-        lambda g, h: torch.ops.aten.tanh_backward.grad_input(g, h, grad_input=g),
-    ),
-    nn.Sigmoid: (
-        torch.sigmoid_,
-        lambda g, h: torch.ops.aten.sigmoid_backward.grad_input(g, h, grad_input=g),
-    ),
-}
-"""Activations: what they do in place; the gradient at their inputs, likewise, from that at their outputs and
-these."""
-
-_FLAT = nn.Flatten().extra_repr()
-
-_TYPES = (torch.float32, torch.float64)
-"""Numbers that BLAS multiplies."""
 
 _LINE = 32
 """Numbers that slices begin at multiples of: a cache line's, and as many as elementwise functions take at a
 time at most; what is left over is rounded in another way."""
 
-_FILLING = 2**20
-"""Products of parameters and rows that take as long as a step's gradients take to be recorded."""
-
 _BLOCK = 128
 """Steps whose rows are laid out at a time."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A fully connected layer and the activation that follows.
-
-    Attributes:
-        weight: its name among the module's parameters.
-        bias: likewise, or ``None``.
-        numbers: how many these are together.
-        activation: a key of the table above, or ``None``.
-    """
-
-    weight: str
-    bias: str | None
-    numbers: int
-    activation: type[nn.Module] | None
-
-
-@lru_cache
-def layers_of(network: Architecture, shape: tuple[int, ...]) -> tuple[Layer, ...] | None:
-    """The layers of a network that is nothing but fully connected ones, all of them trained; or ``None``.
-
-    Args:
-        network: its architecture.
-        shape: of an input.
-    """
-    layers: list[Layer] = []
-    width, flat = math.prod(shape), len(shape) == 1
-    for part in network:
-        if part.kind in (nn.Sequential, nn.Identity):
-            continue
-        if part.kind is nn.Flatten and not layers and part.settings == _FLAT:
-            flat = True
-        elif part.kind is nn.Linear:
-            own = dict(part.parameters)
-            weight, bias = own["weight"], own["bias"]
-            if weight is None or not weight.trained or width != weight.shape[1]:
-                return None
-            if weight.dtype not in _TYPES:
-                return None
-            if bias is not None and not bias.trained:
-                return None
-            width = weight.shape[0]
-            numbers = math.prod(weight.shape) + (0 if bias is None else width)
-            layers.append(Layer(weight.name, None if bias is None else bias.name, numbers, None))
-        elif part.kind in _ACTIVATIONS and layers and layers[-1].activation is None:
-            layers[-1] = replace(layers[-1], activation=part.kind)
-        else:
-            return None
-    return tuple(layers) if layers and flat else None
-
-
-def worth_it(layers: Sequence[Layer], rows: int, size: int) -> bool:
-    """Whether rows that fill up batches cost less than recording gradients would."""
-    steps = len(ends_of_steps(rows, size))
-    filling = steps * rows_of_a_batch(rows, size) - rows
-    return numbers_of(layers) * filling <= _FILLING * steps
-
-
-def numbers_of(layers: Sequence[Layer]) -> int:
-    """How many parameters a network has."""
-    return sum(layer.numbers for layer in layers)
-
-
-def rows_of_a_batch(rows: int, size: int) -> int:
-    """How many rows every batch is filled up to, for so many rows and a batch size."""
-    if rows < size:
-        return min(size, 1 << (rows - 1).bit_length())
-    return size + (1 < size < rows)  # a last batch of one row joins the one before
 
 
 def outputs_of(
     modules: Sequence[nn.Module], layers: Sequence[Layer], inputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """What each of these networks says of its inputs ``(n, …)``, the same n for all: ``(n, n_outputs)``."""
+    """Compute the outputs of networks of one architecture, each for inputs of its own.
+
+    Args:
+        modules: the networks.
+        layers: of each.
+        inputs: one tensor ``(n, …)`` a network, of the same shape.
+
+    Returns:
+        One tensor ``(n, n_outputs)`` a network.
+    """
     named = [dict(module.named_parameters()) for module in modules]
     found = []
     with _computing():
@@ -177,12 +90,12 @@ def _room(like: Tensor, count: int, *shape: int) -> Tensor:
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Those of a stack of vectors or matrices, with a gap after each."""
+    """Strides of a stack of vectors or matrices, with a gap after each."""
     return ((math.prod(shape) // _LINE + 1) * _LINE, *shape[1:], 1)
 
 
 def _product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
-    """What multiplies two stacks of matrices into a third, whatever they hold by the time it is called.
+    """Return a function that multiplies two stacks of matrices into a third, as they are when it is called.
 
     On a CPU by numpy, which asks BLAS for one after another. torch asks for all at once, and MKL's kernels
     for AVX2, which AMD's processors get too, take other sums for one product than for several.
@@ -195,17 +108,17 @@ def _product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
 
 
 class _Forward:
-    """What so many networks say of rows that are written to ``inputs``.
+    """Forward pass of stacked networks for rows that are written to ``inputs``.
 
     Args:
-        layers: theirs.
+        layers: of each network.
         parts: their parameters, stacked.
-        rows: how many each is asked about.
+        rows: number of rows of each network.
         width: numbers of a row.
 
     Attributes:
         inputs: shape ``(networks, rows, width)``.
-        maps: what every layer is given, and at last the outputs, ``(networks, …, rows)`` each.
+        maps: inputs of every layer, and at last the outputs, ``(networks, …, rows)`` each.
     """
 
     def __init__(
@@ -236,7 +149,7 @@ class _Forward:
             if bias is not None:
                 h.add_(bias)
             if activation is not None:
-                _ACTIVATIONS[activation][0](h)
+                ACTIVATIONS[activation][0](h)
         return self.maps[-1]
 
 
@@ -245,7 +158,7 @@ class Stack:
 
     Args:
         jobs: with the same layers, recipe, loss and number of rows in a batch.
-        layers: theirs.
+        layers: of each.
     """
 
     @torch.inference_mode()
@@ -273,13 +186,14 @@ class Stack:
         return self.steps
 
     def _train(self) -> None:
-        count, recipe, pull = len(self.jobs), self.jobs[0].recipe, self.jobs[0].pull
+        count, recipe = len(self.jobs), self.jobs[0].recipe
+        correction = self.jobs[0].correction
         numbers = self._numbers(count, lambda name: torch.stack(self.own[name]))
-        pulls, state = dict[str, Tensor](), dict[str, Tensor]()
-        if pull.strength:
-            pulls["anchor"] = numbers.clone()
-        if pull.correction:
-            pulls["correction"] = self._numbers(count, self._corrections)
+        terms, state = dict[str, Tensor](), dict[str, Tensor]()
+        if correction.strength:
+            terms["anchor"] = numbers.clone()
+        if correction.offset:
+            terms["offset"] = self._numbers(count, self._offsets)
         while any(self.left):
             gradient = numbers.grad = torch.zeros_like(numbers)
             optimizer = TorchOptimizer(recipe, [numbers])
@@ -290,19 +204,19 @@ class Stack:
                 step.outputs.take(self.X, rows)
                 aims = self.targets.index_select(0, targets).view(count, self.width, -1)
                 step(self.jobs[0].loss, aims.transpose(1, 2), share)
-                self._change(slopes, gradient, numbers, pulls)
+                self._correct(slopes, gradient, numbers, terms)
                 optimizer.step()
             left = sum(steps > 0 for steps in self.left)
             for name, values in parts.items():
                 torch._foreach_copy_(self.own[name][left:count], values[left:].unbind())
-            pulls, state = (
+            terms, state = (
                 {name: self._first(left, values, count) for name, values in kept.items()}
-                for kept in (pulls, optimizer.state[numbers])
+                for kept in (terms, optimizer.state[numbers])
             )
             numbers, count = self._first(left, numbers, count), left
 
     def _batches(self, count: int, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The next steps of the first few: their rows in inputs and targets, and what each counts."""
+        """Steps of the first ``count`` networks: rows in inputs and targets, and the weight of each row."""
         self.left = [left - steps for left in self.left[:count]] + self.left[count:]
         for start in range(0, steps, _BLOCK):
             drawn = [orders.next(min(_BLOCK, steps - start)) for orders in self.orders[:count]]
@@ -317,7 +231,7 @@ class Stack:
     # Parameters of all lie one after another in one vector, so that an optimizer moves them at once.
 
     def _numbers(self, count: int, values: Callable[[str], Tensor | None]) -> Tensor:
-        """A vector of the first few networks' parameters, from what is stacked of each; zeros without."""
+        """A vector of the first ``count`` networks' parameters, from ``values`` by name, else zeros."""
         size = sum(_strides(parts[0].shape)[0] for parts in self.own.values())
         numbers = self.own[self.layers[0].weight][0].new_zeros(count * size)
         for name, part in self._parts(numbers, count).items():
@@ -326,7 +240,7 @@ class Stack:
         return numbers
 
     def _parts(self, numbers: Tensor, count: int) -> dict[str, Tensor]:
-        """The parameters in such a vector of so many networks, each ``(networks, …)``."""
+        """Views of the parameters in such a vector of ``count`` networks, each ``(networks, …)``."""
         found, start = {}, 0
         for name, parts in self.own.items():
             strides = _strides(parts[0].shape)
@@ -335,33 +249,33 @@ class Stack:
         return found
 
     def _first(self, count: int, numbers: Tensor, held: int) -> Tensor:
-        """The vector of the first few of those in one; a single number, which is everybody's, as it is."""
+        """The part of a vector of ``held`` networks for the first ``count``; a scalar stays as it is."""
         if not numbers.ndim:
             return numbers
         parts = self._parts(numbers, held)
         return self._numbers(count, lambda name: parts[name][:count])
 
-    def _corrections(self, name: str) -> Tensor | None:
-        given = [(job.pull.correction or {}).get(name) for job in self.jobs]
+    def _offsets(self, name: str) -> Tensor | None:
+        given = [(job.correction.offset or {}).get(name) for job in self.jobs]
         if given[0] is None:
             return None
         return torch.stack([torch.from_numpy(np.array(values)) for values in given])
 
-    def _change(
+    def _correct(
         self,
         slopes: Mapping[str, Tensor],
         gradient: Tensor,
         numbers: Tensor,
-        pulls: Mapping[str, Tensor],
+        terms: Mapping[str, Tensor],
     ) -> None:
-        """Gradients clipped and pulled, each network's for itself."""
-        recipe, pull = self.jobs[0].recipe, self.jobs[0].pull
+        """Clip and correct the gradients of each network."""
+        recipe, correction = self.jobs[0].recipe, self.jobs[0].correction
         if recipe.gradient_clip is not None:
             clip(list(slopes.values()), recipe.gradient_clip)
-        if "correction" in pulls:
-            gradient.add_(pulls["correction"])
-        if "anchor" in pulls:
-            gradient.add_(numbers - pulls["anchor"], alpha=pull.strength)
+        if "offset" in terms:
+            gradient.add_(terms["offset"])
+        if "anchor" in terms:
+            gradient.add_(numbers - terms["anchor"], alpha=correction.strength)
 
 
 class _Step:
@@ -370,7 +284,7 @@ class _Step:
     Args:
         layers: the networks'.
         parts: their parameters, stacked.
-        slopes: where the gradients at these go.
+        slopes: memory for the gradients of these.
         rows: of a batch.
         width: numbers of a row.
     """
@@ -388,7 +302,7 @@ class _Step:
         self._last = slope = _room(maps[-1], len(maps[-1]), *maps[-1].shape[1:])
         self._back = []
         for layer, given, h in zip(layers[::-1], maps[-2::-1], maps[:0:-1], strict=True):
-            bent = None if layer.activation is None else _ACTIVATIONS[layer.activation][1]
+            bent = None if layer.activation is None else ACTIVATIONS[layer.activation][1]
             bias = slopes[layer.bias] if layer.bias else None
             products = [_product(slope, given.transpose(1, 2), slopes[layer.weight])]
             self._back.append((bent, slope, h, bias, products))
@@ -397,13 +311,13 @@ class _Step:
                 products.append(_product(parts[layer.weight].transpose(1, 2), slope, before))
                 slope = before
 
-    def __call__(self, loss: Loss, aims: Tensor, share: Tensor) -> None:
-        """Do it for what ``outputs`` has taken.
+    def __call__(self, loss: TorchLoss, aims: Tensor, share: Tensor) -> None:
+        """Compute the gradients for the rows that ``outputs`` has taken.
 
         Args:
             loss: of outputs for targets.
             aims: the targets, ``(networks, n_outputs, rows)``.
-            share: what each row counts, ``(networks, 1, rows)``.
+            share: the weight of each row in its mean, ``(networks, 1, rows)``.
         """
         torch.mul(loss.slopes(self.outputs(), aims), share, out=self._last)
         for bent, slope, h, bias, products in self._back:
@@ -419,7 +333,7 @@ class _Orders:
     """The order in which a training goes through its rows, an epoch drawn when it is needed.
 
     Args:
-        job: whose.
+        job: the training.
         width: rows of a batch.
     """
 
@@ -430,7 +344,7 @@ class _Orders:
         self.weights = None if job.weights is None else job.weights.cpu().numpy()
 
     def next(self, steps: int) -> tuple[Array, Array]:
-        """Rows of the next so many steps, and what each counts in its mean, ``(steps, width)`` both."""
+        """Rows of the next steps, and the weight of each in its batch's mean, ``(steps, width)`` both."""
         drawn, there = [self.waiting], len(self.waiting)
         while there < steps:
             drawn.append(self.job.rng.permutation(len(self.job.targets))[self.plan])
@@ -444,9 +358,9 @@ class _Orders:
 
 @lru_cache
 def _plan(rows: int, size: int, width: int) -> tuple[Array, Array]:
-    """Places in an epoch's order for its steps, and what each counts in its mean, ``(steps, width)`` both.
+    """Places in an epoch's order for its steps, and weights in the batches' means, ``(steps, width)`` both.
 
-    Where there are no more rows, it is the first one, which counts nothing.
+    Batches are filled up with the first row, at weight 0.
     """
     ends = ends_of_steps(rows, size)
     plan, counts = np.zeros((len(ends), width), dtype=np.int64), np.zeros((len(ends), width))

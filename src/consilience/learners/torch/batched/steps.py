@@ -1,4 +1,4 @@
-"""What a training of a network is, and the parts that every way of doing it shares."""
+"""Description of one network's training, and the parts that all ways of running it share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.learners.base import Pull
-from consilience.learners.torch.losses import Loss
+from consilience.learners.base import GradientCorrection
+from consilience.learners.torch.losses import TorchLoss
 from consilience.learners.torch.recipe import TorchRecipe
 
 PREDICT_ROWS = 256
@@ -25,14 +25,14 @@ class Job:
         module: trained in place.
         inputs: makes the inputs, shape ``(n, …)``.
         shape: of an input.
-        source: what the inputs are made of: the same for the same, so that shared rows are held once.
+        source: identifies the inputs, so that rows which several trainings share are held once.
         targets: shape ``(n, n_outputs)``.
         weights: of rows, shape ``(n,)``, or ``None``.
-        epochs: how often all rows are gone through.
+        epochs: passes over all rows.
         rng: draws the order of rows.
-        recipe: how.
-        loss: what is minimised.
-        pull: what is added to gradients.
+        recipe: optimizer, batch size, clipping.
+        loss: minimised.
+        correction: added to gradients.
     """
 
     module: nn.Module
@@ -44,12 +44,16 @@ class Job:
     epochs: int
     rng: np.random.Generator
     recipe: TorchRecipe
-    loss: Loss
-    pull: Pull
+    loss: TorchLoss
+    correction: GradientCorrection
 
 
 def ends_of_steps(rows: int, size: int) -> list[int]:
-    """Where an epoch's steps end in its order of rows; a last one of a single row joins the one before."""
+    """Ends of an epoch's batches in its order of rows; a last batch of one row joins the batch before.
+
+    >>> ends_of_steps(65, 32)
+    [32, 65]
+    """
     ends = [*range(size, rows, size), rows]
     if len(ends) > 1 and size > 1 and ends[-1] - ends[-2] == 1:  # batch norm needs two rows
         del ends[-2]
@@ -57,12 +61,12 @@ def ends_of_steps(rows: int, size: int) -> list[int]:
 
 
 def batches_of(order: Tensor, size: int) -> list[Tensor]:
-    """The rows of every step."""
+    """Split an order of rows into the batches of an epoch."""
     return list(torch.tensor_split(order, ends_of_steps(len(order), size)[:-1]))
 
 
 def pooled(jobs: Sequence[Job]) -> tuple[Tensor, np.ndarray]:
-    """Inputs one after another, those of one source once, and where each training's begin."""
+    """Concatenate inputs, those of one source once; return them and each training's first row."""
     pool: list[Tensor] = []
     at: dict[Hashable, int] = {}
     for job in jobs:
@@ -73,12 +77,15 @@ def pooled(jobs: Sequence[Job]) -> tuple[Tensor, np.ndarray]:
 
 
 def clip(gradients: Sequence[Tensor], largest: float) -> None:
-    """Every stacked network's gradient scaled down to that norm, as ``clip_grad_norm_`` does for one."""
+    """Scale every stacked network's gradient down to a norm, as ``clip_grad_norm_`` does for one.
+
+    Args:
+        gradients: of all parameters, each ``(networks, …)``, changed in place.
+        largest: the norm.
+    """
     each = [gradient.flatten(1).square().sum(dim=1) for gradient in gradients]
     squares = each[0]
-    for more in each[
-        1:
-    ]:  # one after another: a sum over an axis goes by how many networks there are
+    for more in each[1:]:  # not a sum over an axis, whose order depends on the number of networks
         squares = squares + more
     factor = (largest / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     for gradient in gradients:

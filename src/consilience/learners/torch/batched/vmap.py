@@ -20,7 +20,7 @@ from consilience.learners.torch.optimizer import TorchOptimizer
 
 
 class Vmapped:
-    """Trainings that go on side by side; who is done leaves the stacks.
+    """Trainings side by side; a network that is done leaves the stacks.
 
     Args:
         jobs: of modules that differ in the numbers of their parameters alone, with the same recipe and loss.
@@ -37,13 +37,13 @@ class Vmapped:
             for name, part in first.items()
         }
         self.anchors = {}
-        if jobs[0].pull.strength:
+        if jobs[0].correction.strength:
             self.anchors = {name: part.detach().clone() for name, part in self._trained().items()}
-        self.corrections = {
+        self.offsets = {
             name: torch.stack(
-                [torch.from_numpy(np.array((job.pull.correction or {})[name])) for job in jobs]
+                [torch.from_numpy(np.array((job.correction.offset or {})[name])) for job in jobs]
             ).to(first[name])
-            for name in jobs[0].pull.correction or {}
+            for name in jobs[0].correction.offset or {}
         }
         self.X, firsts = pooled(jobs)
         self.targets = torch.cat([job.targets for job in jobs])
@@ -66,7 +66,7 @@ class Vmapped:
         self.outputs = vmap(outputs)
 
     def trained(self) -> list[int]:
-        """Train all of them: their numbers of steps."""
+        """Train all networks; return their numbers of steps."""
         for job in self.jobs:
             job.module.train()
         steps = [0] * len(self.jobs)
@@ -92,7 +92,7 @@ class Vmapped:
         return {name: part for name, part in self.stacked.items() if part.requires_grad}
 
     def _step(self, batches: list[Tensor]) -> None:
-        """One step of everyone who is still at it; their losses are means over their own batches."""
+        """Make one step of every network in training, each by the mean loss of its own batch."""
         job = self.jobs[0]
         rows, share = _aligned(batches, self.targets.dtype)
         inputs = self.X[rows + self.firsts]
@@ -113,21 +113,26 @@ class Vmapped:
                     job.recipe.gradient_clip,
                 )
             for name, part in trained.items():
-                self._pull(name, part, job.pull.strength)
+                self._correct(name, part, job.correction.strength)
         self.optimizer.step()
 
-    def _pull(self, name: str, part: Tensor, strength: float) -> None:
-        if name not in self.corrections and not strength:
+    def _correct(self, name: str, part: Tensor, strength: float) -> None:
+        if name not in self.offsets and not strength:
             return
         change = torch.zeros_like(part) if part.grad is None else part.grad  # None: not used
-        if name in self.corrections:
-            change += self.corrections[name]
+        if name in self.offsets:
+            change += self.offsets[name]
         if strength:
             change.add_(part - self.anchors[name], alpha=strength)
         part.grad = change
 
     def _leave(self, done: Mapping[int, int], kept: list[int]) -> None:
-        """Parameters back into the modules of those who are done, by place; stacks of the others alone."""
+        """Copy finished networks' parameters back into their modules, and keep stacks of the others alone.
+
+        Args:
+            done: place in the stacks to place among the jobs.
+            kept: places in the stacks that remain.
+        """
         with torch.no_grad():
             for place, i in done.items():
                 for name, part in self.own[i].items():
@@ -142,7 +147,7 @@ class Vmapped:
         }
         self.firsts, self.target_firsts = self.firsts[remaining], self.target_firsts[remaining]
         self.anchors = {name: part[remaining] for name, part in self.anchors.items()}
-        self.corrections = {name: part[remaining] for name, part in self.corrections.items()}
+        self.offsets = {name: part[remaining] for name, part in self.offsets.items()}
         self.optimizer = TorchOptimizer(self.jobs[0].recipe, list(self._trained().values()))
         for name, shrunk in self._trained().items():
             self.optimizer.state[shrunk] = {
@@ -158,7 +163,7 @@ def _batches(job: Job, device: torch.device) -> Iterator[Tensor]:
 
 
 def _aligned(batches: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Rows ``(p, b)`` of batches of several lengths, and what a row's loss counts: 0 for what fills up."""
+    """Rows ``(p, b)`` of batches of several lengths, and the weight of each row's loss: 0 for padding."""
     lengths = [len(batch) for batch in batches]
     if len(set(lengths)) == 1:
         rows = torch.stack(batches)

@@ -1,4 +1,4 @@
-"""On hard labels the regression twin is the classifier; on soft labels it is what it should be."""
+"""On hard labels the equivalent regressor is the classifier; on soft labels it is what it should be."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODELS = [
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("model", MODELS, ids=str)
-def test_twin_equals_classifier_on_hard_labels(model: Any, weighted: bool) -> None:
+def test_equivalent_regressor_is_the_classifier_on_hard_labels(model: Any, weighted: bool) -> None:
     learner = as_learner(model)
     assert learner.abilities.soft_targets == "native"
     if weighted and not learner.abilities.sample_weight:
@@ -90,5 +90,5 @@ class VotesInItsOwnWay(RandomForestClassifier):
         VotesInItsOwnWay(),
     ],
 )
-def test_no_twin_where_the_identity_breaks(model: Any) -> None:
+def test_no_equivalent_where_the_identity_breaks(model: Any) -> None:
     assert as_learner(model).abilities.soft_targets == "weighted"

@@ -13,7 +13,7 @@ _MODULES = {
 }
 
 
-def twin_name(classifier: Any) -> str | None:
+def equivalent_name(classifier: Any) -> str | None:
     """The name of the regressor that stands in for ``classifier``, ``None`` if there is none.
 
     The Gini impurity of a node is the sum over classes of the variance of their one-hot columns,
@@ -41,14 +41,14 @@ def twin_name(classifier: Any) -> str | None:
     return name.replace("Classifier", "Regressor") if same else None
 
 
-def twin(classifier: Any, n_classes: int) -> Any:
+def soft_label_equivalent(classifier: Any, n_classes: int) -> Any:
     """The regressor that grows what ``classifier`` would, for targets with ``n_classes`` columns.
 
     Squared error is averaged over outputs where Gini sums over classes, so thresholds on impurity
     are divided by the number of columns.
 
     Args:
-        classifier: one that :func:`twin_name` has a name for.
+        classifier: one that :func:`equivalent_name` has a name for.
         n_classes: columns of the targets.
     """
     from importlib import import_module
