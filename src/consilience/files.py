@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and through no link.
+"""Files and folders that are written whole or not at all, and through no link.
 
 What lies in a folder may be a stranger's: a run that came by mail, a state out of a backup. A symbolic link
 in it, under a name that is about to be written or removed, would have another file of the user's overwritten.
@@ -9,10 +9,13 @@ is refused by name.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from consilience.errors import RunFailed
 
@@ -21,6 +24,8 @@ PART = ".part-"
 
 LONGEST = 1 << 24
 """Bytes of a file of settings or facts, such as a configuration."""
+
+_forcing: ContextVar[bool] = ContextVar("forcing", default=True)
 
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 """Ends a journal of SQLite's that names another (``writeSuperJournal`` in its ``pager.c``)."""
@@ -38,8 +43,8 @@ def write_whole(
     Args:
         path: the file; its folder is there.
         content: bytes, text, or a function that fills the file whose path it is given.
-        sync: have the disk hold the content before the file has its name; for the name, :func:`force` the
-            folder.
+        sync: have the disk hold the content before the file has its name, but :func:`without_fsync`; for the
+            name, :func:`force` the folder.
         mode: permissions, less the process's umask, from before anything is in the file.
 
     Raises:
@@ -53,7 +58,7 @@ def write_whole(
                 file.write(content.encode() if isinstance(content, str) else content)
         if callable(content):
             content(part)
-        if sync:
+        if sync and _forcing.get():
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
         os.replace(part, path)
@@ -61,6 +66,49 @@ def write_whole(
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool = False) -> None:
+    """Make a folder whole or not at all: fill a new one beside its place, and rename that.
+
+    Args:
+        folder: the folder; those above it are made.
+        fill: writes the files of the folder whose path it is given.
+        replace: put it in the place of one that is there, which is deleted just before; else that is an
+            error.
+
+    Raises:
+        OSError: it cannot be written, or is there; nothing half has its name.
+    """
+    # Two processes that make one folder must not fill the same one beside it.
+    part = folder.with_name(f"{PART}{folder.name}{'' if replace else f'-{os.getpid()}'}")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        fill(part)
+        if replace:
+            shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def without_fsync() -> Iterator[None]:
+    """Have :func:`write_whole` not wait for the disk: no file of this block need outlive a power cut."""
+    token = _forcing.set(False)
+    try:
+        yield
+    finally:
+        _forcing.reset(token)
+
+
+@contextmanager
+def temporary_file() -> Iterator[Path]:
+    """Give the path of a file that is deleted after the block, and need not outlive a power cut."""
+    with TemporaryDirectory() as folder, without_fsync():
+        yield Path(folder) / "file"
 
 
 def force(path: Path) -> None:

@@ -31,8 +31,7 @@ from consilience.deployment.party.process import (
 )
 from consilience.deployment.processes import Processes, environment
 from consilience.errors import InvalidInput, RunFailed
-from consilience.site import AUDIT, AuditLog, ConnectionSpec, read_party, state_of
-from consilience.site.party_site import Session
+from consilience.site import AUDIT, AuditLog, ConnectionSpec, Session, read_party, state_of
 
 UNREGISTERED = """\
 ERROR :     Exit Code: 305

@@ -254,7 +254,7 @@ def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
         start(spec_of(trusts=["sklearn"], models=[{"name": "mlp"}]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     cohort = gather(spec_of(trusts=["sklearn"]), 0)
-    assert all(party._trusts == ("sklearn",) for party in cohort.parties())
+    assert all(party.trusts == ("sklearn",) for party in cohort.parties())
 
 
 @pytest.mark.parametrize(

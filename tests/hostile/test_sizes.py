@@ -123,7 +123,7 @@ def test_a_model_of_other_outputs_is_not_asked() -> None:
         member.join(agreed)
     other.fit_private(1)
     with pytest.raises(Exception, match="a model of 5 outputs, not 2"):
-        party.opinion(*pack(other.learner))
+        party.predict_private_with(*pack(other.learner))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u1", "f4", "f8"])

@@ -116,7 +116,7 @@ def test_a_model_that_scales_in_place_cannot():
     """scikit-learn copies what it may not write to; without that every call would scale once more."""
     party = fitted(joined(make_pipeline(StandardScaler(copy=False), LogisticRegression())))
     first = party.outputs("probabilities").copy()
-    party._public_outputs.clear()
+    party.model_changed()
     np.testing.assert_array_equal(party.outputs("probabilities"), first)
     np.testing.assert_array_equal(party.public.X, X)
 

@@ -224,7 +224,7 @@ def test_spoilt_models_are_refused(spoil: Any, said: str) -> None:
     assert replies is not None
     model = replies.of(SharedModel)[0]
     with pytest.raises(KnowledgeRefused) as refused:
-        party.opinion(model.about, spoil(model.data))
+        party.predict_private_with(model.about, spoil(model.data))
     assert said in str(refused.value)
 
 
@@ -245,7 +245,7 @@ def test_models_that_are_described_otherwise_are_refused(change: Any, said: str)
     assert replies is not None
     model = replies.of(SharedModel)[0]
     with pytest.raises(KnowledgeRefused, match=said):
-        parties[0].opinion(change(model.about), model.data)
+        parties[0].predict_private_with(change(model.about), model.data)
 
 
 def shared_by(model: Any, X: Any, y: Any) -> SharedModel:
@@ -297,7 +297,7 @@ def test_answers_without_end_are_refused() -> None:
     party = Party("a", Ridge(), X, y, calibration=0, trusts=("sklearn", "tests"))
     Federation([party, Party("b", Ridge(), X, y)]).form()
     with pytest.raises(KnowledgeRefused):
-        party.opinion(model.about, model.data)
+        party.predict_private_with(model.about, model.data)
 
 
 class Moody(Ridge):  # type: ignore[misc]

@@ -16,15 +16,16 @@ from typing import TypeVar
 from safetensors import SafetensorError
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.files import without_fsync
 from consilience.learners import Model
 from consilience.learners.batching import BatchScheduler
-from consilience.learners.files.store import for_this_process
-from consilience.messages.replies import Agreement, Failure, Public, Receipt
+from consilience.messages.replies import Failure, Public, Receipt
 from consilience.messages.wire import decode, size
 from consilience.networks.base import check_names
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.local import InProcessNetwork
 from consilience.party.party import Party
+from consilience.party.state import join_again, read_state, write_state
 from consilience.tasks.base import Join, Task, answer
 
 
@@ -123,8 +124,8 @@ class Residents:
         self._live: dict[str, Party] = {}
         """Those in memory, who was asked last at the end."""
         self._busy: set[str] = set()
-        self._away: dict[str, Agreement] = {}
-        """What those had agreed on whose states are on the disk."""
+        self._away: set[str] = set()
+        """Names of those whose states are on the disk."""
         self._owed: defaultdict[str, list[bytes]] = defaultdict(list)
         self._folder: Path | None = None
         self._removed: weakref.finalize[..., Residents] | None = None
@@ -175,8 +176,8 @@ class Residents:
         party = self._population.made(name)
         party.public = self._public
         if name in self._away:
-            party.join(self._away[name])
-            party.read_state(self._place(name))
+            join_again(party, self._place(name))
+            read_state(party, self._place(name))
         return party
 
     def _put_away(self, party: Party) -> None:
@@ -186,15 +187,15 @@ class Residents:
         try:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
-            with for_this_process():
-                party.write_state(place)
+            with without_fsync():
+                write_state(party, place)
         except (OSError, SafetensorError) as error:
             raise RunFailed(
                 f"the state of {party.name!r} cannot be written: {error}",
                 where="population",
                 mend=f"Free some space below {place.parent.parent}, or raise live: more stay in memory.",
             ) from error
-        self._away[party.name] = party.agreement
+        self._away.add(party.name)
 
     def _place(self, name: str) -> Path:
         if self._folder is None:

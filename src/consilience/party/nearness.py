@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,61 @@ class Nearness:
             np.float64 if flat.shape[1] < 100 else np.float32
         )  # of a few columns all digits tell
         return ((flat - self._mean) / self._spread).astype(precision)
+
+
+class Comparison:
+    """A party's rows held against public ones: each set once, as it takes longer than a small round.
+
+    Args:
+        private: the private inputs, shape ``(n, ...)``.
+        tests: the test inputs, shape ``(n_tests, ...)``; there may be none.
+    """
+
+    def __init__(self, private: Array, tests: Array) -> None:
+        self._private, self._tests = private, tests
+        self.found: dict[str, Array] = {}
+        """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
+
+    def crowded(self, public: Public) -> bool:
+        """:meth:`Nearness.crowded`."""
+
+        def compute(nearness: Nearness) -> NDArray[np.bool_]:
+            return np.array([nearness.crowded(public.X)])
+
+        return bool(self._once("crowded", public, 1, compute)[0])
+
+    def private_among(self, public: Public) -> NDArray[np.bool_]:
+        """:meth:`Nearness.among` of the private rows."""
+        return self._among("private", self._private, public)
+
+    def tests_among(self, public: Public) -> NDArray[np.bool_]:
+        """:meth:`Nearness.among` of the test rows."""
+        return self._among("tests", self._tests, public)
+
+    def _among(self, name: str, rows: Array, public: Public) -> NDArray[np.bool_]:
+        return self._once(name, public, len(rows), lambda nearness: nearness.among(rows, public.X))
+
+    def _once(
+        self,
+        name: str,
+        public: Public,
+        count: int,
+        compute: Callable[[Nearness], NDArray[np.bool_]],
+    ) -> NDArray[np.bool_]:
+        """The result of this name that is there already, or of a computation; shape ``(count,)``."""
+        rows = f"{public.key} {self._digest}"
+        if (key := f"{name} {rows}") not in self.found:
+            kept = {other: bits for other, bits in self.found.items() if other.endswith(rows)}
+            self.found = kept | {key: np.packbits(compute(self._nearness))}
+        return np.unpackbits(self.found[key], count=count).astype(bool)
+
+    @cached_property
+    def _nearness(self) -> Nearness:
+        return Nearness(self._private)
+
+    @cached_property
+    def _digest(self) -> str:
+        return "-".join(Public(rows).key for rows in (self._private, self._tests) if len(rows))
 
 
 def _drawn(rows: Array) -> NDArray[np.int64]:

@@ -10,15 +10,11 @@ from consilience.site.configuration import (
 )
 from consilience.site.dry_run import Trial, alone, tried
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
-from consilience.site.party_site import (
-    AUDIT,
-    PartySite,
-    Session,
-    failure_of,
-    read_session,
-)
+from consilience.site.party_site import AUDIT, PartySite
 from consilience.site.public_rows import kept_public
+from consilience.site.requests import failure_of
 from consilience.site.secret import own_secret
+from consilience.site.session import Session, read_session
 
 __all__ = [
     "AUDIT",

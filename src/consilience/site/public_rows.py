@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container
+from collections.abc import Container, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.files import PART, force, inside, write_whole
 from consilience.messages.replies import Public
 from consilience.messages.wire import decode, encode
+from consilience.party.party import Party
+from consilience.site.limits import Limits
 from consilience.tasks.base import TakePublic
 
 FOLDER, SETS = "public-rows", "public-sets.json"
@@ -78,6 +80,64 @@ def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
         if stale or file.name.startswith(PART):
             with suppress(OSError):
                 file.unlink()
+
+
+def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
+    """Keep rows that were sent, beside those in use, and forget all others.
+
+    Args:
+        home: the party's folder.
+        public: the rows.
+        in_use: digests of the rows that are to stay.
+
+    Returns:
+        Whether they were not kept already.
+
+    Raises:
+        RunFailed: they cannot be written.
+    """
+    kept = read_public(home, public.key)
+    held = kept is not None and kept.columns == public.columns
+    # Before the new ones are written, so that no more than two sets are ever on the disk.
+    sweep_public(home, in_use | {public.key} if held else in_use)
+    if not held:
+        write_public(home, public)
+    return not held
+
+
+def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None:
+    """Raise unless rows that were sent look like the party's own.
+
+    Each set is looked at once, and again only where the form of the party's own rows was changed since,
+    which somebody there has to do.
+
+    Args:
+        home: the party's folder, with the record of all sets that were sent.
+        party: the party.
+        public: the rows.
+        limits: its limits on the number of sets.
+
+    Raises:
+        InvalidInput: they do not.
+        KnowledgeRefused: it has looked at as many sets as it does.
+        RunFailed: the record cannot be read or written.
+    """
+    name, sets = name_of_set(public), sent_sets(home)
+    if name not in sets:
+        limits.refuse_sets(len(sets) + 1)
+        sets[name] = {}
+        write_sets(home, sets)
+    form = [*map(str, party.X.shape[1:]), *party.columns]
+    if sets[name].get("form") != form:
+        refusal = None
+        try:
+            party.check_public(public)
+        except InvalidInput as error:
+            refusal = {"what": error.what, "where": error.where, "mend": error.mend}
+        sets[name] = {"form": form, "refusal": refusal}
+        write_sets(home, sets)
+    if refusal := sets[name]["refusal"]:
+        raise InvalidInput(**refusal)
 
 
 def sent_sets(home: Path) -> dict[str, dict[str, Any]]:

@@ -154,15 +154,3 @@ def current_state(home: Path) -> Path | None:
             mend="Restore it from a copy; or move the folder away, and the party starts anew.",
         )
     return home / name
-
-
-def keep(file: Path, after: Path) -> None:
-    """Have a file of the state before in the new one too, without writing its bytes again.
-
-    Files of a state are never changed in place, so both may share them.
-    """
-    after.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, after)
-    except OSError:  # a file system without links
-        shutil.copyfile(file, after)

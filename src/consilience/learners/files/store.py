@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
@@ -24,25 +21,6 @@ from consilience.learners.files.vetting import (
 )
 from consilience.validation.memory import check_memory
 
-_passing: ContextVar[bool] = ContextVar("passing", default=False)
-
-
-@contextmanager
-def passing_through() -> Iterator[Path]:
-    """A file for bytes that are on their way elsewhere."""
-    with TemporaryDirectory() as folder, for_this_process():
-        yield Path(folder) / "model"
-
-
-@contextmanager
-def for_this_process() -> Iterator[None]:
-    """What is written need not outlive a power cut, and does not wait for the disk."""
-    token = _passing.set(True)
-    try:
-        yield
-    finally:
-        _passing.reset(token)
-
 
 def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:
     """Write a model's file whole or not at all, as :func:`consilience.files.write_whole` does.
@@ -51,7 +29,7 @@ def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:
         RunFailed: the file cannot be written (full disk, no such folder, no permission).
     """
     try:  # a power cut must not leave a name without its bytes
-        write_whole(path, content, sync=not _passing.get())
+        write_whole(path, content, sync=True)
     except (OSError, SafetensorError) as error:  # the latter is safetensors' name for a full disk
         raise RunFailed(
             f"the model cannot be written: {getattr(error, 'strerror', None) or error}",

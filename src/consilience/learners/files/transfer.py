@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.files import temporary_file
 from consilience.learners.base import Learner
-from consilience.learners.files.store import blob_of, passing_through, read
+from consilience.learners.files.store import blob_of, read
 from consilience.learners.files.trust import find
 from consilience.learners.files.vetting import PACKAGES, parts
 from consilience.learners.sklearn.estimators import make_of
@@ -138,7 +139,7 @@ def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
         check_packing(learner)
         about |= _construction(learner)
         prototype = b""
-    with passing_through() as path:
+    with temporary_file() as path:
         learner.save(path)
         saved = path.read_bytes()
     return json.dumps(about, sort_keys=True), np.frombuffer(prototype + saved, dtype=np.uint8)
@@ -165,7 +166,7 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
             )
         learner, saved = _built(described, np.asarray(data, dtype=np.uint8).tobytes(), trusted)
         learner.bind(int(described["outputs"]))
-        with passing_through() as path:
+        with temporary_file() as path:
             path.write_bytes(saved)
             if isinstance(learner, SklearnLearner):
                 learner.load(path, packages=trusted)
@@ -188,7 +189,7 @@ def _built(
     """The untrained learner, and the bytes of what it was trained to."""
     if "prototype" in described:
         length = int(described["prototype"])
-        with passing_through() as path:
+        with temporary_file() as path:
             path.write_bytes(data[:length])
             model = read(path, given=None, packages=trusted)["model"]
         if _name(make_of(model)[-1]) != described["model"]:

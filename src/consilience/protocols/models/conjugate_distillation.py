@@ -107,7 +107,7 @@ class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugat
     def run(self, party: Party) -> SharedModel:
         """The model trained on the agent's labels."""
         nothing = np.zeros(party.labels.shape)
-        party.train_towards(self.round, party.labels, 0.0)
+        party.fit_on_mixed_targets(self.round, party.labels, 0.0)
         party.memory = dict.fromkeys(("direction", "p", "q", "residual"), nothing)
         party.memory["labels"] = np.array(party.labels)
         return _shared(party, self.round)
@@ -131,7 +131,7 @@ class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugat
         kept = party.memory
         kept["labels"] = kept["labels"] + self.step * kept["direction"]
         kept["residual"] = kept["residual"] - self.step * kept["q"] - _said(party, self.models)
-        party.train_towards(self.round, kept["residual"], 0.0)
+        party.fit_on_mixed_targets(self.round, kept["residual"], 0.0)
         kept["z"], ridge, kernel = _kernel_regression(party)
         return Products(
             party=party.name,
@@ -157,7 +157,7 @@ class Direction(
         kept = party.memory
         kept["direction"] = kept["residual"] + self.keep * kept["direction"]
         kept["p"] = kept["z"] + self.keep * kept["p"]
-        party.train_towards(self.round, kept["direction"], 0.0)
+        party.fit_on_mixed_targets(self.round, kept["direction"], 0.0)
         return _shared(party, self.round)
 
 
@@ -191,7 +191,7 @@ class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conju
 
     def run(self, party: Party) -> SharedModel:
         """The agent's term of the sum."""
-        party.train_towards(self.round, party.memory["labels"], 0.0)
+        party.fit_on_mixed_targets(self.round, party.memory["labels"], 0.0)
         return _shared(party, self.round)
 
 
@@ -318,7 +318,7 @@ def _kernel_regression(party: Party) -> tuple[Array, float, str]:
 
 
 def _said(party: Party, models: tuple[SharedModel, ...]) -> Array:
-    opinions = (party.opinion(model.about, model.data) for model in models)
+    opinions = (party.predict_private_with(model.about, model.data) for model in models)
     return np.asarray(sum(opinions, np.zeros(party.labels.shape)))
 
 

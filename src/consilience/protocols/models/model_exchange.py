@@ -69,18 +69,20 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
         """The newly trained model."""
         opinions, weight, notes = np.zeros(party.labels.shape), self.labels, []
         if self.own and party.trained:
-            opinions, weight = self.own * party.own_opinion(), weight + self.own
+            opinions, weight = self.own * party.predict_private(), weight + self.own
         elif self.own:
             notes.append("without a model of its own")
         for model in self.models:
             try:
-                opinions = opinions + self.share * party.opinion(model.about, model.data)
+                opinions = opinions + self.share * party.predict_private_with(
+                    model.about, model.data
+                )
                 weight += self.share
             except KnowledgeRefused as refusal:
                 notes.append(f"without the model of {model.party}: {refusal.what}")
         if weight == 0:
             raise InvalidInput("; ".join(notes))
-        party.train_towards(self.round, opinions / weight, self.labels / weight)
+        party.fit_on_mixed_targets(self.round, opinions / weight, self.labels / weight)
         about, data = party.share()
         return SharedModel(
             party=party.name, round=self.round, about=about, data=data, notes=tuple(notes)

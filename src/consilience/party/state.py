@@ -1,0 +1,222 @@
+"""A party's state on its disk: its model, its memory, its noisy replies, and the agreement that it joined.
+
+    folder/state.json              format, version of consilience that wrote it, whether the model is trained
+    folder/agreement.safetensors   the agreement, as a message
+    folder/model.*                 the trained model, as its learner writes it
+    folder/memory.safetensors      arrays that a protocol keeps from round to round
+    folder/drawn.safetensors       noisy replies that are given for good
+    folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
+
+One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site`) and for parties of
+a population that are not in memory (:mod:`consilience.networks.population`). The agreement is written where a
+party has joined. Random streams are keyed and optimisers start afresh, so that nothing else is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Container
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.files import inside
+from consilience.messages.replies import Agreement
+from consilience.messages.wire import decode, encode
+
+if TYPE_CHECKING:
+    from consilience.party.party import Party
+
+FORMAT = 2
+"""Number of the form above; raised when it changes."""
+
+ABOUT = "state.json"
+"""The file by which a folder is known to hold a state."""
+
+_AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
+_RELEASED, _NEARNESS = "drawn.safetensors", "nearness.safetensors"
+
+
+def write_state(
+    party: Party, folder: Path, *, before: Path | None = None, keeps_model: bool = False
+) -> None:
+    """Write a party's state as files of a folder.
+
+    Args:
+        party: the party; where its training failed, the state says that it has no trained model.
+        folder: the folder, which is there and empty.
+        before: the folder of the state before, whose files are shared where they hold the same.
+        keeps_model: whether the model is that of the state before, so that it need not be written.
+
+    Raises:
+        OSError: a file cannot be written.
+        RunFailed: the model cannot be written.
+    """
+    model = f"model{party.learner.suffix}"
+    trained = party.learner.fitted
+    if before is not None and keeps_model:
+        trained = (before / model).exists()
+        if trained:
+            share_file(before / model, folder / model)
+    elif trained:
+        party.learner.save(folder / model)
+    about = {"format": FORMAT, "consilience": _version(), "trained": trained}
+    files = {ABOUT: json.dumps(about).encode()}
+    if party.agreement is not None:
+        files[_AGREEMENT] = encode([party.agreement])
+    for name, arrays in (
+        (_MEMORY, party.memory),
+        (_RELEASED, party.drawn),
+        (_NEARNESS, party.comparison.found),
+    ):
+        if arrays:
+            files[name] = save(arrays)
+    for name, content in files.items():
+        if before is not None and _holds(before / name, content):
+            share_file(before / name, folder / name)
+        else:
+            (folder / name).write_bytes(content)
+
+
+def read_state(party: Party, folder: Path) -> None:
+    """Load the model, the memory and the noisy replies that :func:`write_state` wrote; the party has joined.
+
+    Noisy replies that the party has given meanwhile stay as they are.
+
+    Args:
+        party: the party.
+        folder: the folder of the state.
+
+    Raises:
+        RunFailed: another version wrote the state, or it is damaged.
+    """
+    trained = read_about(folder)["trained"]
+    try:
+        if trained:
+            party.changing().load(folder / f"model{party.learner.suffix}")
+        party.memory = _read_arrays(folder / _MEMORY)
+    except (OSError, SafetensorError, KnowledgeRefused) as error:
+        raise _damaged(folder, error) from error
+    party.drawn = read_released(folder) | party.drawn
+
+
+def join_again(party: Party, folder: Path) -> None:
+    """Have a party join what it had joined when its state was written, without comparing its rows again.
+
+    Args:
+        party: the party, which holds the public rows that were agreed on.
+        folder: the folder of the state.
+
+    Raises:
+        RunFailed: another version wrote the state, or it is damaged.
+        InvalidInput: the party's data are others now, and do not fit any more.
+    """
+    read_about(folder)
+    agreement = read_agreement(folder)
+    try:
+        party.comparison.found = _read_arrays(folder / _NEARNESS) | party.comparison.found
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+    party.join(agreement)
+
+
+def read_released(folder: Path) -> dict[str, Any]:
+    """Read the noisy replies of a state; empty where there are none.
+
+    Raises:
+        RunFailed: the file is damaged.
+    """
+    try:
+        return _read_arrays(folder / _RELEASED)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+
+
+def read_agreement(folder: Path) -> Agreement:
+    """Read the agreement of a state.
+
+    Raises:
+        RunFailed: the file is missing or damaged.
+    """
+    try:
+        agreement: Agreement
+        (agreement,) = decode((folder / _AGREEMENT).read_bytes())
+    except (OSError, ValueError, KnowledgeRefused) as error:
+        raise _damaged(folder, error) from error
+    return agreement
+
+
+def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
+    """Read what a state says of itself, unless another version of consilience wrote it in another form.
+
+    Args:
+        folder: the folder of the state.
+        whole: the folder to be moved away to start anew, for the error; by default that of the state.
+
+    Raises:
+        RunFailed: another version did, which the error names; or the file is damaged.
+    """
+    path = folder / ABOUT
+    try:
+        about = (
+            json.loads(path.read_text()) if path.exists() else {"format": 1, "consilience": "0.1"}
+        )
+        form, version = about["format"], str(about["consilience"])[:20]
+        if form == FORMAT:
+            return {"trained": bool(about["trained"]), "consilience": version}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(folder, error) from error
+    raise RunFailed(
+        f"its state was written by consilience {version}, and this is {_version()}, which cannot read it",
+        where=str(folder),
+        mend=f"Go on with consilience {version}; or move {whole or folder} away and start anew.",
+    )
+
+
+def delete_states(home: Path, *, but: Container[str]) -> None:
+    """Delete the states in a folder, each in a folder of its own, but for those of some names."""
+    for file in home.glob(f"*/{ABOUT}"):
+        if file.parent.name not in but:
+            shutil.rmtree(inside(file.parent, home))
+
+
+def share_file(file: Path, target: Path) -> None:
+    """Have a file of an earlier state in a new one too, without writing its bytes again.
+
+    Files of a state are never changed in place, so that both may share them.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(file, target)
+
+
+def _version() -> str:
+    """The version of this package; the package itself, which names all rooms, no room may import."""
+    return str(sys.modules["consilience"].__version__)
+
+
+def _holds(file: Path, content: bytes) -> bool:
+    """Whether a file is there and has this content."""
+    return file.exists() and file.stat().st_size == len(content) and file.read_bytes() == content
+
+
+def _read_arrays(file: Path) -> dict[str, Any]:
+    """Arrays of a file by name; none where there is no such file."""
+    return dict(load_file(file)) if file.exists() else {}
+
+
+def _damaged(folder: Path, error: Exception) -> RunFailed:
+    """An error for a state that cannot be read."""
+    return RunFailed(
+        f"its state is damaged: {error}",
+        where=str(folder),
+        mend="Restore it from a copy; or move the folder away and start anew.",
+    )

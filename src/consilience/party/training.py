@@ -1,0 +1,328 @@
+"""Training at a party: on its private rows, towards a teacher, towards other parties' models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.learners import GradientCorrection, Kind, Learner, Model, Steps
+from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
+from consilience.messages.replies import Agreement, Public
+from consilience.numerics.randomness import stream
+from consilience.validation.arrays import Array
+
+
+class Training:
+    """A party's model, its training and its predictions: the half of :class:`~.party.Party` for protocols.
+
+    Args:
+        name: the party's name.
+        prototype: the untrained learner.
+        trusts: packages whose models it accepts from others.
+        sends_rows: whether a model that holds rows it was trained on may be sent to others.
+        secret: what its random streams are mixed with.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        prototype: Learner,
+        *,
+        trusts: Sequence[str] = TRUSTED,
+        sends_rows: bool = False,
+        secret: bytes = b"",
+    ) -> None:
+        self.name, self._where = name, f"party {name!r}"
+        self._prototype = prototype
+        self.kind: Kind = prototype.abilities.kind
+        self.trusts, self._sends_rows = tuple(trusts), sends_rows
+        self.secret = secret
+        """Mixed into its random streams; it leaves with nothing."""
+        self.least_alpha = 0.0
+        """The least weight of its private rows in a refit, whatever is asked for."""
+        self.public: Public | None = None
+        self.agreement: Agreement | None = None
+        self._changes = 0
+        self._public_outputs: dict[tuple[str, int], Array] = {}
+        self._train: tuple[Array, Array]
+        self._held_out: tuple[Array, Array]
+
+    def begin(self, agreement: Agreement) -> None:
+        """Take on an agreement and start from an untrained model."""
+        self.agreement = agreement
+        self.learner: Learner = self._untrained()
+        self.model_changed()
+
+    def stream(self, round: int, purpose: str) -> np.random.Generator:
+        """Random numbers for one purpose in one round (:func:`consilience.numerics.randomness.stream`)."""
+        assert self.agreement is not None
+        return stream(self.agreement.seed, self.name, round, purpose, secret=self.secret)
+
+    def model_changed(self) -> None:
+        """Note that the model is another one: earlier predictions on the public rows no longer hold."""
+        self._changes += 1
+
+    def changing(self) -> Any:
+        """The learner, to be fitted or loaded; noted as changed."""
+        self.model_changed()
+        return self.learner
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a trained model."""
+        return self.learner.fitted
+
+    @property
+    def training(self) -> tuple[Array, Array]:
+        """The private rows that are trained on: inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
+        return self._train
+
+    @property
+    def labels(self) -> Array:
+        """The private labels that are trained on, as rows of outputs, shape ``(n, n_outputs)``."""
+        return self._train[1]
+
+    def model(self) -> Model:
+        """A copy of the trained model, to keep and predict with."""
+        assert self.agreement is not None
+        return Model(copy.deepcopy(self.learner), self.agreement.classes)
+
+    def outputs(self, kind: str) -> Array:
+        """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``.
+
+        They are computed once for each state of the model.
+        """
+        assert self.public is not None
+        key = kind, self._changes
+        if key not in self._public_outputs:
+            ask = self.learner.logits if kind == "logits" else self.learner.predict
+            current = {one: kept for one, kept in self._public_outputs.items() if one[1] == key[1]}
+            self._public_outputs = current | {key: ask(self.public.X)}
+        return self._public_outputs[key]
+
+    # --- where predictions are exchanged ----------------------------------------------------------
+
+    def fit_private(self, round: int) -> None:
+        """Stage 1: train on private rows.
+
+        A learner that starts anew on every fit was last trained on the private rows *and* the last
+        teacher (:meth:`distill`); training it on the private rows alone would forget the teacher, so it
+        is left as it is.
+        """
+        if self.learner.fitted and not self.learner.abilities.incremental:
+            return
+        X, targets = self._train
+        self.changing().fit(
+            X,
+            targets,
+            rng=self.stream(round, "fit"),
+            validation=self._validation,
+            phase="private" if self.learner.fitted else "first",
+        )
+
+    def distill(
+        self, round: int, targets: Array, alpha: float, taught: Array | None = None
+    ) -> tuple[str, ...]:
+        """Stage 2: train towards the teacher on the public rows.
+
+        An incremental learner goes on from where it is, on the public rows. One that starts anew refits
+        on private plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights
+        of Park et al. 2023, scaled so that they sum to ``N + N_p``.
+
+        Args:
+            round: the round, for the random stream.
+            targets: the teacher, shape ``(n_public, n_outputs)``.
+            alpha: the weight of the private rows in (0, 1); it is :attr:`least_alpha` at least.
+            taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
+                it is none the model stays as it is.
+
+        Returns:
+            Notes for the ledger.
+        """
+        assert self.public is not None
+        rng = self.stream(round, "distill")
+        expected = (len(self.public), self.learner.n_outputs)
+        if targets.shape != expected:  # what else may be wrong with them the learner checks
+            raise InvalidInput(
+                f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
+            )
+        targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
+        public = self.public.X
+        if taught is not None:
+            if taught.dtype != bool or taught.shape != expected[:1]:
+                raise InvalidInput(
+                    f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
+                    f"{expected[:1]} and bool",
+                    where=self._where,
+                )
+            if not taught.any():
+                return ("no public row is taught: the model stays as it is",)
+            public, targets = public[taught], targets[taught]
+        if self.learner.abilities.incremental:
+            self.changing().fit(public, targets, rng=rng, phase="distill")
+            return ()
+        X, private = self._train
+        n, n_public = len(X), len(targets)
+        weights: Array | None = None
+        notes: tuple[str, ...] = ()
+        if self.learner.abilities.sample_weight:
+            if alpha < self.least_alpha:
+                notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
+                alpha = self.least_alpha
+            share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
+            weights = share * (n + n_public)
+        else:
+            notes = ("the model takes no row weights: private and public rows count alike",)
+        self.changing().fit(
+            np.concatenate([X, public]),
+            np.concatenate([private, targets]),
+            rng=rng,
+            weights=weights,
+            validation=self._validation,
+            phase="distill",
+        )
+        return notes
+
+    # --- where parameters are exchanged -----------------------------------------------------------
+
+    def adopt(self, values: Mapping[str, Array]) -> None:
+        """Set the model's parameters, by name."""
+        self.changing().set_parameters(values)
+
+    def fit_corrected(
+        self,
+        round: int,
+        *,
+        strength: float = 0.0,
+        correction: Mapping[str, Array] | None = None,
+    ) -> Steps:
+        """Train on private rows with gradients ``g(w) + correction + strength (w − where it starts)``.
+
+        Args:
+            round: the round, for the random stream.
+            strength: 0 or more.
+            correction: parameter name to an array of its shape.
+
+        Returns:
+            Number and size of the steps that were made.
+        """
+        X, targets = self._train
+        steps: Steps = self.changing().fit_corrected(
+            X,
+            targets,
+            rng=self.stream(round, "fit"),
+            correction=GradientCorrection(strength, correction),
+            validation=self._validation,
+        )
+        return steps
+
+    # --- where models are exchanged ---------------------------------------------------------------
+
+    def check_sharing(self, learner: Learner | None = None) -> None:
+        """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
+
+        Args:
+            learner: the model that would be sent, such as a weak learner; by default the party's own.
+        """
+        learner = self.learner if learner is None else learner
+        self._check_rows(learner)
+        check_packing(learner)
+
+    def share(self, learner: Learner | None = None) -> tuple[str, Array]:
+        """A trained model as others can use it: its description and its bytes.
+
+        Args:
+            learner: such as a weak learner; by default the party's own, whose description has its classes.
+
+        Raises:
+            InvalidInput: it holds private rows and may not, or cannot be sent.
+        """
+        assert self.agreement is not None
+        classes = self.agreement.classes if learner is None else ()
+        learner = self.learner if learner is None else learner
+        self._check_rows(learner)
+        return pack(learner, classes=classes)
+
+    def predict_private(self) -> Array:
+        """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
+        return self.learner.predict(self._train[0])
+
+    def predict_private_with(self, about: str, data: Array) -> Array:
+        """Predict the private rows that are trained on with another party's model.
+
+        Args:
+            about: the model's description, as :meth:`share` gives it.
+            data: its bytes.
+
+        Returns:
+            Shape ``(n, n_outputs)``.
+
+        Raises:
+            KnowledgeRefused: the model is not trusted, damaged, or answers something else.
+        """
+        X, targets = self._train
+        model = unpack(about, data, trusted=self.trusts)
+        if model.abilities.kind != self.kind:
+            raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {self.kind}")
+        if model.n_outputs != targets.shape[1]:
+            raise KnowledgeRefused(
+                f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}"
+            )
+        try:
+            values = model.predict(X)
+        except KnowledgeRefused:
+            raise
+        except ConsilienceError as error:
+            raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
+        if values.shape != targets.shape or not np.isfinite(values).all():
+            raise KnowledgeRefused(
+                f"a model that answers {values.shape}, expected finite {targets.shape}"
+            )
+        if self.kind == "classification" and (
+            (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
+        ):
+            raise KnowledgeRefused("a model whose answers are no probabilities")
+        return values
+
+    def fit_on_mixed_targets(self, round: int, predictions: Array, label_weight: float) -> None:
+        """Train a new model on private inputs, towards ``label_weight`` times the labels plus predictions.
+
+        Where that fails, the party keeps the model that it had.
+
+        Args:
+            round: the round, for the random stream.
+            predictions: what is added to the labels, shape ``(n, n_outputs)``.
+            label_weight: the weight of the private labels in [0, 1].
+        """
+        X, y = self._train
+        new = self._untrained()
+        new.fit(
+            X,
+            label_weight * y + predictions,
+            rng=self.stream(round, "fit"),
+            validation=self._validation,
+            phase="first",
+        )
+        self.learner = new
+        self.model_changed()
+
+    def _untrained(self) -> Learner:
+        """A new model of the agreed number of outputs."""
+        assert self.agreement is not None
+        learner = copy.deepcopy(self._prototype)
+        learner.bind(self.agreement.outputs)
+        return learner
+
+    @property
+    def _validation(self) -> tuple[Array, Array] | None:
+        """The calibration rows, if there are any."""
+        return self._held_out if len(self._held_out[0]) else None
+
+    def _check_rows(self, learner: Learner) -> None:
+        """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
+        if not self._sends_rows:
+            check_rows(learner, self._train[0], where=self._where)

@@ -1,0 +1,103 @@
+"""Requests to a party at its own machine: decoded, checked, run, and answered with messages or a failure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.messages.replies import Failure
+from consilience.messages.wire import decode, encode
+from consilience.party.party import Party
+from consilience.site.limits import undefined, within
+from consilience.tasks.base import (
+    LONGEST_REASON,
+    Checkpoint,
+    Describe,
+    Evaluate,
+    Join,
+    Restore,
+    TakePublic,
+    Task,
+    answer,
+)
+
+Outcome = tuple[Any, ...] | Failure
+"""One reply for each task, or one failure for all."""
+
+_ALONE = (Describe, TakePublic, Join, Restore)
+"""Tasks that come alone in their request."""
+
+
+class TasksFailed(Exception):
+    """The tasks failed at the party: the state that was being made is not to be written."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.reason)
+
+
+def read_request(request: bytes) -> tuple[Task, ...]:
+    """Decode a request and check that its tasks may be asked together.
+
+    Raises:
+        KnowledgeRefused: it is no message, holds something else than tasks, or they do not go together.
+    """
+    tasks = tuple(decode(request))
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        raise KnowledgeRefused("the request holds no tasks, or something else beside them")
+    held = tuple(within(tasks))
+    if len({task.round for task in held}) > 1 or tasks[0].round < 0:
+        raise KnowledgeRefused("the tasks are not of one round")
+    if len({type(task) for task in held}) < len(held):
+        raise KnowledgeRefused("it asks for the same more than once")
+    if any(isinstance(task, _ALONE) for task in held) and (
+        len(tasks) > 1 or not isinstance(tasks[0], _ALONE)
+    ):
+        raise KnowledgeRefused(
+            "describing, taking public rows, joining and restoring are asked for alone"
+        )
+    for task in tasks:
+        if (field := undefined(task)) is not None:
+            raise KnowledgeRefused(f"{field} holds NaN or infinite numbers")
+    return tasks
+
+
+def check_round(tasks: Sequence[Task], current: int) -> None:
+    """Raise ``KnowledgeRefused`` for tasks of a round that is over; ``current`` is the latest round."""
+    round = tasks[0].round
+    if isinstance(tasks[0], Restore):
+        return  # a run that was broken off goes on from an earlier one
+    # Round 1 may have begun when the state after round 0 is measured and kept.
+    late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
+    if round < current - late and not all(task.static for task in tasks):
+        raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
+
+
+def run_tasks(party: Party, tasks: Sequence[Task]) -> tuple[Outcome, bytes]:
+    """Run tasks at the party; returns the outcome and its bytes.
+
+    Raises:
+        RunFailed: the replies cannot be encoded.
+    """
+    outcome = answer(party, tasks)
+    try:
+        return outcome, encode([outcome] if isinstance(outcome, Failure) else outcome)
+    except TypeError as error:
+        raise RunFailed(f"its answer cannot be sent: {error}") from error
+
+
+def reply_name(round: int, request: bytes) -> str:
+    """The file name of the reply to a request of a round."""
+    return f"{round:08d}-{hashlib.sha256(request).hexdigest()}"
+
+
+def failure_of(party: str, error: ConsilienceError) -> Failure:
+    """The failure that leaves ``party`` for an error outside of the tasks."""
+    kind: Literal["failed", "invalid", "refused"] = "failed"
+    if isinstance(error, InvalidInput | KnowledgeRefused):
+        kind = "invalid" if isinstance(error, InvalidInput) else "refused"
+    reason = f"{error.where}: {error.what}" if error.where else error.what
+    reason = reason.encode(errors="replace").decode()[:LONGEST_REASON]
+    return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind, code=error.code)

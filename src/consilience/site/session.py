@@ -1,0 +1,107 @@
+"""Session of a party with a federation: the plain part of its state, by which limits count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from consilience.errors import RunFailed
+from consilience.messages.replies import Metrics
+from consilience.party.state import read_about
+from consilience.site.audit import BEGINNING
+from consilience.site.limits import Limits, within
+from consilience.site.state import current_state
+from consilience.tasks.base import Restore, Task
+
+FILE = "session.json"
+
+
+@dataclass(frozen=True)
+class Session:
+    """Position of a party in a federation, and counts for its limits.
+
+    Attributes:
+        federation: the federation that it has joined, by the name the transport gave, or a digest of what
+            was agreed on.
+        round: the latest round that it was asked for; -1 where it has just joined.
+        rounds: how many it has taken part in, in all its life.
+        requests: how many it has answered in the latest of them.
+        metrics: how often it has said how good its model is, since it joined.
+        measured: the same in all its life.
+        audit: the SHA-256 of the line of the audit log that this was written after.
+    """
+
+    federation: str
+    round: int = -1
+    rounds: int = 0
+    requests: int = 0
+    metrics: int = 0
+    measured: int = 0
+    audit: str = BEGINNING
+
+    def joined(self, federation: str, *, audit: str) -> Session:
+        """The session after joining ``federation``; ``audit`` is the head of the log."""
+        return replace(self, federation=federation, round=-1, metrics=0, audit=audit)
+
+    def after(self, tasks: Sequence[Task], limits: Limits, *, audit: str) -> Session:
+        """The session after a request, if the limits allow another one.
+
+        Args:
+            tasks: the tasks of the request.
+            limits: the party's limits.
+            audit: the head of the audit log.
+
+        Raises:
+            KnowledgeRefused: a limit is reached.
+        """
+        session, first = replace(self, audit=audit), tasks[0]
+        if isinstance(first, Restore):  # nothing of the model leaves with it
+            return replace(session, round=first.round)
+        if first.round > session.round:
+            session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
+        session = replace(session, requests=session.requests + 1)
+        limits.refuse_more(rounds=session.rounds, requests=session.requests)
+        times = sum(task.reply_type is Metrics for task in within(tasks))
+        session = replace(
+            session, metrics=session.metrics + times, measured=session.measured + times
+        )
+        if times:
+            limits.refuse_metrics(session.metrics, session.measured)
+        return session
+
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of a state."""
+        (folder / FILE).write_text(json.dumps(asdict(self)))
+
+
+def read_session(home: Path) -> Session | None:
+    """Read the session of the party whose state lives in ``home``; ``None`` before it has joined.
+
+    Raises:
+        RunFailed: the state is gone or damaged, or another version of consilience wrote it.
+    """
+    while (folder := current_state(home)) is not None:
+        try:
+            read_about(folder, whole=home)
+            return Session(**json.loads((folder / FILE).read_text()))
+        except (OSError, ValueError, TypeError, RunFailed) as error:
+            if current_state(home) != folder:  # it was replaced while it was read
+                continue
+            if isinstance(error, RunFailed):
+                raise
+            raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    return None
+
+
+def last_line(home: Path) -> str | None:
+    """The digest of the audit log's line that the state names; ``None`` where it cannot be read.
+
+    What is wrong with the state, an answer will say.
+    """
+    with suppress(RunFailed):
+        session = read_session(home)
+        return session.audit if session is not None else None
+    return None

@@ -1,0 +1,145 @@
+"""A party's state on its disk: one form, which says which version wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import Party
+from consilience.checks import classifiers
+from consilience.errors import RunFailed
+from consilience.messages.replies import Failure
+from consilience.messages.wire import encode
+from consilience.party import nearness, state
+from consilience.site import Limits, PartySite, read_session
+from consilience.tasks.base import FitPrivate, Join, PredictPublic
+from helpers.sites import agreement, ask, one_party
+
+
+def trained() -> Party:
+    party = one_party()
+    party.join(agreement())
+    party.fit_private(1)
+    return party
+
+
+def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
+    party, again = trained(), one_party()
+    party.memory, party.drawn = {"control": np.arange(3.0)}, {"noisy": np.ones(2)}
+    state.write_state(party, tmp_path)
+    state.join_again(again, tmp_path)
+    state.read_state(again, tmp_path)
+    assert encode([again.agreement]) == encode([party.agreement])
+    np.testing.assert_array_equal(again.outputs("probabilities"), party.outputs("probabilities"))
+    np.testing.assert_array_equal(again.memory["control"], party.memory["control"])
+    np.testing.assert_array_equal(again.drawn["noisy"], party.drawn["noisy"])
+
+
+def test_what_stays_is_shared_with_the_state_before(tmp_path: Path) -> None:
+    party, folders = trained(), [tmp_path / "1", tmp_path / "2"]
+    for folder, before in zip(folders, [None, folders[0]], strict=True):
+        folder.mkdir()
+        state.write_state(party, folder, before=before, keeps_model=before is not None)
+    one, two = ({file.name: file.stat().st_ino for file in one.iterdir()} for one in folders)
+    assert one == two and len(one) == 3
+
+
+@pytest.mark.parametrize(
+    ("about", "version"),
+    [(None, "0.1"), ({"format": 3, "consilience": "0.7.2", "trained": True}, "0.7.2")],
+)
+def test_a_state_of_another_version_is_refused_by_its_name(
+    tmp_path: Path, about: object, version: str
+) -> None:
+    """Version 0.1 wrote no file about its states."""
+    state.write_state(trained(), tmp_path)
+    (tmp_path / state.ABOUT).unlink()
+    if about is not None:
+        (tmp_path / state.ABOUT).write_text(json.dumps(about))
+    for read in (state.read_state, state.join_again):
+        with pytest.raises(RunFailed, match=f"written by consilience {version}, and this") as error:
+            read(one_party(), tmp_path)
+        assert error.value.mend == (
+            f"Go on with consilience {version}; or move {tmp_path} away and start anew."
+        )
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', "no JSON"])
+def test_a_damaged_state_says_so(tmp_path: Path, content: str) -> None:
+    (tmp_path / state.ABOUT).write_text(content)
+    with pytest.raises(RunFailed, match="its state is damaged"):
+        state.read_about(tmp_path)
+
+
+def test_a_site_answers_that_another_version_wrote_its_state(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+    (about,) = tmp_path.glob(f"state-*/{state.ABOUT}")
+    assert json.loads(about.read_text())["format"] == state.FORMAT
+    about.unlink()
+    with PartySite(one_party, tmp_path) as site:
+        for task in (FitPrivate(round=1), Join(agreement=agreement())):
+            failure = ask(site, task)
+            assert isinstance(failure, Failure) and failure.kind == "failed"
+            assert "its state was written by consilience 0.1" in failure.reason
+            assert f"move {tmp_path} away" in failure.mend
+    with pytest.raises(RunFailed, match=r"written by consilience 0\.1"):
+        read_session(tmp_path)
+
+
+def test_a_lost_model_is_not_taken_for_one_that_was_never_trained(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=1))
+    (model,) = tmp_path.glob("state-*/model.*")
+    model.unlink()
+    with PartySite(one_party, tmp_path) as site:
+        assert "its state is damaged" in ask(site, PredictPublic(round=1)).reason
+
+
+def test_rows_are_held_against_public_ones_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is a new process's: what was found when the party joined is in its state."""
+    looked = []
+
+    class Counted(nearness.Nearness):
+        def __init__(self, own: np.ndarray) -> None:
+            looked.append(len(own))
+            super().__init__(own)
+
+    monkeypatch.setattr(nearness, "Nearness", Counted)
+    for task in (Join(agreement=agreement()), FitPrivate(round=1), PredictPublic(round=1)):
+        with PartySite(one_party, tmp_path, limits=Limits(overlap=False)) as site:
+            assert not isinstance(ask(site, task), Failure)
+    assert looked == [len(one_party().X)]
+
+
+def test_own_rows_that_changed_are_held_against_public_ones_again(tmp_path: Path) -> None:
+    party = one_party()
+    party.overlap = False
+    party.join(agreement())
+    state.write_state(party, tmp_path)
+    parties, public = classifiers()
+    mine = parties[0]
+    copied = np.concatenate([mine.X[1:], public.X[:1]])
+    changed = Party(mine.name, mine._prototype, copied, mine.y)
+    changed.public, changed.overlap = public, False
+    state.join_again(changed, tmp_path)
+    assert (party.shared_rows, changed.shared_rows) == (0, 1)
+
+
+def test_predictions_are_computed_once_for_each_state_of_the_model() -> None:
+    party = trained()
+    first = party.outputs("probabilities")
+    assert party.outputs("probabilities") is first
+    targets = np.full((len(party.public), 3), 1 / 3)
+    party.distill(1, targets, 0.5)
+    second = party.outputs("probabilities")
+    assert not np.array_equal(first, second)
+    party.join(party.agreement)
+    party.fit_private(1)
+    np.testing.assert_array_equal(party.outputs("probabilities"), first)
