@@ -1,8 +1,6 @@
-"""How different are my parties? ω_TV and ω_W1 of Shen et al. 2022, before anything is trained."""
+"""Heterogeneity of parties before training: ω_TV and ω_W1 of Shen et al. 2022."""
 
 from consilience.diagnostics.heterogeneity.comparison import (
-    Distance,
-    Heterogeneity,
     compare_labels,
     how_different,
     label_counts,
@@ -17,6 +15,7 @@ from consilience.diagnostics.heterogeneity.distances import (
     wasserstein_on_a_line,
 )
 from consilience.diagnostics.heterogeneity.inputs import Inputs
+from consilience.diagnostics.heterogeneity.result import Distance, Heterogeneity
 
 __all__ = [
     "how_different",

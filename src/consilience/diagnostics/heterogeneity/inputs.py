@@ -1,4 +1,4 @@
-"""The parties' inputs, made comparable: checked, on one scale, and counted where that has a meaning."""
+"""Inputs of all parties, made comparable: checked, on one scale, and counted in cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Inputs:
     Attributes:
         parts: rows of each party, shape ``(n_i, d)``, real numbers as they came.
         centre: the pooled mean, shape ``(d,)``.
-        scale: what a column is divided by, shape ``(d,)``: 1, or its pooled standard deviation.
+        scale: divisor of every column, shape ``(d,)``: 1, or its pooled standard deviation.
         spread: root mean square distance of the pooled rows, divided by ``scale``, from their mean; the
             unit of distances. 1 if all rows are equal.
     """
@@ -100,7 +100,7 @@ class Inputs:
         return np.concatenate([self.scaled(part) @ axes for part in self.parts])
 
     def atoms(self) -> tuple[Array, Array] | None:
-        """How often each party has each distinct row, if there are few.
+        """Count each party's rows at each distinct row, if there are few.
 
         Returns:
             counts, shape ``(N, n_atoms)``, and the scaled rows, shape ``(n_atoms, d)``; ``None`` if there are
@@ -123,7 +123,7 @@ class Inputs:
         return counts, self.scaled(np.array(rows))
 
     def cells(self, *, seed: int) -> tuple[Array, int]:
-        """How many rows each party has in cells that depend on the pooled rows alone.
+        """Count each party's rows in cells that depend on the pooled rows alone.
 
         One column is cut into :data:`CELLS` ranges with about equally many pooled rows. More columns are
         first projected onto the two leading principal components of the pooled, scaled rows, and each is
@@ -196,8 +196,13 @@ def _checked(name: str, X: Any) -> Array:
     return rows
 
 
-def checked_sizes(parties: Sequence[str], where: str) -> None:
-    """Raise ``InvalidInput`` unless there are two parties or more."""
+def check_two_parties(parties: Sequence[str], where: str) -> None:
+    """Raise ``InvalidInput`` unless there are two parties or more.
+
+    Args:
+        parties: their names.
+        where: the thing that is compared, for the error.
+    """
     if len(parties) < 2:
         raise InvalidInput(
             f"there {'is one party' if parties else 'are no parties'}; nothing to compare",
