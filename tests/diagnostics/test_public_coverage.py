@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.data import load
-from consilience.diagnostics.public_coverage import LITTLE, WELL, Suitability, what_is_known
+from consilience.diagnostics.public_coverage import LITTLE, WELL, PublicCoverage, measure_coverage
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Public, Selection
 from consilience.tasks.base import SelectPublic
@@ -28,7 +28,9 @@ def said(party: str, *known: int, public: str = "p", notes: tuple[str, ...] = ()
     return Selection(party=party, round=0, public=public, values=values, notes=notes)
 
 
-def judged(rows: Callable[[int], Any], public: Any, parties: int = 3, **more: Any) -> Suitability:
+def judged(
+    rows: Callable[[int], Any], public: Any, parties: int = 3, **more: Any
+) -> PublicCoverage:
     """Of parties with 200 rows each, ``rows(n)``."""
     made = [Party(f"p{i}", Share(), rows(200), np.resize(XY, 200), **more) for i in range(parties)]
     return Federation(made, public).suitability()
@@ -39,7 +41,7 @@ def judged(rows: Callable[[int], Any], public: Any, parties: int = 3, **more: An
 
 def test_four_rows_and_two_parties():
     """b knows row 1 alone, a rows 0 and 1: half of the rows, 3 answers of yes over 4 rows."""
-    found = Suitability.of([said("b", 0, 1, 0, 0, notes=("few rows",)), said("a", 1, 1, 0, 0)])
+    found = PublicCoverage.of([said("b", 0, 1, 0, 0, notes=("few rows",)), said("a", 1, 1, 0, 0)])
     assert found.parties == ("a", "b") and found.shares == {"a": 0.5, "b": 0.25}
     assert (found.share, found.parties_a_row, found.words) == (0.5, 0.75, "known in part")
     assert found.sentence == "Your parties know 50% of the 4 public rows: known in part"
@@ -59,14 +61,14 @@ def test_four_rows_and_two_parties():
 )
 def test_words_have_bounds(known, words):
     assert (LITTLE, WELL) == (0.5, 0.8)
-    found = Suitability.of([said("a", *[1] * known, *[0] * (10 - known))])
+    found = PublicCoverage.of([said("a", *[1] * known, *[0] * (10 - known))])
     assert found.words == words
     assert [*map(bool, found.warnings)] == [True] * (words == "little known")
     assert found.sentence.startswith(f"Your party knows {known}0% of the 10 public rows: ")
 
 
 def test_who_does_not_answer_is_named():
-    found = Suitability.of([said("a", 1, 1)], missing={"gone": "late"})
+    found = PublicCoverage.of([said("a", 1, 1)], missing={"gone": "late"})
     assert found.warnings == ("gone cannot say which public rows it knows: late",)
     assert found.warnings[0] in str(found).splitlines()
 
@@ -85,7 +87,7 @@ def test_who_does_not_answer_is_named():
 )
 def test_what_is_no_answer(selections, why):
     with pytest.raises(InvalidInput, match=why):
-        Suitability.of(selections)
+        PublicCoverage.of(selections)
 
 
 # --- asked of parties -------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def test_texts():
     def texts(of: str, n: int) -> np.ndarray:
         return np.array([" ".join(rng.choice(words[of], 5)) for _ in range(n)])
 
-    def found(public: np.ndarray) -> Suitability:
+    def found(public: np.ndarray) -> PublicCoverage:
         model = make_pipeline(CountVectorizer(), MultinomialNB())
         made = [Party(n, model, texts("ours", 100), np.resize(XY, 100)) for n in "ab"]
         return Federation(made, public).suitability()
@@ -143,7 +145,7 @@ def test_digits_know_digits_and_no_clothes():
     rng = np.random.default_rng(0)
     mnist, fashion = load("mnist"), load("fashion-mnist")
 
-    def found(public: np.ndarray) -> Suitability:
+    def found(public: np.ndarray) -> PublicCoverage:
         made = []
         for i in range(10):
             mine = np.flatnonzero(np.isin(mnist.y, [i, (i + 1) % 10]))
@@ -205,7 +207,7 @@ def test_without_public_data():
 def test_parties_that_have_not_joined():
     network = LocalNetwork([Party("a", Share(), np.eye(2), XY)], Public(np.eye(2)))
     with pytest.raises(InvalidInput, match="have not joined"):
-        what_is_known(network)
+        measure_coverage(network)
 
 
 def test_a_party_that_cannot_say(monkeypatch: pytest.MonkeyPatch):

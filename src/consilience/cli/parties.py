@@ -11,7 +11,7 @@ from consilience.errors import ConsilienceError, InvalidInput, nearest
 
 if TYPE_CHECKING:
     from consilience.diagnostics.heterogeneity import Heterogeneity
-    from consilience.diagnostics.public_coverage import Suitability
+    from consilience.diagnostics.public_coverage import PublicCoverage
     from consilience.experiments import Cohort, Spec
 
 SCALES = ("columns", "overall")
@@ -57,7 +57,7 @@ def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
     )
 
 
-def judged(spec: Spec, cohort: Cohort, seed: int) -> Suitability | None:
+def judged(spec: Spec, cohort: Cohort, seed: int) -> PublicCoverage | None:
     """What the parties know of the public rows; ``None`` where there are none, or where it cannot be said."""
     from consilience.experiments import public_known
 

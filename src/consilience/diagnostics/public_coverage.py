@@ -1,4 +1,4 @@
-"""Is the public data any good for these parties? Judged by inputs alone, before anything is trained.
+"""Coverage of the public rows by the parties' own rows, by inputs alone, before anything is trained.
 
 A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.base.SelectPublic`).
 It takes 5% of its own held-out rows for foreign, so that it knows 95% of them by construction, and about as
@@ -31,14 +31,14 @@ known". A convention; the figures themselves are beside the words."""
 
 
 @dataclass(frozen=True)
-class Suitability:
-    """How much of the public data the parties know.
+class PublicCoverage:
+    """Share of the public rows that the parties know.
 
     Attributes:
-        parties: those who answered, sorted.
-        known: which public rows each knows, shape ``(m, n)``, bool.
-        total: public rows that there are, n or more: part of many may stand for all.
-        notes: party to what it said beside, such as that it has no calibration rows.
+        parties: names of the parties that answered, sorted.
+        known: true where a party knows a public row, shape ``(m, n)``, bool.
+        total: number of public rows, n or more: part of many may stand for all.
+        notes: party to its remarks, such as that it has no calibration rows.
         missing: party to the reason why it did not answer.
     """
 
@@ -51,8 +51,8 @@ class Suitability:
     @classmethod
     def of(
         cls, selections: Sequence[Selection], *, missing: Mapping[str, str] | None = None
-    ) -> Suitability:
-        """Put together what parties answered to one :class:`~consilience.tasks.base.SelectPublic`.
+    ) -> PublicCoverage:
+        """Put together the parties' answers to one :class:`~consilience.tasks.base.SelectPublic`.
 
         Args:
             selections: one a party.
@@ -88,17 +88,17 @@ class Suitability:
 
     @property
     def share(self) -> float:
-        """Of the public rows, how many at least one party knows."""
+        """Share of the public rows that at least one party knows."""
         return float(self.known.any(axis=0).mean())
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Of the public rows, how many each party knows."""
+        """Share of the public rows that each party knows."""
         return dict(zip(self.parties, self.known.mean(axis=1).tolist(), strict=True))
 
     @property
     def parties_a_row(self) -> float:
-        """How many parties know a row, on average."""
+        """Mean number of parties that know a row."""
         return float(self.known.sum(axis=0).mean())
 
     @property
@@ -118,7 +118,7 @@ class Suitability:
 
     @property
     def meaning(self) -> str:
-        """What it says, in a few sentences."""
+        """The finding in a few sentences, for people."""
         text = (
             f"A party knows a row that is as likely as its own, by inputs alone: {1 - QUANTILE:.0%} of its "
             "own held-out rows by construction, and about as many of public rows drawn as these were."
@@ -129,7 +129,7 @@ class Suitability:
 
     @property
     def advice(self) -> str:
-        """What to think of where less than half of the rows are known; empty elsewhere."""
+        """Advice where less than half of the rows are known; empty elsewhere."""
         if self.share >= LITTLE:
             return ""
         return (
@@ -139,7 +139,7 @@ class Suitability:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What single parties said beside, and who did not answer."""
+        """Remarks of single parties, and the parties that did not answer."""
         return tuple(
             [f"{party}: {note}" for party, note in self.notes.items()]
             + [
@@ -150,18 +150,18 @@ class Suitability:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before anything is trained; nothing where all is well."""
+        """Warnings before anything is trained; none where all is well."""
         little = (f"{self.sentence}. {self.advice}",) if self.advice else ()
         return (*little, *self.remarks)
 
     def __str__(self) -> str:
-        """The finding, a line a party, and what it means."""
+        """Format the finding, a line for each party, and its meaning."""
         width = max(map(len, self.parties))
         shares = [f"  {party:<{width}}  {share:>4.0%}" for party, share in self.shares.items()]
         return "\n".join([f"{self.sentence}.", *shares, *self.remarks, self.meaning])
 
     def as_data(self) -> dict[str, Any]:
-        """All but the single rows as plain numbers and names, for JSON."""
+        """Return all figures but the single rows as plain numbers and names, for JSON."""
         return {
             "finding": self.sentence,
             "known": self.share,
@@ -177,8 +177,11 @@ class Suitability:
         }
 
 
-def what_is_known(network: Network) -> Suitability:
-    """Ask parties that have joined which public rows they know; what leaves each is one bit a row.
+def measure_coverage(network: Network) -> PublicCoverage:
+    """Ask parties that have joined which public rows they know; one bit a row leaves each.
+
+    Args:
+        network: of the parties.
 
     Raises:
         QuorumLost: too few answered.
@@ -196,4 +199,4 @@ def what_is_known(network: Network) -> Suitability:
         )
     replies = network.ask(SelectPublic(round=0, quantile=QUANTILE, reference="public"))
     missing = {party: failure.reason for party, failure in replies.missing.items()}
-    return Suitability.of(replies.of(Selection), missing=missing)
+    return PublicCoverage.of(replies.of(Selection), missing=missing)

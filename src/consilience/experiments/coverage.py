@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.diagnostics.public_coverage import Suitability
+from consilience.diagnostics.public_coverage import PublicCoverage
 from consilience.experiments.setup import Cohort
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
@@ -21,7 +21,7 @@ CALIBRATION = 0.2
 against rows of its own that it was not fitted to."""
 
 
-def public_known(spec: Spec, cohort: Cohort, seed: int) -> Suitability:
+def public_known(spec: Spec, cohort: Cohort, seed: int) -> PublicCoverage:
     """Ask parties of their own for it, so that those of the run are as if they had never been asked.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.diagnostics.public_coverage import Suitability, what_is_known
+from consilience.diagnostics.public_coverage import PublicCoverage, measure_coverage
 from consilience.errors import InvalidInput
 from consilience.federation.driver import CompletedRound, drive, measured_rounds, tracked
 from consilience.federation.forming import lacking_public, negotiate
@@ -132,7 +132,7 @@ class Federation:
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
         return agreement
 
-    def suitability(self) -> Suitability:
+    def suitability(self) -> PublicCoverage:
         """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
 
         Parties that have joined are asked as they are, others join first; models stay untouched.
@@ -145,7 +145,7 @@ class Federation:
         if self.network.agreement is None:
             self.form()
         with limited_threads(self.threads):
-            return what_is_known(self.network)
+            return measure_coverage(self.network)
 
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
         """Compute the rounds of a protocol, one at a time, from untrained models.

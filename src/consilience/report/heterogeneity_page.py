@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from consilience.diagnostics.public_coverage import Suitability
+    from consilience.diagnostics.public_coverage import PublicCoverage
 
 MEASURES = {"TV": "total variation", "W1": "Wasserstein-1 / spread"}
 
 
-def parties_table(found: Heterogeneity, title: str, public: Suitability | None = None) -> Table:
+def parties_table(found: Heterogeneity, title: str, public: PublicCoverage | None = None) -> Table:
     """The table for a terminal: a line a party, then ω and what chance alone gives.
 
     Args:
@@ -48,7 +48,7 @@ def parties_table(found: Heterogeneity, title: str, public: Suitability | None =
 
 
 def _cells(
-    found: Heterogeneity, public: Suitability | None
+    found: Heterogeneity, public: PublicCoverage | None
 ) -> tuple[list[str], list[list[str]], list[list[str]]]:
     """Column names, a row a party, and the rows below: ω, by chance, p-value."""
     head = ["party", "rows"] if found.classes is None else ["party", "largest", "classes", "rows"]
@@ -91,7 +91,7 @@ def _value(distance: Distance, value: float, error: float) -> str:
     return f"{value:.3f}" if error == 0 else f"{value:.3f} ± {error:.3f}"
 
 
-def notes(found: Heterogeneity, public: Suitability | None = None) -> list[str]:
+def notes(found: Heterogeneity, public: PublicCoverage | None = None) -> list[str]:
     """What the figures say and how they were computed, in plain sentences."""
     lines = [distance.meaning for distance in found.distances] + _of_public(public)
     methods = "; ".join(f"{d.title}: {d.method}" for d in found.distances)
@@ -106,12 +106,12 @@ def notes(found: Heterogeneity, public: Suitability | None = None) -> list[str]:
     return lines
 
 
-def _of_public(public: Suitability | None) -> list[str]:
+def _of_public(public: PublicCoverage | None) -> list[str]:
     return [] if public is None else [f"{public.sentence}. {public.meaning}", *public.remarks]
 
 
 def parties_data(
-    found: Heterogeneity, facts: Mapping[str, Any], public: Suitability | None = None
+    found: Heterogeneity, facts: Mapping[str, Any], public: PublicCoverage | None = None
 ) -> dict[str, Any]:
     """All of it as plain numbers and names, for JSON; ``"public"`` where there are public rows.
 
@@ -174,7 +174,7 @@ def write_parties(
     *,
     title: str,
     facts: Mapping[str, Any],
-    public: Suitability | None = None,
+    public: PublicCoverage | None = None,
 ) -> list[Path]:
     """Write the page, the plot and the data into a folder, which is made if it is not there.
 
@@ -220,7 +220,7 @@ def page(
     *,
     title: str,
     facts: Mapping[str, Any],
-    public: Suitability | None = None,
+    public: PublicCoverage | None = None,
 ) -> str:
     """One self-contained page; every name in it is escaped.
 

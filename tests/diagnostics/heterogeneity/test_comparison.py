@@ -287,7 +287,11 @@ BAD = {
         {"kind": "regression"},
         "one number a row",
     ),
-    "unknown kind": ({"a": (X, Y), "b": (X, Y)}, {"kind": "regresion"}, "Known: classification, regression"),
+    "unknown kind": (
+        {"a": (X, Y), "b": (X, Y)},
+        {"kind": "regresion"},
+        "Known: classification, regression",
+    ),
     "few permutations": ({"a": (X, Y), "b": (X, Y)}, {"permutations": 19}, "20 or more"),
     "few directions": ({"a": (X, Y), "b": (X, Y)}, {"directions": 1}, "directions is 1"),
     "unknown class": ({"a": (X, Y), "b": (X, Y + 1)}, {"classes": ["0"]}, "'b': .*'1'"),
