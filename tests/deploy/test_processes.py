@@ -250,3 +250,11 @@ def test_a_run_ends_with_whoever_started_it() -> None:
     while alive(child):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_a_process_that_ended_by_itself_keeps_no_other_from_being_started(tmp_path: Path) -> None:
+    with Processes(tmp_path, "the test") as processes:
+        processes.start("short", [sys.executable, "-c", ""], {})
+        until(lambda: processes.ended("short") is not None)
+        processes.start("child", SLEEP, {})
+        assert processes.ended("child") is None and running(tmp_path) == os.getpid()

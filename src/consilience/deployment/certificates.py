@@ -1,6 +1,7 @@
-"""Keys and certificates: a private authority for the coordinator's TLS, and a key pair for each party.
+"""Certificates for the coordinator's TLS, signed by a private authority, and a key pair for each party.
 
-Flower takes a party's keys as OpenSSH writes them, on a NIST curve; here P-384.
+Each is made here and checked here before anything is started. Flower takes a party's keys as OpenSSH writes
+them, on a NIST curve; here P-384.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ from consilience.errors import InvalidInput, MissingExtra
 from consilience.files import write_whole
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
     from cryptography.x509 import GeneralName
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
 """Days that certificates hold; more than this some libraries refuse of a server's."""
+
+_KEY_MEND = "consilience party key makes one; keep it where nobody else reads it."
+_AUTHORITY_MEND = "Ask the coordinator for its tls/ca.pem."
+_SERVER_MEND = "consilience coordinator init makes all three; or put your own there."
+
+
+# --- the authority and the coordinator's certificate ----------------------------------------------
 
 
 def make_authority(folder: Path, host: str) -> None:
@@ -38,26 +49,35 @@ def make_authority(folder: Path, host: str) -> None:
         InvalidInput: the folder is there, or cannot be written.
         MissingExtra: cryptography is not installed.
     """
-    x509, hashes, ec, oid = _x509()
+    require_cryptography()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     now = datetime.now(UTC) - timedelta(minutes=5)  # for clocks that are behind
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, "consilience private CA")])
-    subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, "consilience coordinator")])
+    issuer, subject = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"consilience {name}")])
+        for name in ("private CA", "coordinator")
+    )
 
-    def usage(*, signs: bool) -> Any:
-        given = {"digital_signature": not signs, "key_cert_sign": signs, "crl_sign": signs}
-        rest = (
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        )
-        return x509.KeyUsage(**given, **dict.fromkeys(rest, False))
-
-    def begun(name: Any, key: Any, days: int) -> Any:
+    def begun(name: Any, key: Any, days: int, *, signs: bool) -> Any:
+        """A certificate with all that both have; ``signs`` for the authority's."""
         identity = x509.SubjectKeyIdentifier.from_public_key(key)
+        limits = x509.BasicConstraints(ca=signs, path_length=0 if signs else None)
+        usage = x509.KeyUsage(
+            digital_signature=not signs,
+            key_cert_sign=signs,
+            crl_sign=signs,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
         return (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -67,49 +87,39 @@ def make_authority(folder: Path, host: str) -> None:
             .not_valid_before(now)
             .not_valid_after(now + timedelta(days=days))
             .add_extension(identity, critical=False)
+            .add_extension(limits, critical=True)
+            .add_extension(usage, critical=True)
         )
 
-    ours, theirs = authority.public_key(), server.public_key()
-    root = (
-        begun(issuer, ours, AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage(signs=True), critical=True)
-        .sign(authority, hashes.SHA256())
-    )
+    ours = authority.public_key()
+    hosts = [_general_name(one) for one in dict.fromkeys((host, "localhost", "127.0.0.1"))]
+    root = begun(issuer, ours, AUTHORITY_DAYS, signs=True).sign(authority, hashes.SHA256())
     leaf = (
-        begun(subject, theirs, SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        begun(subject, server.public_key(), SERVER_DAYS, signs=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [_name(one) for one in dict.fromkeys((host, "localhost", "127.0.0.1"))]
-            ),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         .sign(authority, hashes.SHA256())
     )
-    from cryptography.hazmat.primitives import serialization
-
-    pem = serialization.Encoding.PEM
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InvalidInput(f"cannot be made ({error.strerror})", where=str(folder)) from error
-    write_whole(folder / "ca.pem", root.public_bytes(pem), mode=0o644)
-    write_whole(folder / "server.pem", leaf.public_bytes(pem), mode=0o644)
-    write_whole(folder / "server.key", _private(server), mode=0o600)
+    write_whole(folder / "ca.pem", root.public_bytes(Encoding.PEM), mode=0o644)
+    write_whole(folder / "server.pem", leaf.public_bytes(Encoding.PEM), mode=0o644)
+    write_whole(folder / "server.key", _private_bytes(server), mode=0o600)
 
 
 def certified_hosts(path: Path) -> tuple[str, ...]:
-    """The names and addresses that a server certificate holds for.
+    """Names and addresses that a server certificate holds for.
 
     Raises:
         InvalidInput: it is no certificate, or no longer valid.
         MissingExtra: cryptography is not installed.
     """
-    x509 = cryptography_x509()
+    require_cryptography()
+    from cryptography import x509
+
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -123,105 +133,6 @@ def certified_hosts(path: Path) -> tuple[str, ...]:
     return (*names.get_values_for_type(x509.DNSName), *addresses)
 
 
-def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
-    """Make a party's key pair: the private key at ``path``, the public one beside it; gives its line.
-
-    Where the private key is there already, its public line is given, unless it is to be replaced.
-
-    Raises:
-        InvalidInput: what is there is no such key, or cannot be read or written.
-        MissingExtra: cryptography is not installed.
-    """
-    _, _, ec, _ = _x509()
-    from cryptography.hazmat.primitives import serialization
-
-    try:
-        if path.exists() and not replace:
-            key = serialization.load_ssh_private_key(path.read_bytes(), None)
-            if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError("it is on no elliptic curve")
-        else:
-            key = ec.generate_private_key(ec.SECP384R1())
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, _private(key, openssh=True), mode=0o600)
-    except (ValueError, OSError) as error:
-        raise InvalidInput(
-            f"this is no key of a party: {error}",
-            where=str(path),
-            mend="Set coordinator.key to another file, or have a new key in its place: --replace.",
-        ) from error
-    line = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    text = f"{line.decode()} {comment}"
-    write_whole(path.with_name(path.name + ".pub"), text + "\n")
-    return text
-
-
-def public_key(text: str, *, where: str) -> bytes:
-    """A public key of a party, without its comment.
-
-    Raises:
-        InvalidInput: it is none.
-        MissingExtra: cryptography is not installed.
-    """
-    _, _, ec, _ = _x509()
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-
-    mend = "Give the line that this prints at the party: consilience party key party.toml"
-    if not text.strip():
-        raise InvalidInput("the public key is missing", where=where, mend=mend)
-    try:
-        key = serialization.load_ssh_public_key(text.encode())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise InvalidInput(f"this is no public key: {error}", where=where, mend=mend) from error
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise InvalidInput("the key is on no NIST curve", where=where, mend=mend)
-    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return bytes(line)
-
-
-def _private(key: EllipticCurvePrivateKey, *, openssh: bool = False) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    kind = serialization.PrivateFormat.OpenSSH if openssh else serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
-
-
-def _name(host: str) -> GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def cryptography_x509() -> Any:
-    """The module of certificates.
-
-    Raises:
-        MissingExtra: cryptography is not installed.
-    """
-    return _x509()[0]
-
-
-def _x509() -> tuple[Any, Any, Any, Any]:
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509 import oid
-    except ImportError as error:
-        raise MissingExtra("cryptography", extra="flower", where="keys") from error
-    return x509, hashes, ec, oid
-
-
-_MINE = "consilience party key makes one; keep it where nobody else reads it."
-_THEIRS = "Ask the coordinator for its tls/ca.pem."
-
-
 def check_authority(path: Path, *, where: str) -> None:
     """Raise ``InvalidInput`` unless the file holds the certificate of an authority that is valid now.
 
@@ -232,13 +143,15 @@ def check_authority(path: Path, *, where: str) -> None:
     Raises:
         MissingExtra: cryptography is not installed.
     """
-    x509 = cryptography_x509()
-    content = _content(path, where, _THEIRS)
+    require_cryptography()
+    from cryptography import x509
+
+    content = _content(path, where, _AUTHORITY_MEND)
     try:
         certificates = x509.load_pem_x509_certificates(content)
     except ValueError as error:
         what = f"{path} holds {_kind(content)}, not the certificate of an authority"
-        raise InvalidInput(what, where=where, mend=_THEIRS) from error
+        raise InvalidInput(what, where=where, mend=_AUTHORITY_MEND) from error
     now = datetime.now(UTC)
     for one in certificates:
         try:
@@ -247,14 +160,115 @@ def check_authority(path: Path, *, where: str) -> None:
             signs = False
         if not signs and one.issuer != one.subject:
             what = f"{path} is the certificate of a server, not of the authority that signed it"
-            raise InvalidInput(what, where=where, mend=_THEIRS)
+            raise InvalidInput(what, where=where, mend=_AUTHORITY_MEND)
         if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
             raise InvalidInput(
                 f"{path} is valid from {one.not_valid_before_utc:%Y-%m-%d} to "
                 f"{one.not_valid_after_utc:%Y-%m-%d}",
                 where=where,
-                mend=f"Set the clock if it is wrong. {_THEIRS}",
+                mend=f"Set the clock if it is wrong. {_AUTHORITY_MEND}",
             )
+
+
+def check_server(tls: Path) -> None:
+    """Raise ``InvalidInput`` unless a client that trusts ``ca.pem`` accepts a server with the other two.
+
+    Args:
+        tls: the folder of ``ca.pem``, ``server.pem`` and ``server.key``.
+    """
+    for name in ("ca.pem", "server.pem", "server.key"):
+        _content(tls / name, str(tls / name), _SERVER_MEND)
+    ours, theirs = (
+        ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+    )
+    try:
+        ours.load_cert_chain(tls / "server.pem", tls / "server.key")
+    except ssl.SSLError as error:
+        what = f"server.pem and server.key are no certificate and its key ({_reason(error)})"
+        raise InvalidInput(what, where=str(tls), mend=_SERVER_MEND) from error
+    try:
+        theirs.load_verify_locations(tls / "ca.pem")
+    except ssl.SSLError as error:
+        what = f"ca.pem is no certificate ({_reason(error)})"
+        raise InvalidInput(what, where=str(tls), mend=_SERVER_MEND) from error
+    theirs.check_hostname = False  # whom it is for is looked at by itself
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server, client = ours.wrap_bio(up, down, server_side=True), theirs.wrap_bio(down, up)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError as error:
+            what = f"ca.pem does not vouch for server.pem ({_reason(error)})"
+            raise InvalidInput(what, where=str(tls), mend=_SERVER_MEND) from error
+
+
+# --- the keys of parties ------------------------------------------------------------------------
+
+
+def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
+    """Make a party's key pair: the private key at ``path``, the public one beside it; returns its line.
+
+    Args:
+        path: the file of the private key; where there is one already, its public line is returned.
+        comment: the end of the line, such as the party's name.
+        replace: make a new pair in the place of the one that is there.
+
+    Raises:
+        InvalidInput: what is there is no such key, or cannot be read or written.
+        MissingExtra: cryptography is not installed.
+    """
+    require_cryptography()
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        if path.exists() and not replace:
+            key = load_ssh_private_key(path.read_bytes(), None)
+            if not isinstance(key, ec.EllipticCurvePrivateKey):
+                raise ValueError("it is on no elliptic curve")
+        else:
+            key = ec.generate_private_key(ec.SECP384R1())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, _private_bytes(key, openssh=True), mode=0o600)
+    except (ValueError, OSError) as error:
+        raise InvalidInput(
+            f"this is no key of a party: {error}",
+            where=str(path),
+            mend="Set coordinator.key to another file, or have a new key in its place: --replace.",
+        ) from error
+    line = f"{_public_bytes(key.public_key()).decode()} {comment}"
+    write_whole(path.with_name(path.name + ".pub"), line + "\n")
+    return line
+
+
+def public_key(text: str, *, where: str) -> bytes:
+    """A public key of a party, without its comment.
+
+    Args:
+        text: the line that ``consilience party key`` prints.
+        where: the key of the configuration that holds it.
+
+    Raises:
+        InvalidInput: it is none.
+        MissingExtra: cryptography is not installed.
+    """
+    require_cryptography()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    mend = "Give the line that this prints at the party: consilience party key party.toml"
+    if not text.strip():
+        raise InvalidInput("the public key is missing", where=where, mend=mend)
+    try:
+        key = load_ssh_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidInput(f"this is no public key: {error}", where=where, mend=mend) from error
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise InvalidInput("the key is on no NIST curve", where=where, mend=mend)
+    return _public_bytes(key)
 
 
 def check_private_key(path: Path, *, where: str) -> None:
@@ -267,20 +281,20 @@ def check_private_key(path: Path, *, where: str) -> None:
     Raises:
         MissingExtra: cryptography is not installed.
     """
-    cryptography_x509()
+    require_cryptography()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
-    content = _content(path, where, _MINE)
+    content = _content(path, where, _KEY_MEND)
     try:
         key = load_ssh_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         what = f"{path} holds {_kind(content)}, not a party's private key"
-        raise InvalidInput(what, where=where, mend=_MINE) from error
+        raise InvalidInput(what, where=where, mend=_KEY_MEND) from error
     if not isinstance(key, EllipticCurvePrivateKey):
         what = f"{path} holds a key of another kind than Flower takes"
-        raise InvalidInput(what, where=where, mend=_MINE)
+        raise InvalidInput(what, where=where, mend=_KEY_MEND)
 
 
 def exposed(path: Path) -> str:
@@ -290,47 +304,50 @@ def exposed(path: Path) -> str:
     return f"others can read or change {path}, and take part in your name: chmod 600 {path}"
 
 
-def check_server(tls: Path) -> None:
-    """Raise ``InvalidInput`` unless who believes ``ca.pem`` believes a server with the other two.
+# --- reading and writing ------------------------------------------------------------------------
 
-    Args:
-        tls: the folder of ``ca.pem``, ``server.pem`` and ``server.key``.
-    """
-    mend = "consilience coordinator init makes all three; or put your own there."
-    for name in ("ca.pem", "server.pem", "server.key"):
-        _content(tls / name, str(tls / name), mend)
-    ours, theirs = (
-        ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
-    )
+
+def require_cryptography() -> None:
+    """Raise ``MissingExtra`` unless cryptography is installed."""
     try:
-        ours.load_cert_chain(tls / "server.pem", tls / "server.key")
-    except ssl.SSLError as error:
-        what = f"server.pem and server.key are no certificate and its key ({_reason(error)})"
-        raise InvalidInput(what, where=str(tls), mend=mend) from error
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("cryptography", extra="flower", where="keys") from error
+
+
+def _private_bytes(key: EllipticCurvePrivateKey, *, openssh: bool = False) -> bytes:
+    """A private key as PEM, for TLS or for OpenSSH."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    kind = PrivateFormat.OpenSSH if openssh else PrivateFormat.PKCS8
+    return key.private_bytes(Encoding.PEM, kind, NoEncryption())
+
+
+def _public_bytes(key: EllipticCurvePublicKey) -> bytes:
+    """A public key as a line of OpenSSH, without a comment."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return bytes(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+
+
+def _general_name(host: str) -> GeneralName:
+    """A host as a certificate names it."""
+    from cryptography import x509
+
     try:
-        theirs.load_verify_locations(tls / "ca.pem")
-    except ssl.SSLError as error:
-        what = f"ca.pem is no certificate ({_reason(error)})"
-        raise InvalidInput(what, where=str(tls), mend=mend) from error
-    theirs.check_hostname = False  # whom it is for is looked at by itself
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server, client = ours.wrap_bio(up, down, server_side=True), theirs.wrap_bio(down, up)
-    for side in (client, server, client):
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLError as error:
-            what = f"ca.pem does not vouch for server.pem ({_reason(error)})"
-            raise InvalidInput(what, where=str(tls), mend=mend) from error
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _reason(error: ssl.SSLError) -> str:
+    """The cause of an error of TLS, in words."""
     said = getattr(error, "verify_message", "") or error.reason or "not PEM"
     return str(said).replace("_", " ").lower()
 
 
 def _content(path: Path, where: str, mend: str) -> bytes:
+    """The bytes of a file, or ``InvalidInput`` for the key of the configuration that names it."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -344,7 +361,7 @@ def _content(path: Path, where: str, mend: str) -> bytes:
 
 
 def _kind(content: bytes) -> str:
-    """What a file looks like, in words."""
+    """A guess of what a file holds, in words."""
     if not content.strip():
         return "nothing"
     for sign, kind in (

@@ -1,9 +1,9 @@
 """Processes that are started together and stopped together, once for each folder.
 
     lock             held by whoever works here: this process and all that it started
-    processes.json   who that is: the first is the one to be told to stop
-    ready            the first one, once it does what it was started for
-    NAME.log         what each of them said
+    processes.json   their numbers and times of birth; the first is the one to be told to stop
+    ready            the number of the first one, once it does what it was started for
+    NAME.log         output of each of them
 
 The lock is held as long as one of them lives. If the first one was killed, the rest is found and ended by
 whoever comes next.
@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_links, write_whole
 from consilience.networks.flower.network import QUIET
@@ -38,6 +40,9 @@ BIN = Path(sys.executable).parent
 PATIENCE = 15.0
 """Seconds that a process has to stop by itself."""
 
+_SAME = 2.0
+"""Seconds that two readings of one process's birth may differ by; a number is not given twice as fast."""
+
 START = 300.0
 """Seconds that a command in the background has to do what it was started for."""
 
@@ -47,7 +52,7 @@ class Processes:
 
     Args:
         folder: made if need be.
-        what: what they are, for errors.
+        what: a name for them, for errors.
 
     Raises:
         InvalidInput: they run already.
@@ -99,7 +104,13 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
     ) -> None:
-        """Start a process, and whatever it starts, in a session of its own; what had its name is ended."""
+        """Start a process, and whatever it starts, in a session of its own; one of the same name is ended.
+
+        Args:
+            name: its name, by which its log is called.
+            command: the program and its arguments.
+            environment: its variables.
+        """
         if name in self._started:
             self.stop(name)
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -127,32 +138,35 @@ class Processes:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
-        _end_group(process.pid)
+        _kill_group(process.pid)
         process.wait()
-        _until(lambda: not any(_lives(*one) for one in family), PATIENCE)
-        _end_all(family)
+        _until(lambda: not any(map(_lives, family)), PATIENCE)
+        _kill(family)
 
     def said(self, name: str) -> str:
-        """All that a process has said since it was started."""
+        """The output of a process since it was started."""
         with (self.folder / f"{name}.log").open("rb") as log:
             log.seek(self._begun[name])
             return log.read().decode(errors="replace")
 
     def last_words(self, name: str) -> str:
-        """The last lines that a process said."""
+        """The last lines of a process's output."""
         lines = self.said(name).splitlines()
         return " | ".join(line.strip() for line in lines[-3:] if line.strip())
 
     def _note(self) -> None:
-        pids = [os.getpid(), *(process.pid for process in self._started.values())]
-        noted = json.dumps([(pid, _born(pid)) for pid in pids])
-        write_whole(self.folder / "processes.json", noted)
+        """Write down which processes are at work."""
+        noted = []
+        for pid in (os.getpid(), *(process.pid for process in self._started.values())):
+            with suppress(psutil.NoSuchProcess):  # one that has ended
+                noted.append((pid, _birth(psutil.Process(pid))))
+        write_whole(self.folder / "processes.json", json.dumps(noted))
 
 
 def running(folder: Path) -> int | None:
     """The process to be told to stop, if the folder's processes run."""
-    noted = _noted(folder)
-    return noted[0][0] if held(folder) and noted and _lives(*noted[0]) else None
+    owner = _owner(folder)
+    return None if owner is None else owner.pid
 
 
 def held(folder: Path) -> bool:
@@ -168,23 +182,25 @@ def held(folder: Path) -> bool:
 
 
 def end(folder: Path, *, say: Callable[[str], None] = lambda line: None) -> bool:
-    """Have the folder's processes stop, and wait until all that they started is gone; whether there were any.
+    """Have the folder's processes stop, and wait until all that they started is gone.
 
     Args:
         folder: theirs.
-        say: is told what is waited for.
+        say: is told the process that is waited for.
+
+    Returns:
+        Whether there were any.
 
     Raises:
         RunFailed: one does not.
     """
     if not held(folder):
         return False
-    if (pid := running(folder)) is not None:
-        owner = (pid, _born(pid))
-        say(f"PID {pid} is told to stop, and ends what it has started")
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        _until(lambda: not _lives(*owner), 4 * PATIENCE)
+    if (owner := _owner(folder)) is not None:
+        say(f"PID {owner.pid} is told to stop, and ends what it has started")
+        with suppress(psutil.NoSuchProcess):
+            owner.terminate()
+        _until(lambda: not _lives(owner), 4 * PATIENCE)
     end_rest(folder)
     if held(folder):
         raise RunFailed("a process does not end", where=str(folder / "processes.json"))
@@ -193,16 +209,21 @@ def end(folder: Path, *, say: Callable[[str], None] = lambda line: None) -> bool
 
 def end_rest(folder: Path) -> None:
     """Kill what is left of processes whose first one was killed."""
-    left = [(pid, born) for pid, born in _noted(folder) if pid != os.getpid() and _lives(pid, born)]
-    family = [one for pid, _ in left for one in _family(pid)]
-    for pid, _ in left:
-        _end_group(pid)
-    _end_all(family)
+    left = [one for one in _noted(folder) if one is not None and one.pid != os.getpid()]
+    family = [child for one in left for child in _family(one.pid)]
+    for one in left:
+        _kill_group(one.pid)
+    _kill(family)
     _until(lambda: not held(folder), PATIENCE)
 
 
 def detached(command: Sequence[str], folder: Path, log: Path) -> int:
-    """Start consilience's own command in the background; gives its process once that is ready.
+    """Start consilience's own command in the background, and return its number once it is ready.
+
+    Args:
+        command: its arguments.
+        folder: the folder of its processes.
+        log: the file for its output.
 
     Raises:
         InvalidInput, RunFailed: it ended before that, with this error; its other words are in the log.
@@ -234,86 +255,81 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Ours, with a Flower home of its own, nothing reported to anyone, and Flower's commands found."""
+    """Our variables, Flower's commands and a home for it among them; nothing is reported to anyone."""
     home.mkdir(parents=True, exist_ok=True)
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, **_SETTINGS, "FLWR_HOME": str(home), "PATH": path, **more}
 
 
-def _noted(folder: Path) -> list[tuple[int, str]]:
+def _owner(folder: Path) -> psutil.Process | None:
+    """The process to be told to stop, if the folder's processes run."""
+    noted = _noted(folder)
+    return noted[0] if noted and held(folder) else None
+
+
+def _noted(folder: Path) -> list[psutil.Process | None]:
+    """The processes that were noted in a folder; ``None`` for those that live no more."""
     try:
         found: Any = json.loads((folder / "processes.json").read_text())
-        return [(int(pid), str(born)) for pid, born in found]
+        return [_process(int(pid), float(birth)) for pid, birth in found]
     except (OSError, ValueError, TypeError):
         return []
 
 
 def _ready(folder: Path) -> int | None:
-    """The process that said that it is ready."""
+    """The number of the process that said that it is ready."""
     try:
         return int((folder / "ready").read_text())
     except (OSError, ValueError):
         return None
 
 
-def _lives(pid: int, born: str) -> bool:
-    return bool(born) and _born(pid) == born
+def _process(pid: int, birth: float) -> psutil.Process | None:
+    """The process of a number, if it is the one that was born then: the number may be another's by now."""
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(pid)
+        if abs(_birth(found) - birth) < _SAME and _lives(found):
+            return found
+    return None
 
 
-def _born(pid: int) -> str:
-    """When a process started, as the system writes it: its number may be another's by now; else empty."""
-    return _processes(pid).get(pid, (0, ""))[1]
+def _birth(process: psutil.Process) -> float:
+    """Seconds from the start of the machine, which setting its clock does not change."""
+    return float(process.create_time() - psutil.boot_time())
 
 
-def _family(pid: int) -> list[tuple[int, str]]:
-    """The processes that one has started and those that they have, in any session, each with its birth."""
-    known, found, parents = _processes(), list[tuple[int, str]](), {pid}
-    while parents:
-        parents = {child for child, (parent, _) in known.items() if parent in parents}
-        found += [(child, known[child][1]) for child in sorted(parents)]
-    return found
+def _lives(process: psutil.Process) -> bool:
+    """Whether more than its exit status is left of a process."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
-def _processes(*pids: int) -> dict[int, tuple[int, str]]:
-    """Process to who started it and when; all there are, unless some are named.
-
-    Those of which only the exit status is left are not among them.
-    """
-    found: dict[int, tuple[int, str]] = {}
-    lines: list[list[str]] = []
-    if Path("/proc/self/stat").exists():
-        for name in map(str, pids) if pids else filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                state, parent, *rest = (
-                    Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
-                )
-                lines.append([name, parent, state, rest[17]])
-    else:
-        which = ["-p", ",".join(map(str, pids))] if pids else ["-A"]
-        asked = ["ps", *which, "-o", "pid=,ppid=,stat=,lstart="]
-        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-        lines = [line.split(maxsplit=3) for line in said.splitlines()]
-    for pid, parent, state, born in lines:
-        if not state.startswith("Z"):
-            found[int(pid)] = (int(parent), born)
-    return found
+def _family(pid: int) -> list[psutil.Process]:
+    """The processes that one has started and those that they have, in any session."""
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
 
 
-def _end_group(pid: int) -> None:
+def _kill_group(pid: int) -> None:
+    """Kill a process that leads a session, with all of its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _end_all(family: Sequence[tuple[int, str]]) -> None:
+def _kill(family: Sequence[psutil.Process]) -> None:
     """Kill those that still live, and wait until they are gone."""
-    for pid, born in family:
-        if _lives(pid, born):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    _until(lambda: not any(_lives(*one) for one in family), PATIENCE)
+    for process in family:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.kill()
+    _until(lambda: not any(map(_lives, family)), PATIENCE)
 
 
 def _taken(handle: int) -> bool:
+    """Take the lock of a file, if nobody holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -322,6 +338,7 @@ def _taken(handle: int) -> bool:
 
 
 def _until(true: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds, or the seconds are over."""
     until = time.monotonic() + seconds
     while not true() and time.monotonic() < until:
         time.sleep(0.1)

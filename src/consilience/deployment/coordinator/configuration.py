@@ -29,7 +29,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from consilience.aggregation import Aggregator
 from consilience.data import read_rows
-from consilience.deployment.certificates import cryptography_x509, make_authority, public_key
+from consilience.deployment.certificates import make_authority, public_key, require_cryptography
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.files import read_text, write_whole
@@ -276,7 +276,7 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
         host = check_address(address).rpartition(":")[0]
     except ValueError as error:
         raise InvalidInput(str(error), where="--address") from error
-    cryptography_x509()  # where it is not installed, nothing is made
+    require_cryptography()  # where it is not installed, nothing is made
     write_new(
         path,
         TEMPLATE.format(
