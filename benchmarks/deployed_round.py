@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 
 from consilience import Federation, Party, ensemble_distillation, uwa
-from consilience.checks.example_parties import Linear
+from consilience.checks.example_models import Linear
 from consilience.deployment.coordinator.superlink import write_app
 from consilience.messages.replies import Public
 from consilience.networks.flower.network import POLL, FlowerNetwork, coordinator_app, site_app

@@ -20,7 +20,6 @@ from consilience import (
     ensemble_distillation,
 )
 from consilience.aggregation.reliability import _DOUBT
-from consilience.checks import check_protocol
 from consilience.errors import InvalidInput
 from consilience.messages.replies import DensityRatios
 from helpers.replies import replies
@@ -85,11 +84,6 @@ def test_a_party_split_in_two_counts_as_before(seed):
 def test_a_ridge_is_positive(ridge):
     with pytest.raises(InvalidInput, match="ridge is"):
         density_ratio(ridge=ridge)
-
-
-@pytest.mark.parametrize("rule", [density_ratio, coarse_density_ratio])
-def test_the_contract(rule):
-    check_protocol(ensemble_distillation(aggregate=rule(), rounds=2))
 
 
 def test_coarse_ratios_weigh_as_exact_ones_do():

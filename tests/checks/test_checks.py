@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,13 +18,14 @@ from consilience.checks import (
     LEARNER_CHECKS,
     NETWORK_CHECKS,
     PROTOCOL_CHECKS,
-    agents,
     check_aggregator,
     check_learner,
     check_network,
     check_protocol,
+    model_senders,
 )
-from consilience.checks.example_parties import NAMES, Linear
+from consilience.checks.example_models import Linear
+from consilience.checks.example_parties import NAMES
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
 from consilience.networks.base import Network
@@ -34,7 +34,6 @@ from consilience.protocols import (
     RoundState,
     alternating_distillation,
     averaged_distillation,
-    parallel_distillation,
     protocol,
 )
 from consilience.protocols.models.model_exchange import TrainTowards
@@ -244,19 +243,6 @@ def test_bad_protocols_are_found(wrong, why):
 
 
 @pytest.mark.parametrize(
-    ("exchange", "all_needed"),
-    [
-        (averaged_distillation, False),
-        (parallel_distillation, False),
-        (alternating_distillation, True),
-        (partial(alternating_distillation, start="cedar"), True),
-    ],
-)
-def test_protocols_that_exchange_models_pass(exchange, all_needed):
-    check_protocol(exchange(rounds=2), cohort=agents, all_needed=all_needed)
-
-
-@pytest.mark.parametrize(
     ("exchange", "all_needed", "why"),
     [
         (averaged_distillation, True, "all were needed, and the run went on"),
@@ -265,7 +251,7 @@ def test_protocols_that_exchange_models_pass(exchange, all_needed):
 )
 def test_who_is_needed_must_be_said(exchange, all_needed, why):
     with pytest.raises(AssertionError, match=why):
-        check_protocol(exchange(rounds=2), cohort=agents, all_needed=all_needed)
+        check_protocol(exchange(rounds=2), parties=model_senders, all_needed=all_needed)
 
 
 def test_models_that_are_not_in_the_state_are_missed():
@@ -285,7 +271,7 @@ def test_models_that_are_not_in_the_state_are_missed():
             yield Round(t, RoundState(round=t))
 
     with pytest.raises(AssertionError, match="resumed after round 0 the result is another"):
-        check_protocol(forgetful(), cohort=agents)
+        check_protocol(forgetful(), parties=model_senders)
 
 
 def test_rules_and_cohort_must_go_together():

@@ -21,115 +21,41 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from consilience import Federation, Party, mean, suwa, uwa
-from consilience.checks import agents, classifiers, regressors
-from consilience.checks.example_parties import Cohort, same_bits
-from consilience.checks.protocol import ProtocolCase
+from consilience import Federation, Party, protocols
+from consilience.checks import PROTOCOL_CASES, ProtocolCase
+from consilience.checks.example_parties import first_parties
+from consilience.checks.expectations import same_bits
 from consilience.deployment.coordinator.superlink import write_app
-from consilience.messages.replies import Public
 from consilience.networks import LocalNetwork
 from consilience.networks.flower.network import FlowerNetwork, coordinator_app, site_app
-from consilience.protocols import (
-    PROTOCOLS,
-    Protocol,
-    Round,
-    alternating_distillation,
-    averaged_distillation,
-    conjugate_distillation,
-    ensemble_distillation,
-    federated_adagrad,
-    federated_adam,
-    federated_averaging,
-    federated_dynamics,
-    federated_fusion,
-    federated_proximal,
-    federated_yogi,
-    functional_gradient_boosting,
-    iterative_distillation,
-    local_only,
-    parallel_distillation,
-    scaffold,
-)
+from consilience.protocols import Round
 from consilience.site import EVERYTHING, PartySite, own_secret
-from consilience.transforms.compression import (
-    cached_rows,
-    chain,
-    changed_rows,
-    quantized,
-    top_k,
-    zstd,
-)
 from helpers.loopback import Loopback
-from helpers.parametric import networks
 
 # Every message starts a process that imports this file: what few need is imported where it is needed.
 
-CODEC = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
+PARTIES = 3
+
+USUAL = [
+    *(name for name in PROTOCOL_CASES if "," not in name),
+    "ensemble_distillation, compressed, by some",
+    "functional_gradient_boosting, distilled",
+]
+"""What is run where nothing is asked for."""
 
 
-def few(cohort: Cohort, number: int = 3) -> Cohort:
-    """The first parties of a cohort."""
-
-    def smaller() -> tuple[list[Party], Public]:
-        parties, public = cohort()
-        return parties[:number], public
-
-    return smaller
-
-
-def boosters(public: bool) -> Cohort:
-    """Agents that boost small trees."""
-
-    def cohort() -> tuple[list[Party], Public]:
-        from consilience.learners.boosting.boosted import Boosted
-
-        given, none = agents()
-        weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2}
-        parties = [Party(p.name, Boosted(weak), p.X, p.y, test=p.test) for p in given]
-        return parties, classifiers()[1] if public else none
-
-    return few(cohort)
-
-
-def kernels() -> tuple[list[Party], Public]:
-    """Kernel ridge regressions, whose rows may be sent."""
-    from consilience import KernelRidge
-
-    given, _ = few(regressors)()
-    model = KernelRidge(regularization=1.0)
-    return [Party(p.name, model, p.X, p.y, sends_rows=True) for p in given], Public.none()
-
-
-CASES: dict[str, tuple[Protocol, Cohort]] = {
+def small(name: str) -> ProtocolCase:
+    """An example with two rounds and three parties."""
+    case = PROTOCOL_CASES[name]
+    factory = getattr(protocols, case.protocol.name)
     # In a ring of two; the third SuperNode is started when this is done.
-    "alternating_distillation": (alternating_distillation(rounds=2), few(agents, 2)),
-    "averaged_distillation": (averaged_distillation(rounds=2), few(agents)),
-    "parallel_distillation": (parallel_distillation(rounds=2), few(agents)),
-    "conjugate_distillation": (conjugate_distillation(rounds=2), kernels),
-    "ensemble_distillation": (ensemble_distillation(aggregate=uwa(), rounds=2), few(classifiers)),
-    "ensemble_distillation, by density, coded, by some": (
-        ensemble_distillation(aggregate=suwa(), rounds=2, codec=CODEC, participation=2),
-        few(classifiers),
-    ),
-    "iterative_distillation": (iterative_distillation(aggregate=mean(), rounds=2), few(regressors)),
-    "local_only": (local_only(rounds=2), few(classifiers)),
-    "federated_averaging": (federated_averaging(rounds=2), few(networks)),
-    "federated_adagrad": (federated_adagrad(rounds=2), few(networks)),
-    "federated_adam": (federated_adam(rounds=2, participation=2), few(networks)),
-    "federated_yogi": (federated_yogi(rounds=2), few(networks)),
-    "federated_proximal": (federated_proximal(rounds=2, strength=0.5), few(networks)),
-    "federated_fusion": (federated_fusion(rounds=2), few(networks)),
-    "federated_dynamics": (federated_dynamics(rounds=2, strength=1.0), few(networks)),
-    "scaffold": (scaffold(rounds=2, participation=2), few(networks)),
-    "functional_gradient_boosting": (
-        functional_gradient_boosting(rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0),
-        boosters(False),
-    ),
-    "functional_gradient_boosting, distilled": (
-        functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
-        boosters(True),
-    ),
-}
+    ring = case.protocol.name == "alternating_distillation"
+    return ProtocolCase(
+        factory(**{**case.protocol.options, "rounds": 2}),
+        first_parties(case.parties, 2 if ring else PARTIES),
+        case.all_needed,
+    )
+
 
 # --- what runs in Flower's processes --------------------------------------------------------------
 
@@ -158,10 +84,10 @@ class Sites:
 
 
 def site(name: str, number: int, home: Path) -> PartySite:
-    """One party of a protocol's cohort."""
+    """One party of an example."""
 
     def made() -> Party:
-        parties, public = CASES[name][1]()
+        parties, public = small(name).parties()
         parties[number].public = public
         return parties[number]
 
@@ -173,15 +99,15 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
     """Run the protocols that are asked for, and write what came of each."""
     folder = Path(str(config["folder"]))
     for name in json.loads((folder / "names.json").read_text()):
-        protocol, cohort = CASES[name]
-        parties, public = cohort()
+        case = small(name)
+        parties, public = case.parties()
         network = FlowerNetwork(
             grid, nodes=len(parties), wait=300, federation=name, timeout=300, quorum=1.0
         )
         begun = time.perf_counter()
-        rounds = list(Federation.over(network, public, strict=False).rounds(protocol))
+        rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
         found = {
-            "said": said(ProtocolCase(protocol, cohort), rounds, network),
+            "said": said(case, rounds, network),
             "rounds": rounds[-1].number,
             "exchanges": len({(d.round, d.tasks) for d in network.deliveries}),
             "left out": sum(delivery.status != "ok" for delivery in network.deliveries),
@@ -215,12 +141,12 @@ def said(case: ProtocolCase, rounds: list[Round], network: Any) -> list[str]:
 
 def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path]) -> list[str]:
     """What is not as it is in one process."""
-    protocol, cohort = CASES[name]
-    case, (parties, public) = ProtocolCase(protocol, cohort), cohort()
+    case = small(name)
+    parties, public = case.parties()
     for number, party in enumerate(parties):
         party.secret = own_secret(homes(number) / name)
     network = LocalNetwork(parties, public)
-    rounds = list(Federation.over(network, public, strict=False).rounds(protocol))
+    rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
     differ = [] if said(case, rounds, network) == found["said"] else ["states or teachers"]
     here = network.models()
     for number, party in enumerate(parties):
@@ -247,7 +173,7 @@ def deploy(
     with Loopback(folder) as loopback:
         run, started = loopback.submit(app, f'folder="{folder}"'), 0
         for name in names:
-            for number in range(started, len(CASES[name][1]()[0])):
+            for number in range(started, len(small(name).parties()[0])):
                 loopback.supernode(number)
                 started = number + 1
             done = (folder / "results" / f"{name}.json").exists
@@ -264,14 +190,12 @@ def main() -> None:
     asked.add_argument(
         "--minutes", type=float, default=120.0, help="what has not ended is left out"
     )
-    asked.add_argument("names", nargs="*", metavar="protocol", help=", ".join(CASES))
+    asked.add_argument("names", nargs="*", metavar="protocol", help="; ".join(PROTOCOL_CASES))
     given = asked.parse_intermixed_args()
-    if unknown := set(given.names).difference(CASES):
+    if unknown := set(given.names).difference(PROTOCOL_CASES):
         asked.error(f"there is no {min(unknown)}")
-    if absent := set(PROTOCOLS).difference(name.partition(",")[0] for name in CASES):
-        sys.exit(f"not among those that are run: {', '.join(sorted(absent))}")
     folder, start = given.folder.resolve(), time.monotonic()
-    names = [name for name in CASES if not given.names or name in given.names]
+    names = given.names or USUAL
     ended = deploy(
         folder,
         names,

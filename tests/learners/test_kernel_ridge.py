@@ -309,4 +309,4 @@ def test_it_keeps_the_contract_of_protocols() -> None:
         ]
         return parties, public
 
-    check_protocol(ensemble_distillation(aggregate=mean(), rounds=2), cohort=cohort)
+    check_protocol(ensemble_distillation(aggregate=mean(), rounds=2), parties=cohort)

@@ -15,12 +15,11 @@ from consilience import (
     avg,
     damped,
     ensemble_distillation,
-    mean,
     uwa,
 )
 from consilience.aggregation import AGGREGATORS, Stack, count_weighted, mean_logits
 from consilience.aggregation.base import Aggregator, plain_mean
-from consilience.checks import check_protocol, classifiers, regressors
+from consilience.checks import classifiers
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import encode
@@ -36,7 +35,6 @@ from consilience.transforms.compression import (
     chain,
     changed_rows,
     compress,
-    float16,
     nearest_multiples,
     quantized,
     top_k,
@@ -56,26 +54,6 @@ def rounds_of(codec, *, network=None, count: int = 5, aggregate=None, **options)
     rule = uwa() if aggregate is None else aggregate
     return made, list(
         made.rounds(ensemble_distillation(aggregate=rule, rounds=count, codec=codec, **options))
-    )
-
-
-@pytest.mark.parametrize(
-    "codec", [quantized(4), changed_rows(0.02), EVERYTHING], ids=lambda codec: codec.name
-)
-@pytest.mark.parametrize("participation", [1.0, 2])
-def test_the_contract(codec, participation):
-    """Also with two of four parties a round, who each miss rounds, and one that drops out."""
-    check_protocol(
-        ensemble_distillation(aggregate=uwa(), rounds=4, codec=codec, participation=participation)
-    )
-
-
-def test_the_contract_of_values():
-    check_protocol(
-        ensemble_distillation(
-            aggregate=mean(), rounds=3, codec=chain(float16(), changed_rows(), zstd())
-        ),
-        cohort=regressors,
     )
 
 

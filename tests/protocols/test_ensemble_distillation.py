@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation, suwa, uwa
+from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation, uwa
 from consilience.aggregation import (
     Aggregator,
     ConsensusUpdate,
-    anderson,
     certainty_weighted,
     count_weighted,
     damped,
@@ -23,7 +22,6 @@ from consilience.aggregation import (
     selective_mean,
     variance_weighted,
 )
-from consilience.checks import check_protocol, regressors
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Public
 from consilience.protocols import RoundState
@@ -234,36 +232,6 @@ def test_after_the_last_round_there_is_nothing_left():
     assert list(made.rounds(protocol, state=state)) == []
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        ensemble_distillation(aggregate=uwa(), rounds=3),
-        ensemble_distillation(
-            aggregate=suwa(), rounds=3, consensus=damped(), participation=3, alpha=0.5
-        ),
-        ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)),
-        ensemble_distillation(
-            aggregate=avg(),
-            rounds=3,
-            participation=2,
-            probabilities={"ash": 2, "birch": 1, "cedar": 1, "damson": 0.5},
-        ),
-    ],
-    ids=["plain", "damped, partial", "accelerated", "by probability"],
-)
-def test_the_contract(protocol):
-    check_protocol(protocol)
-
-
-def test_the_contract_for_regression():
-    check_protocol(ensemble_distillation(aggregate=mean(), rounds=2), cohort=regressors)
-
-
-@pytest.mark.slow
-def test_the_contract_over_processes():
-    check_protocol(ensemble_distillation(aggregate=uwa(), rounds=2), processes=True)
-
-
 def test_what_the_parties_were_given_stays_as_it_was():
     model = GaussianNB()
     X, y = np.repeat(POINTS, 4, axis=0), np.array(["x", "x", "y"] * 4)
@@ -290,14 +258,6 @@ def test_a_row_for_which_nobody_counts_is_not_taught():
     np.testing.assert_array_equal(X, np.concatenate([POINTS, PUBLIC[:1]]))
     near(targets[3:], [1 / 3, 2 / 3])
     np.testing.assert_allclose(weights, [4 / 6] * 3 + [4 / 2])
-
-
-NEWER = [power_sharpened_mean, variance_weighted, certainty_weighted, selective_mean]
-
-
-@pytest.mark.parametrize("rule", NEWER)
-def test_the_contract_with_rules_by_inputs_and_by_variance(rule):
-    check_protocol(ensemble_distillation(aggregate=rule(), rounds=2))
 
 
 @pytest.fixture(scope="module")

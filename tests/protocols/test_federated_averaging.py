@@ -10,7 +10,6 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure, Public
@@ -142,20 +141,6 @@ def test_who_missed_the_average_is_sent_it_again() -> None:
     down = [d.bytes_down for d in network.deliveries if d.tasks == "TrainParameters"]
     assert min(down[2:]) > max(down[:2])
     assert last.state.memory["holders"] == ("a", "b")
-
-
-def test_it_keeps_the_contract() -> None:
-    def cohort() -> tuple[list[Party], Public]:
-        rng = np.random.default_rng(0)
-        recipe = {"epochs": 1, "learning_rate": 0.05, "batch_size": 8}
-        parties = []
-        for name in "abcd":
-            X = rng.normal(size=(20, 2))
-            model = make("mlp", hidden=(4,), recipe=recipe)
-            parties.append(Party(name, model, X, (X[:, 0] > 0).astype(int)))
-        return parties, Public(rng.normal(size=(6, 2)))
-
-    check_protocol(federated_averaging(rounds=3), cohort=cohort)
 
 
 def narrow(input_shape: tuple[int, ...], n_outputs: int) -> Any:

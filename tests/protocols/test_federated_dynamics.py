@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
-from consilience.checks import check_protocol
+from consilience.checks.example_parties import networks
 from consilience.messages.replies import Failure, Public
 from consilience.protocols import federated_averaging, federated_dynamics
 from consilience.protocols.parameters.federated_dynamics import TrainDynamically
-from helpers.parametric import networks
 from helpers.quadratics import RATE, SIZES, STEPS, Quadratic, cohort, minimum, quadratics, share
 
 pytest.importorskip("torch")
@@ -132,8 +131,3 @@ def test_it_sends_what_fedavg_sends() -> None:
         return history.bytes_up
 
     assert sent(federated_dynamics(rounds=3)) == sent(federated_averaging(rounds=3))
-
-
-def test_it_keeps_the_contract() -> None:
-    chosen = federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows")
-    check_protocol(chosen, cohort=networks)

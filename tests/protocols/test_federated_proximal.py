@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.checks import check_protocol
+from consilience.checks.example_parties import networks
 from consilience.protocols import federated_averaging, federated_proximal
-from helpers.parametric import networks
 from helpers.quadratics import RATE, cohort, mean, minimum, quadratics, share
 
 pytest.importorskip("torch")
@@ -60,7 +59,3 @@ def test_without_a_pull_it_is_fedavg() -> None:
 
     assert states(federated_proximal(rounds=2, strength=0)) == states(federated_averaging(rounds=2))
     assert states(federated_proximal(rounds=2, strength=1)) != states(federated_averaging(rounds=2))
-
-
-def test_it_keeps_the_contract() -> None:
-    check_protocol(federated_proximal(rounds=3, strength=0.5, participation=3), cohort=networks)

@@ -18,7 +18,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.checks import check_protocol
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.learners import as_learner, make
 from consilience.learners.boosting.boosted import Boosted
@@ -394,34 +393,6 @@ def test_partial_participation() -> None:
     assert seen == {"a", "b"}
     with pytest.raises(InvalidInput, match="participation is 3"):
         run(by_hand(), rounds=1, participation=3)
-
-
-def boosters(public: bool = False) -> Any:
-    """The parties of :func:`consilience.checks.agents` with boosted trees."""
-    from consilience.checks import agents, classifiers
-
-    def cohort() -> tuple[list[Party], Public]:
-        given, none = agents()
-        weak = {"name": EXACT, "max_depth": 2, "splitter": "random"}
-        parties = [Party(p.name, Boosted(weak), p.X, p.y, test=p.test) for p in given]
-        return parties, classifiers()[1] if public else none
-
-    return cohort
-
-
-@pytest.mark.parametrize(
-    ("options", "public"),
-    [
-        (
-            {"local_steps": 2, "step_size": "heterogeneous", "ridge": 1.0, "participation": 0.5},
-            False,
-        ),
-        ({"distill": True, "step_size": 4.0}, True),
-    ],
-    ids=["sum", "distilled"],
-)
-def test_contract(options: Any, public: bool) -> None:
-    check_protocol(ffgb(rounds=2, **options), cohort=boosters(public))
 
 
 # --- misuse ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from consilience import (
     iterative_distillation,
     median,
 )
-from consilience.checks import check_protocol, classifiers, regressors
+from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.sklearn.kernel_ridge import KernelRidge
 from consilience.numerics.kernels import wendland
@@ -184,27 +184,6 @@ def test_only_chosen_parties_are_asked_and_taught():
 
 
 LAPLACIAN = Deregularization("laplacian", 1e-2, gamma=1.0)
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        iterative_distillation(rounds=3),
-        iterative_distillation(rounds=5, consensus=anderson(2), deregularize=LAPLACIAN),
-        iterative_distillation(
-            rounds=3,
-            aggregate=median(),
-            consensus=damped(),
-            deregularize=LAPLACIAN,
-            participation=3,
-            probabilities={"ash": 3, "birch": 2, "cedar": 2, "damson": 2},
-            alpha=0.5,
-        ),
-    ],
-    ids=["plain", "accelerated", "damped, partial"],
-)
-def test_the_contract(protocol):
-    check_protocol(protocol, cohort=regressors)
 
 
 # --- options ----------------------------------------------------------------------------------------

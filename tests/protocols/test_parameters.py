@@ -12,6 +12,8 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
+from consilience.checks.example_parties import networks
+from consilience.checks.example_parties import normalised_network as network
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Replies
@@ -39,7 +41,6 @@ from consilience.protocols.parameters.exchange import (
     recall,
     remember,
 )
-from helpers.parametric import network, networks
 from helpers.quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
 
 torch = pytest.importorskip("torch")
@@ -106,7 +107,7 @@ def test_a_given_model_may_be_of_any_form(tmp_path: Path) -> None:
         return next(Federation(parties, public=public).rounds(start)).state.memory["parameters"]
 
     parties, public = networks()
-    model = Federation(parties, public=public).run(local_only(rounds=1)).models["c"]
+    model = Federation(parties, public=public).run(local_only(rounds=1)).models["cedar"]
     expected = first(model)
     assert expected.dtype == np.float32
     parts = model.learner.parameters()

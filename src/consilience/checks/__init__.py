@@ -8,22 +8,31 @@ not hold, saying what was expected.
 """
 
 from consilience.checks.aggregator import AGGREGATOR_CHECKS, check_aggregator
-from consilience.checks.example_parties import Cohort, agents, classifiers, regressors
+from consilience.checks.example_parties import (
+    PROTOCOL_CASES,
+    classifiers,
+    model_senders,
+    regressors,
+)
 from consilience.checks.learner import LEARNER_CHECKS, check_learner
 from consilience.checks.network import NETWORK_CHECKS, check_network
 from consilience.checks.protocol import PROTOCOL_CHECKS, check_protocol
+from consilience.checks.protocol_case import MakeParties, ProtocolCase, ProtocolRun
 
 __all__ = [
     "AGGREGATOR_CHECKS",
     "LEARNER_CHECKS",
     "NETWORK_CHECKS",
     "PROTOCOL_CHECKS",
-    "Cohort",
-    "agents",
+    "PROTOCOL_CASES",
+    "MakeParties",
+    "ProtocolCase",
+    "ProtocolRun",
     "check_aggregator",
     "check_learner",
     "check_network",
     "check_protocol",
     "classifiers",
+    "model_senders",
     "regressors",
 ]

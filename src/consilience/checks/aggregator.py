@@ -9,7 +9,8 @@ import numpy as np
 
 from consilience.aggregation import Aggregator
 from consilience.aggregation.base import one_party, stack
-from consilience.checks.example_parties import NAMES, expect, same_bits
+from consilience.checks.example_parties import NAMES
+from consilience.checks.expectations import expect, same_bits
 from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import (
     PRECISION,

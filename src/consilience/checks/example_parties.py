@@ -1,135 +1,63 @@
-"""Parties to check with: a model that costs nothing, some that misbehave, and data that a line explains."""
+"""Example parties for the checks, and every protocol with parties that it can run on."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import Abilities, Kind, Learner, Phase
+from consilience.aggregation import (
+    Deregularization,
+    anderson,
+    avg,
+    certainty_weighted,
+    coarse_density_ratio,
+    damped,
+    density_ratio,
+    mean,
+    median,
+    power_sharpened_mean,
+    selective_mean,
+    suwa,
+    uwa,
+    variance_weighted,
+)
+from consilience.checks.example_models import Linear
+from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.replies import Public
 from consilience.party.party import Party
+from consilience.protocols import (
+    alternating_distillation,
+    averaged_distillation,
+    conjugate_distillation,
+    ensemble_distillation,
+    federated_adagrad,
+    federated_adam,
+    federated_averaging,
+    federated_dynamics,
+    federated_fusion,
+    federated_proximal,
+    federated_yogi,
+    functional_gradient_boosting,
+    iterative_distillation,
+    local_only,
+    parallel_distillation,
+    scaffold,
+)
+from consilience.transforms.compression import (
+    cached_rows,
+    chain,
+    changed_rows,
+    float16,
+    quantized,
+    top_k,
+    zstd,
+)
 from consilience.validation.arrays import Array
 
-Cohort = Callable[[], tuple[list[Party], Public]]
-"""Makes fresh parties and their public data, the same every time."""
-
 NAMES = ("ash", "birch", "cedar", "damson")
-
-
-def expect(holds: object, otherwise: str) -> None:
-    """Raise ``AssertionError(otherwise)`` unless ``holds``, also under ``python -O``."""
-    if not holds:
-        raise AssertionError(otherwise)
-
-
-def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays are the same bit for bit."""
-    alike = one.shape == other.shape and one.dtype == other.dtype
-    return alike and one.tobytes() == other.tobytes()
-
-
-class Linear(Learner):
-    """Softmax regression, or linear regression, by a few gradient steps on random halves of the rows.
-
-    It draws its first weights and goes on from where it is, so that seeds, rounds and saved states matter.
-    """
-
-    suffix = ".npy"
-
-    def __init__(self, kind: Kind = "classification", *, incremental: bool = True) -> None:
-        self.abilities = Abilities(kind, "native", logits=True, incremental=incremental)
-        self.weights: Array | None = None
-
-    def fit(
-        self,
-        X: Array,
-        targets: Array,
-        *,
-        rng: np.random.Generator,
-        weights: Array | None = None,
-        validation: tuple[Array, Array] | None = None,
-        phase: Phase = "private",
-    ) -> None:
-        X = _with_one(X)
-        if self.weights is None or not self.abilities.incremental:
-            self.weights = rng.normal(scale=0.1, size=(X.shape[1], self.n_outputs))
-        counts = np.ones(len(X)) if weights is None else weights / weights.mean()
-        for _ in range(10):
-            half = rng.permutation(len(X))[: (len(X) + 1) // 2]
-            error = (self._outputs(X[half]) - targets[half]) * counts[half, None]
-            self.weights = self.weights - 0.3 * X[half].T @ error / len(half)
-
-    def predict(self, X: Array) -> Array:
-        return self._outputs(_with_one(X))
-
-    def logits(self, X: Array) -> Array:
-        return np.asarray(_with_one(X) @ self._fitted_weights())
-
-    def _outputs(self, X: Array) -> Array:
-        scores = X @ self._fitted_weights()
-        if self.abilities.kind == "regression":
-            return np.asarray(scores)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-    def _fitted_weights(self) -> Array:
-        if self.weights is None:
-            raise InvalidInput("the model has not been trained yet", where="Linear")
-        return self.weights
-
-    @property
-    def fitted(self) -> bool:
-        return self.weights is not None
-
-    def save(self, path: Path) -> None:
-        with open(path, "wb") as file:
-            np.save(file, self._fitted_weights(), allow_pickle=False)
-
-    def load(self, path: Path) -> None:
-        try:
-            self.weights = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise RunFailed("the model file is damaged", where=str(path)) from error
-
-
-def _with_one(X: Array) -> Array:
-    return np.concatenate([X, np.ones((len(X), 1))], axis=1)
-
-
-class Raising(Linear):
-    """Cannot predict."""
-
-    def predict(self, X: Array) -> Array:
-        raise RuntimeError("this model always fails")
-
-
-class Undefined(Linear):
-    """Predicts NaN."""
-
-    def predict(self, X: Array) -> Array:
-        return np.full((len(X), self.n_outputs), np.nan)
-
-
-class Misshapen(Linear):
-    """Predicts a row too few."""
-
-    def predict(self, X: Array) -> Array:
-        return super().predict(X)[1:]
-
-
-class Slow(Linear):
-    """Takes ``seconds`` for its first prediction."""
-
-    seconds = 3.0
-
-    def predict(self, X: Array) -> Array:
-        time.sleep(self.seconds)
-        self.seconds = 0.0
-        return super().predict(X)
 
 
 def classifiers() -> tuple[list[Party], Public]:
@@ -144,7 +72,18 @@ def classifiers() -> tuple[list[Party], Public]:
     return parties, Public(_points(20, seed=20)[0])
 
 
-def agents() -> tuple[list[Party], Public]:
+def regressors() -> tuple[list[Party], Public]:
+    """Four parties with noisy values of one plane; half refit each time."""
+    parties = []
+    for i, name in enumerate(NAMES):
+        X, noise = _points(40, seed=i)
+        model = Linear("regression", incremental=i % 2 == 0)
+        y = X @ [1.0, -2.0] + 0.1 * noise
+        parties.append(Party(name, model, X, y, test=(X, X @ [1.0, -2.0])))
+    return parties, Public(_points(20, seed=20)[0])
+
+
+def model_senders() -> tuple[list[Party], Public]:
     """The parties of :func:`classifiers` with models that can be sent to one another, and no public data."""
     from sklearn.naive_bayes import GaussianNB
     from sklearn.tree import DecisionTreeClassifier
@@ -158,15 +97,176 @@ def agents() -> tuple[list[Party], Public]:
     return parties, Public.none()
 
 
-def regressors() -> tuple[list[Party], Public]:
-    """Four parties with noisy values of one plane; half refit each time."""
+def boosters(public: bool = False) -> tuple[list[Party], Public]:
+    """The parties of :func:`classifiers` with boosted trees.
+
+    Args:
+        public: whether there are public rows.
+    """
+    from consilience.learners.boosting.boosted import Boosted
+
+    given, rows = classifiers()
+    weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2, "splitter": "random"}
+    parties = [Party(p.name, Boosted(weak), p.X, p.y, test=p.test) for p in given]
+    return parties, rows if public else Public.none()
+
+
+def kernel_machines() -> tuple[list[Party], Public]:
+    """The parties of :func:`regressors` with kernel ridge regressions that send rows; no public data."""
+    from consilience.learners import KernelRidge
+
+    given, _ = regressors()
+    model = KernelRidge(regularization=1.0)
+    return [Party(p.name, model, p.X, p.y, sends_rows=True) for p in given], Public.none()
+
+
+def networks() -> tuple[list[Party], Public]:
+    """Four parties with one small network, whose layers have weights, means and variances; needs torch."""
+    from consilience.learners import as_learner
+
+    rng = np.random.default_rng(0)
+    recipe = {"optimizer": "sgd", "epochs": 1, "learning_rate": 0.05, "batch_size": 8}
     parties = []
-    for i, name in enumerate(NAMES):
-        X, noise = _points(40, seed=i)
-        model = Linear("regression", incremental=i % 2 == 0)
-        y = X @ [1.0, -2.0] + 0.1 * noise
-        parties.append(Party(name, model, X, y, test=(X, X @ [1.0, -2.0])))
-    return parties, Public(_points(20, seed=20)[0])
+    for name in NAMES:
+        X = rng.normal(size=(20, 2))
+        model = as_learner(normalised_network, recipe=recipe)
+        parties.append(Party(name, model, X, (X[:, 0] > 0).astype(int)))
+    return parties, Public(rng.normal(size=(6, 2)))
+
+
+def normalised_network(input_shape: tuple[int, ...], n_outputs: int) -> Any:
+    """Build a torch network of two layers with batch normalisation between them."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Linear(input_shape[0], 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, n_outputs)
+    )
+
+
+def first_parties(make: MakeParties, count: int) -> MakeParties:
+    """Make only the first of the parties, with the same public data.
+
+    Args:
+        make: makes all of them.
+        count: how many.
+    """
+
+    def made() -> tuple[list[Party], Public]:
+        parties, public = make()
+        return parties[:count], public
+
+    return made
+
+
+_COMPRESSED = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
+_VALUES = chain(float16(), changed_rows(), zstd())
+_LAPLACIAN = Deregularization("laplacian", 1e-2, gamma=1.0)
+_RULES = {
+    "by density ratio": density_ratio(),
+    "by coarse density ratio": coarse_density_ratio(),
+    "by selection": selective_mean(),
+    "by certainty": certainty_weighted(),
+    "by variance": variance_weighted(),
+    "sharpened": power_sharpened_mean(),
+}
+
+PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
+    "alternating_distillation": ProtocolCase(
+        alternating_distillation(rounds=2), model_senders, all_needed=True
+    ),
+    "alternating_distillation, from another party": ProtocolCase(
+        alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
+    ),
+    "averaged_distillation": ProtocolCase(averaged_distillation(rounds=2), model_senders),
+    "parallel_distillation": ProtocolCase(parallel_distillation(rounds=2), model_senders),
+    "conjugate_distillation": ProtocolCase(
+        conjugate_distillation(rounds=3), kernel_machines, all_needed=True
+    ),
+    "ensemble_distillation": ProtocolCase(
+        ensemble_distillation(aggregate=uwa(), rounds=3), classifiers
+    ),
+    "ensemble_distillation, damped, by some": ProtocolCase(
+        ensemble_distillation(
+            aggregate=suwa(), rounds=3, consensus=damped(), participation=3, alpha=0.5
+        ),
+        classifiers,
+    ),
+    "ensemble_distillation, accelerated": ProtocolCase(
+        ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)), classifiers
+    ),
+    "ensemble_distillation, by probability": ProtocolCase(
+        ensemble_distillation(
+            aggregate=avg(),
+            rounds=3,
+            participation=2,
+            probabilities={"ash": 2, "birch": 1, "cedar": 1, "damson": 0.5},
+        ),
+        classifiers,
+    ),
+    **{
+        f"ensemble_distillation, {name}": ProtocolCase(
+            ensemble_distillation(aggregate=rule, rounds=2), classifiers
+        )
+        for name, rule in _RULES.items()
+    },
+    "ensemble_distillation, compressed": ProtocolCase(
+        ensemble_distillation(aggregate=uwa(), rounds=4, codec=_COMPRESSED), classifiers
+    ),
+    "ensemble_distillation, compressed, by some": ProtocolCase(
+        ensemble_distillation(aggregate=suwa(), rounds=4, codec=_COMPRESSED, participation=2),
+        classifiers,
+    ),
+    "ensemble_distillation, of values": ProtocolCase(
+        ensemble_distillation(aggregate=mean(), rounds=3, codec=_VALUES), regressors
+    ),
+    "iterative_distillation": ProtocolCase(iterative_distillation(rounds=3), regressors),
+    "iterative_distillation, accelerated": ProtocolCase(
+        iterative_distillation(rounds=5, consensus=anderson(2), deregularize=_LAPLACIAN), regressors
+    ),
+    "iterative_distillation, damped, by some": ProtocolCase(
+        iterative_distillation(
+            rounds=3,
+            aggregate=median(),
+            consensus=damped(),
+            deregularize=_LAPLACIAN,
+            participation=3,
+            probabilities={"ash": 3, "birch": 2, "cedar": 2, "damson": 2},
+            alpha=0.5,
+        ),
+        regressors,
+    ),
+    "local_only": ProtocolCase(local_only(rounds=3), classifiers),
+    "federated_averaging": ProtocolCase(federated_averaging(rounds=3), networks),
+    "federated_adagrad": ProtocolCase(federated_adagrad(rounds=2), networks),
+    "federated_adam": ProtocolCase(federated_adam(rounds=3, participation=3), networks),
+    "federated_yogi": ProtocolCase(federated_yogi(rounds=2), networks),
+    "federated_proximal": ProtocolCase(
+        federated_proximal(rounds=3, strength=0.5, participation=3), networks
+    ),
+    "federated_fusion": ProtocolCase(federated_fusion(rounds=2), networks),
+    "federated_fusion, by some": ProtocolCase(
+        federated_fusion(rounds=2, participation=2), networks
+    ),
+    "federated_dynamics": ProtocolCase(
+        federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows"), networks
+    ),
+    "scaffold": ProtocolCase(scaffold(rounds=4, participation=3), networks),
+    "functional_gradient_boosting": ProtocolCase(
+        functional_gradient_boosting(
+            rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0, participation=0.5
+        ),
+        boosters,
+    ),
+    "functional_gradient_boosting, distilled": ProtocolCase(
+        functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
+        partial(boosters, public=True),
+    ),
+}
+"""Every protocol, by name, and its options that change what is exchanged, after a comma.
+
+A new protocol is added here, and is then held to the contract of protocols in one process, with parties that
+are started anew for every request, and over processes between machines.
+"""
 
 
 def _points(count: int, *, seed: int) -> tuple[Array, Array]:

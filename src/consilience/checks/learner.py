@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.example_parties import expect, same_bits
+from consilience.checks.expectations import expect, same_bits
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import Learner, as_learner
 from consilience.validation.arrays import Array

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consilience.checks.example_parties import (
-    Linear,
-    Misshapen,
-    Raising,
-    Slow,
-    Undefined,
-    classifiers,
-    expect,
-    same_bits,
-)
+from consilience.checks.example_models import Linear, Misshapen, Raising, Slow, Undefined
+from consilience.checks.example_parties import classifiers
+from consilience.checks.expectations import expect, same_bits
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
 from consilience.messages.replies import Predictions, Public

@@ -10,88 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.example_parties import Cohort, classifiers, expect, same_bits
+from consilience.checks.example_parties import classifiers
+from consilience.checks.expectations import expect
+from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.errors import QuorumLost
 from consilience.federation.federation import Federation
-from consilience.learners.files.transfer import unpack
-from consilience.messages.replies import Failure, SharedModel
+from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
 from consilience.networks.incoming import Arrival
-from consilience.protocols import Protocol, Round
+from consilience.protocols import Protocol
 from consilience.tasks.base import Checkpoint, Restore, Task
-from consilience.validation.arrays import Array
-
-
-@dataclass(frozen=True)
-class ProtocolCase:
-    """A protocol with parties that it can run on.
-
-    Attributes:
-        protocol: bound to its options.
-        cohort: makes the parties and the public data anew.
-        all_needed: whether no party may be missing.
-    """
-
-    protocol: Protocol
-    cohort: Cohort
-    all_needed: bool = False
-
-    @property
-    def inputs(self) -> Array:
-        """Rows that trained models are compared on: the public ones, or the first party's own."""
-        parties, public = self.cohort()
-        return public.X if len(public) else parties[0].X
-
-    def run(self, network: Network | None = None, seed: int = 0) -> ProtocolRun:
-        """Run to the end.
-
-        Args:
-            network: where the parties live; by default in this process.
-            seed: everything random is keyed by it.
-        """
-        parties, public = self.cohort()
-        network = network or LocalNetwork(parties, public)
-        federation = Federation.over(network, public, seed=seed, strict=False)
-        rounds = list(federation.rounds(self.protocol))
-        return self.result(rounds, network)
-
-    def result(self, rounds: list[Round], network: Network) -> ProtocolRun:
-        """Collect what is compared of a run that has ended on ``network``."""
-        X = self.inputs
-        models = {name: model.learner.predict(X) for name, model in network.models().items()}
-        states = [encode([replace(r.state, memory=_comparable(r.state.memory, X))]) for r in rounds]
-        return ProtocolRun(rounds, states, models)
-
-
-@dataclass(frozen=True)
-class ProtocolRun:
-    """A run of a protocol to its end, as far as two runs are compared.
-
-    Attributes:
-        rounds: all rounds.
-        states: the state after each, as bytes.
-        models: party to its model's predictions.
-    """
-
-    rounds: list[Round]
-    states: list[bytes]
-    models: Mapping[str, Any]
-
-    def equals(self, other: ProtocolRun) -> bool:
-        """Bit for bit: the teachers of all rounds, the states, the models' predictions."""
-        return (
-            self.states == other.states
-            and all(map(_same_teacher, self.rounds, other.rounds))
-            and self.models.keys() == other.models.keys()
-            and all(same_bits(self.models[name], other.models[name]) for name in self.models)
-        )
 
 
 def check_protocol(
     protocol: Protocol,
     *,
-    cohort: Cohort = classifiers,
+    parties: MakeParties = classifiers,
     all_needed: bool = False,
     processes: bool = False,
 ) -> None:
@@ -100,9 +35,9 @@ def check_protocol(
     Args:
         protocol: bound to options with two rounds or more, such as
             ``ensemble_distillation(aggregate=uwa(), rounds=3)``.
-        cohort: makes four or more parties that the protocol can work with, and public data;
-            :func:`~consilience.checks.classifiers` or :func:`~consilience.checks.regressors`, or
-            :func:`~consilience.checks.agents`, who exchange models and have no public data.
+        parties: makes parties that the protocol can work with, and public data, such as
+            :func:`~consilience.checks.classifiers`, :func:`~consilience.checks.regressors`, or
+            :func:`~consilience.checks.model_senders`, who exchange models and have no public data.
         all_needed: whether no party may be missing, as in a ring: one that drops out then has to end the run.
         processes: also run over worker processes, which takes seconds; needs models that can be sent
             to another process and, in a script, ``if __name__ == "__main__":``.
@@ -110,7 +45,7 @@ def check_protocol(
     Raises:
         AssertionError: at the first check that does not hold.
     """
-    case = ProtocolCase(protocol, cohort, all_needed)
+    case = ProtocolCase(protocol, parties, all_needed)
     for check in PROTOCOL_CHECKS:
         check(case)
     if processes:
@@ -119,7 +54,7 @@ def check_protocol(
 
 def rounds_are_numbered(case: ProtocolCase) -> None:
     """Round 0 is the parties alone, without a teacher; then 1, 2, … with states of those numbers."""
-    rounds = case.run().rounds
+    rounds = case.straight.rounds
     numbers = [round.number for round in rounds]
     expect(len(rounds) > 2, "give the protocol at least two rounds to be checked with")
     expect(numbers == list(range(len(rounds))), f"rounds are numbered {numbers}")
@@ -129,38 +64,38 @@ def rounds_are_numbered(case: ProtocolCase) -> None:
 
 def same_seed_same_result(case: ProtocolCase) -> None:
     """Bit for bit, and another seed is another run."""
-    first = case.run()
+    first = case.straight
     expect(first.equals(case.run()), "the same seed gave another result")
     expect(not first.equals(case.run(seed=1)), "another seed gave the same result")
 
 
 def order_of_parties_does_not_matter(case: ProtocolCase) -> None:
     """Results may not depend on who was named, or answered, first."""
-    parties, public = case.cohort()
+    parties, public = case.parties()
     turned = LocalNetwork(parties[::-1], public)
-    expect(case.run().equals(case.run(turned)), "parties in another order gave another result")
+    expect(case.straight.equals(case.run(turned)), "parties in another order gave another result")
 
 
 def wire_gives_the_same_bits(case: ProtocolCase) -> None:
     """Every message may pass through bytes and back."""
-    parties, public = case.cohort()
+    parties, public = case.parties()
     wired = LocalNetwork(parties, public, wire=True)
-    expect(case.run().equals(case.run(wired)), "through the wire the result is another")
+    expect(case.straight.equals(case.run(wired)), "through the wire the result is another")
 
 
 def processes_give_the_same_bits(case: ProtocolCase) -> None:
     """Parties may live in other processes."""
-    parties, public = case.cohort()
+    parties, public = case.parties()
     network = ProcessNetwork(parties, public)
     try:
-        expect(case.run().equals(case.run(network)), "over processes the result is another")
+        expect(case.straight.equals(case.run(network)), "over processes the result is another")
     finally:
         network.close()
 
 
 def resumed_equals_straight(case: ProtocolCase) -> None:
     """Stop after any round, write states down, start from the files: the rest is the same."""
-    straight = case.run()
+    straight = case.straight
     for stop in range(len(straight.rounds) - 1):
         with tempfile.TemporaryDirectory() as folder:
             first, public = _at_home(case, folder)
@@ -183,7 +118,7 @@ def a_party_that_drops_out_is_left_out(case: ProtocolCase) -> None:
 
     Where all are needed the run ends instead, and says who is missing.
     """
-    expected = len(case.run().rounds)
+    expected = len(case.straight.rounds)
     for fault in _FAULTS:
         network, public = _faulty(case, fault, quorum=0.5)
         try:
@@ -236,25 +171,8 @@ PROTOCOL_CHECKS: tuple[Callable[[ProtocolCase], None], ...] = (
 )
 
 
-def _comparable(memory: Any, X: Array) -> Any:
-    """Replace models by their predictions: in their bytes stand addresses and times."""
-    if isinstance(memory, SharedModel):
-        return unpack(memory.about, memory.data).predict(X)
-    if isinstance(memory, Mapping):
-        return {name: _comparable(held, X) for name, held in memory.items()}
-    return memory
-
-
-def _same_teacher(one: Round, other: Round) -> bool:
-    if one.teacher is None or other.teacher is None:
-        return one.teacher is other.teacher
-    return one.teacher.parties == other.teacher.parties and same_bits(
-        one.teacher.values, other.teacher.values
-    )
-
-
 def _at_home(case: ProtocolCase, folder: str) -> tuple[LocalNetwork, Any]:
-    parties, public = case.cohort()
+    parties, public = case.parties()
     for party in parties:
         party.home = Path(folder) / party.name
     return LocalNetwork(parties, public), public
@@ -316,5 +234,5 @@ class _Faulty(LocalNetwork):
 
 
 def _faulty(case: ProtocolCase, fault: str, *, quorum: float) -> tuple[_Faulty, Any]:
-    parties, public = case.cohort()
+    parties, public = case.parties()
     return _Faulty(parties, public, fault=fault, timeout=1e9, quorum=quorum), public
