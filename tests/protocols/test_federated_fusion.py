@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 from consilience import Federation, LocalNetwork, Party
+from consilience.checks.example_models import normalised_network as network
 from consilience.checks.example_parties import networks
-from consilience.checks.example_parties import normalised_network as network
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure, Public

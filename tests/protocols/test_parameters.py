@@ -12,8 +12,8 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
+from consilience.checks.example_models import normalised_network as network
 from consilience.checks.example_parties import networks
-from consilience.checks.example_parties import normalised_network as network
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Replies

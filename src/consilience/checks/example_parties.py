@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from consilience.aggregation import (
     uwa,
     variance_weighted,
 )
-from consilience.checks.example_models import Linear
+from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.replies import Public
 from consilience.party.party import Party
@@ -132,15 +131,6 @@ def networks() -> tuple[list[Party], Public]:
         model = as_learner(normalised_network, recipe=recipe)
         parties.append(Party(name, model, X, (X[:, 0] > 0).astype(int)))
     return parties, Public(rng.normal(size=(6, 2)))
-
-
-def normalised_network(input_shape: tuple[int, ...], n_outputs: int) -> Any:
-    """Build a torch network of two layers with batch normalisation between them."""
-    from torch import nn
-
-    return nn.Sequential(
-        nn.Linear(input_shape[0], 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, n_outputs)
-    )
 
 
 def first_parties(make: MakeParties, count: int) -> MakeParties:
