@@ -101,7 +101,7 @@ def test_parquet_categories_and_decimals_are_read(tmp_path: Path) -> None:
         ({"target": "ill"}, "not numbers: name, day\n.*Encode them"),
         ({"target": "ill", "columns": ["age", "ill"]}, "neither target nor group"),
         ({"target": "ill", "columns": ["age"], "kind": "regression"}, "must be numbers"),
-        ({"target": "ill", "columns": ["age"], "kind": "clasification"}, "Did you mean 'classif"),
+        ({"target": "ill", "columns": ["age"], "kind": "clasification"}, "Known: classif"),
         ({"target": "ill", "columns": ["age"], "test_fraction": 1.0}, "cannot set aside"),
         ({"target": "ill", "columns": ["age"], "test": "nothere.csv"}, "no such file"),
     ],

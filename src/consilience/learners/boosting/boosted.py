@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import as_learner, make
 from consilience.learners.base import Abilities, Kind, Learner, Phase
 from consilience.learners.boosting.weak_fits import LeastSquares, oracle_of
+from consilience.learners.boosting.weak_learner import packages_of, weak_learner
 from consilience.learners.boosting.weighted_ensemble import (
     WeightedEnsemble,
     descent_weights,
@@ -21,12 +20,11 @@ from consilience.learners.boosting.weighted_ensemble import (
     read_arrays,
     write_arrays,
 )
-from consilience.learners.files.transfer import NETWORKS, TRUSTED, check_packing
-from consilience.learners.files.trust import ForeignCode
-from consilience.learners.files.vetting import EVERYWHERE
+from consilience.learners.files.transfer import TRUSTED, check_packing
 from consilience.learners.targets import usable
 from consilience.numerics.losses import DIVERGED, Loss, check_convex, loss_of
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
 
 Query = Callable[[Learner, Array, Array, np.random.Generator], None]
 """A weak-learning oracle: trains a regression learner, in place, towards targets ``(n, n_outputs)``."""
@@ -53,12 +51,12 @@ class Boosted(Learner):
             for regression.
         kind: ``"classification"`` or ``"regression"``; by default what the loss is for, and without a loss
             classification.
-        steps: K, when it is trained by itself; these four the protocol has of its own.
-        step_size: η of every step then.
-        ridge: μ ≥ 0, then.
-        residual: whether what a step's weak learner left over is added to the next one's target, then. Who
-            boosts alone needs none: with several steps it overshoots.
-        oracle: how a weak learner is fitted: a name of
+        steps: K, when it is trained by itself; the protocol has its own steps, step size, ridge and residual.
+        step_size: η of every step.
+        ridge: μ ≥ 0.
+        residual: add the part of a step's target that its weak learner missed to the next target. A sum that
+            is trained by itself needs none: with several steps it overshoots.
+        oracle: the fit of a weak learner: a name of
             :data:`consilience.learners.boosting.weak_fits.ORACLES`, such as ``"l2"``, by its own ``fit``
             (Shen et al., equation 6), one of these with options, or a function ``(learner, X, targets,
             rng)``.
@@ -107,8 +105,7 @@ class Boosted(Learner):
             loss = "squared" if kind == "regression" else "cross-entropy"
         self.loss = loss_of(loss)
         kind = kind or self.loss.kind
-        if kind not in ("classification", "regression"):
-            raise InvalidInput(f"kind is {kind!r}", mend="Known: classification, regression.")
+        check_choice("kind", kind, get_args(Kind))
         if kind == "regression" and self.loss.kind == "classification":
             raise InvalidInput(
                 f"the loss {self.loss.name!r} is for classification",
@@ -121,16 +118,11 @@ class Boosted(Learner):
                 where=self.name,
                 mend="Give it probabilities=, or take kind='regression'.",
             )
-        self.weak = _weak_learner(weak)
+        self.weak = weak_learner(weak)
         self.name = f"Boosted({getattr(self.weak, 'name', type(self.weak).__name__)})"
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise InvalidInput(f"steps is {steps!r}", where=self.name, mend="Give 1 or more.")
-        if not _is_number(step_size) or not 0 < step_size < math.inf:
-            raise InvalidInput(
-                f"step_size is {step_size!r}", where=self.name, mend="Give a finite number above 0."
-            )
-        if not _is_number(ridge) or not 0 <= ridge < math.inf:
-            raise InvalidInput(f"ridge is {ridge!r}", where=self.name, mend="Give 0 or more.")
+        check_number("steps", steps, at_least=1, whole=True, where=self.name)
+        check_number("step_size", step_size, above=0, where=self.name)
+        check_number("ridge", ridge, at_least=0, where=self.name)
         if isinstance(trusts, str):
             raise InvalidInput(
                 f"trusts is {trusts!r}", where=self.name, mend=f"Give a list: [{trusts!r}]."
@@ -140,7 +132,7 @@ class Boosted(Learner):
         if callable(check := getattr(self.oracle, "check", None)):
             check(self.weak)
         self._by_least_squares = isinstance(self.oracle, LeastSquares)
-        self.packages = _packages(self.weak)
+        self.packages = packages_of(self.weak)
         self.trusts = (*trusts, *self.packages)
         self.abilities = Abilities(
             kind,
@@ -185,7 +177,7 @@ class Boosted(Learner):
         check_packing(self.weak)
 
     def start(self) -> None:
-        """``f = 0``."""
+        """Set ``f = 0``."""
         self.ensemble, self._started = None, True
 
     def fit(
@@ -238,7 +230,13 @@ class Boosted(Learner):
         self._started = True
 
     def objective(self, f: Array, targets: Array, ridge: float) -> float:
-        """``F[f]`` from f at the rows and their targets, each ``(n, n_outputs)``; may be infinite or NaN."""
+        """Compute the objective ``F[f]``; it may be infinite or NaN.
+
+        Args:
+            f: at the rows, shape ``(n, n_outputs)``.
+            targets: of the rows, shape ``(n, n_outputs)``.
+            ridge: μ.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.mean(f, targets) + 0.5 * ridge * float(np.square(f).sum(axis=1).mean())
 
@@ -268,7 +266,7 @@ class Boosted(Learner):
         Args:
             X: the rows, shape ``(n, ...)``.
             targets: shape ``(n, n_outputs)``.
-            f: what to start from, at the rows, ``(n, n_outputs)``.
+            f: the start, at the rows, ``(n, n_outputs)``.
             step_sizes: η_1 … η_K.
             ridge: μ.
             residual: without it Δ stays 0.
@@ -303,13 +301,13 @@ class Boosted(Learner):
     def approximated(
         self, X: Array, values: Array, *, rng: np.random.Generator, warm_start: bool = False
     ) -> Learner:
-        """One weak learner fitted by least squares to ``values`` at ``X``, shape ``(n, n_outputs)``.
+        """Fit one weak learner by least squares to ``values`` at ``X``.
 
         Args:
             X: rows, shape ``(n, ...)``.
-            values: such as those of a sum that it is to stand for.
+            values: shape ``(n, n_outputs)``, such as those of a sum that it is to stand for.
             rng: the only source of randomness.
-            warm_start: whether it goes on from :attr:`student`, by the recipe for distillation.
+            warm_start: continue from :attr:`student`, by the recipe for distillation.
 
         Source:
             Shen et al. 2022, equation 17.
@@ -329,7 +327,7 @@ class Boosted(Learner):
         return self.values(X)
 
     def values(self, X: Array) -> Array:
-        """f at ``X``, shape ``(n, n_outputs)``."""
+        """Compute f at ``X``, shape ``(n, n_outputs)``."""
         if not self._started:
             raise InvalidInput("the model has not been trained yet", where=self.name)
         X = np.asarray(X)
@@ -379,64 +377,3 @@ class Boosted(Learner):
         self.ensemble, self._started = None, True
         if models:
             self.ensemble = WeightedEnsemble(models, weights, trusted=self.trusts)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _weak_learner(given: Any) -> Learner:
-    if isinstance(given, Mapping):
-        table = {str(key): value for key, value in given.items()}
-        if "name" not in table:
-            raise InvalidInput(
-                "the table of the weak learner has no name",
-                where="weak",
-                mend='Such as weak = { name = "tree-regressor", max_depth = 3 }.',
-            )
-        if table.get("kind", "regression") != "regression":
-            raise InvalidInput(f"kind is {table['kind']!r}", where="weak", mend=_REGRESS)
-    try:
-        if isinstance(given, Mapping):
-            learner = make(**{**table, "kind": "regression"})
-        else:
-            learner = copy.deepcopy(as_learner(given, kind="regression"))
-    except ForeignCode as error:
-        raise error.within("weak") from error
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"the weak learner cannot be used: {error.what}",
-            where="weak",
-            mend=error.mend or _REGRESS,
-        ) from error
-    if learner.abilities.validation:
-        raise InvalidInput(
-            "it chooses by held-out rows, and a functional gradient has none",
-            where="weak",
-            mend='Fix what it chooses, such as KernelRidge(1e-3) or KernelRidge("gcv").',
-        )
-    return learner
-
-
-_REGRESS = (
-    "They are fitted to gradients, which are numbers: take a regressor, such as 'tree-regressor'."
-)
-
-
-def _packages(learner: Learner) -> tuple[str, ...]:
-    """What has to be trusted for the weak learner to be built: packages of its parts, a network's module."""
-    model = getattr(learner, "model", None)
-    if model is not None:
-        given = model.get_params(deep=True).values() if hasattr(model, "get_params") else ()
-        named = [type(model)]
-        named += [type(part) if hasattr(part, "get_params") else part for part in given]
-        found = [
-            str(getattr(part, "__module__", "")).partition(".")[0]
-            for part in named
-            if callable(part)
-        ]
-        return tuple(name for name in dict.fromkeys(found) if name and name not in EVERYWHERE)
-    factory = getattr(learner, "factory", None)
-    module = str(getattr(getattr(factory, "func", factory), "__module__", ""))
-    package = module.partition(".")[0]
-    return (package,) if module == NETWORKS else tuple(dict.fromkeys((package, module)))

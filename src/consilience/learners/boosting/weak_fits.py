@@ -1,4 +1,4 @@
-"""Weak-learning oracles: how a regressor is fitted to a functional gradient, and how well it was.
+"""Weak-learning oracles: fits of a regressor to a functional gradient, and the strength of a fit.
 
 An oracle Q answers a query φ, given by its values at rows, with h; it has the strength γ in (0, 1] in a norm
 if ‖h − φ‖ ≤ (1 − γ) ‖φ‖. Shen, Hassani, Kale & Karbasi 2022 take three norms: L² (equation 5), for inputs
@@ -21,6 +21,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.learners.base import Learner, Phase
 from consilience.learners.boosting.lipschitz import lipschitz_constant
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 
 class Oracle(Protocol):
@@ -35,7 +36,13 @@ class Oracle(Protocol):
         """Raise ``InvalidInput`` unless the learner can be fitted so; called before any training too."""
 
     def gamma(self, X: Array, outputs: Array, targets: Array) -> float:
-        """γ of h(X) = ``outputs`` in the oracle's norm."""
+        """Compute γ of a fitted weak learner h in the oracle's norm.
+
+        Args:
+            X: rows, shape ``(n, ...)``.
+            outputs: h(X), shape ``(n, c)``.
+            targets: φ(X), shape ``(n, c)``.
+        """
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class LeastSquares:
     """Q²: ``min_h Σ_x ‖φ(x) − h(x)‖²`` (equation 6), by the learner's own fit, for any regressor."""
 
     def check(self, learner: Learner) -> None:
-        """It must regress."""
+        """Raise ``InvalidInput`` unless the learner regresses."""
         _check_regresses(learner)
 
     def __call__(
@@ -53,7 +60,7 @@ class LeastSquares:
         learner.fit(X, targets, rng=rng, phase="first")
 
     def gamma(self, X: Array, outputs: Array, targets: Array) -> float:
-        """:func:`gamma_l2`."""
+        """:func:`gamma_l2` of ``outputs`` for ``targets``; the rows ``X`` do not matter."""
         return gamma_l2(outputs, targets)
 
 
@@ -72,7 +79,7 @@ class LeastMaximum:
     no nearer in as many epochs (``benchmarks/oracles.py``).
 
     Args:
-        fits: how often the learner is fitted, 1 or more.
+        fits: number of fits, 1 or more.
         rate: of the updates, above 0; steps much larger than 1 oscillate.
 
     Raises:
@@ -83,13 +90,11 @@ class LeastMaximum:
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.fits != int(self.fits) or self.fits < 1:
-            raise InvalidInput(f"fits is {self.fits}", where="l_infinity", mend="Give 1 or more.")
-        if not 0 < self.rate < np.inf:
-            raise InvalidInput(f"rate is {self.rate}", where="l_infinity", mend="Such as 1.")
+        check_number("fits", self.fits, at_least=1, whole=True, where="l_infinity")
+        check_number("rate", self.rate, above=0, where="l_infinity")
 
     def check(self, learner: Learner) -> None:
-        """It must regress, and take row weights."""
+        """Raise ``InvalidInput`` unless the learner regresses and takes row weights."""
         _check_regresses(learner)
         if not learner.abilities.sample_weight:
             raise InvalidInput(
@@ -119,7 +124,7 @@ class LeastMaximum:
         vars(learner).update(vars(best))
 
     def gamma(self, X: Array, outputs: Array, targets: Array) -> float:
-        """:func:`gamma_l_infinity`."""
+        """:func:`gamma_l_infinity` of ``outputs`` for ``targets``; the rows ``X`` do not matter."""
         return gamma_l_infinity(outputs, targets)
 
 
@@ -144,7 +149,7 @@ class SobolevTraining:
             <consilience.learners.boosting.lipschitz.LipschitzExtension.gradient>` where that is φ; ``None``
             for secants.
         strength: a factor of the integral; the paper has 1, whatever the inputs' units.
-        neighbours: how many rows near each its secants go to.
+        neighbours: nearest rows that a row has secants to.
         rate: of the weights; much larger, and all weight is soon on a row or two.
 
     Raises:
@@ -160,17 +165,12 @@ class SobolevTraining:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.strength < np.inf:
-            raise InvalidInput(f"strength is {self.strength}", where="sobolev", mend="Such as 1.")
-        if self.neighbours != int(self.neighbours) or self.neighbours < 1:
-            raise InvalidInput(
-                f"neighbours is {self.neighbours}", where="sobolev", mend="Give 1 or more."
-            )
-        if not 0 < self.rate < np.inf:
-            raise InvalidInput(f"rate is {self.rate}", where="sobolev", mend="Such as 0.1.")
+        check_number("strength", self.strength, at_least=0, where="sobolev")
+        check_number("neighbours", self.neighbours, at_least=1, whole=True, where="sobolev")
+        check_number("rate", self.rate, above=0, where="sobolev")
 
     def check(self, learner: Learner) -> None:
-        """It must be a torch module that regresses."""
+        """Raise ``InvalidInput`` unless the learner is a torch module that regresses."""
         _check_regresses(learner)
         if not (hasattr(learner, "recipe") and hasattr(learner, "module")):
             raise InvalidInput(
@@ -209,7 +209,7 @@ class SobolevTraining:
         )
 
     def gamma(self, X: Array, outputs: Array, targets: Array) -> float:
-        """:func:`gamma_lipschitz`."""
+        """:func:`gamma_lipschitz` of ``outputs`` for ``targets`` at rows ``X``."""
         return gamma_lipschitz(X, outputs, targets)
 
 
