@@ -15,7 +15,7 @@ from consilience.messages.replies import (
     Replies,
     RowCount,
 )
-from consilience.protocols.parameters.exchange import Parameters
+from consilience.tasks.parameters import Parameters
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import encode
 from consilience.protocols import federated_averaging
-from consilience.protocols.parameters.exchange import Architecture, Parameters, SendParameters
 from consilience.protocols.sampling import participants
+from consilience.tasks.parameters import Architecture, Parameters, SendParameters
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

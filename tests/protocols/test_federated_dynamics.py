@@ -12,7 +12,7 @@ from consilience import Federation, LocalNetwork
 from consilience.checks.example_parties import networks
 from consilience.messages.replies import Failure, Public
 from consilience.protocols import federated_averaging, federated_dynamics
-from consilience.protocols.parameters.federated_dynamics import TrainDynamically
+from consilience.tasks.parameters import TrainDynamically
 from helpers.quadratics import RATE, SIZES, STEPS, Quadratic, cohort, minimum, quadratics, share
 
 pytest.importorskip("torch")

@@ -30,16 +30,13 @@ from consilience.protocols import (
     scaffold,
 )
 from consilience.protocols.models.signed_ensemble import SignedEnsemble
-from consilience.protocols.parameters.exchange import (
+from consilience.protocols.parameters.exchange import average, named_parameters
+from consilience.tasks.flat_parameters import flatten, recall, remember
+from consilience.tasks.parameters import (
     Architecture,
     DescribeParameters,
     Parameters,
-    average,
     check_line,
-    line_of,
-    named_parameters,
-    recall,
-    remember,
 )
 from helpers.quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
 
@@ -150,7 +147,7 @@ def test_a_boosted_sum_of_one_model_is_that_model(tmp_path: Path) -> None:
 
     model = boost(distill=True)
     model.learner.save(tmp_path / "model.safetensors")
-    expected = line_of(model.learner.student)
+    expected = flatten(model.learner.student)
     for form in (model, model.learner, model.learner.student, tmp_path / "model.safetensors"):
         assert np.array_equal(first(form), expected)
     with pytest.raises(InvalidInput, match=r"weighted sum of 2 weak learners(.|\n)*Distil it"):
@@ -167,7 +164,7 @@ def test_an_ensemble_of_trees_warms_a_network_up() -> None:
     student = as_learner(network, recipe=recipe)
     student = ensemble.distilled(student, public.X, rng=np.random.default_rng(0))
     first = next(Federation(parties).rounds(federated_averaging(rounds=1, initial=student)))
-    assert np.array_equal(first.state.memory["parameters"], line_of(student))
+    assert np.array_equal(first.state.memory["parameters"], flatten(student))
     assert np.array_equal(parties[2].learner.predict(public.X), student.predict(public.X))
 
 
@@ -270,13 +267,13 @@ def test_other_precision_and_other_frozen_parts_are_refused() -> None:
 @pytest.mark.parametrize(
     ("made", "options", "said"),
     [
-        (federated_proximal, {"strength": -0.1}, "strength is -0.1.*0 or more"),
+        (federated_proximal, {"strength": -0.1}, "strength is -0.1.*at least 0"),
         (federated_proximal, {"strength": float("nan")}, "strength is nan"),
         (federated_dynamics, {"strength": 0.0}, "strength is 0.0.*above 0"),
         (federated_dynamics, {"strength": float("inf")}, "strength is inf"),
         (scaffold, {"server_rate": 0.0}, "server_rate is 0.0.*above 0"),
         (federated_adam, {"server_rate": -1.0}, "server_rate is -1.0"),
-        (federated_adam, {"momentum": 1.0}, "momentum is 1.0.*0 or more and below 1"),
+        (federated_adam, {"momentum": 1.0}, "momentum is 1.0.*at least 0 and below 1"),
         (federated_yogi, {"decay": 1.5}, "decay is 1.5"),
         (federated_adam, {"decay": -0.5}, "decay is -0.5"),
         (federated_adagrad, {"adaptivity": 0.0}, "adaptivity is 0.0.*above 0"),

@@ -13,7 +13,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure, Public
 from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, scaffold
-from consilience.protocols.parameters.scaffold import ControlledParameters, TrainControlled
+from consilience.tasks.parameters import ControlledParameters, TrainControlled
 from helpers.quadratics import RATE, SIZES, STEPS, cohort, mean, minimum, quadratics, share
 
 pytest.importorskip("torch")

@@ -27,7 +27,6 @@ from consilience.messages.replies import (
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.protocols.models.model_exchange import TrainTowards
-from consilience.protocols.parameters.exchange import SendParameters
 from consilience.protocols.predictions.compressed_exchange import SendEncoded
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
 from consilience.tasks.base import (
@@ -42,6 +41,7 @@ from consilience.tasks.base import (
     Restore,
     ScoreCertainty,
 )
+from consilience.tasks.parameters import SendParameters
 from consilience.transforms.compression import zstd
 from helpers.killed import state
 from helpers.sites import agreement, ask, one_party, requests

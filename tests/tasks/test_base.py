@@ -14,8 +14,6 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Public
 from consilience.messages.wire import decode, encode
-from consilience.protocols.parameters.exchange import TrainParameters
-from consilience.protocols.parameters.federated_dynamics import TrainDynamically
 from consilience.protocols.predictions.compressed_exchange import DistillEncoded
 from consilience.tasks.base import (
     LONGEST_REASON,
@@ -35,6 +33,7 @@ from consilience.tasks.base import (
     SelectPublic,
     answer,
 )
+from consilience.tasks.parameters import TrainDynamically, TrainParameters
 from consilience.transforms.compression import Codec
 from helpers.stubs import Share
 

@@ -15,15 +15,15 @@ from consilience.protocols.models.model_exchange import (
     averaged_distillation,
     parallel_distillation,
 )
-from consilience.protocols.parameters.federated_averaging import federated_averaging
-from consilience.protocols.parameters.federated_dynamics import federated_dynamics
-from consilience.protocols.parameters.federated_fusion import federated_fusion
-from consilience.protocols.parameters.federated_optimizers import (
+from consilience.protocols.parameters.federated_averaging import (
     federated_adagrad,
     federated_adam,
+    federated_averaging,
+    federated_proximal,
     federated_yogi,
 )
-from consilience.protocols.parameters.federated_proximal import federated_proximal
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.federated_fusion import federated_fusion
 from consilience.protocols.parameters.scaffold import scaffold
 from consilience.protocols.predictions.ensemble_distillation import ensemble_distillation
 from consilience.protocols.predictions.iterative_distillation import iterative_distillation

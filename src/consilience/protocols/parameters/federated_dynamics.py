@@ -42,74 +42,20 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.message import message
 from consilience.messages.replies import Public
 from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Parameters,
-    adopt,
     average,
-    begin,
-    check_number,
+    broadcast,
     check_weights,
-    learner_of,
-    line_of,
-    missed,
-    recall,
-    remember,
-    send,
-    trained_by_name,
-    trained_of,
+    initialise,
+    stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network, Task
-from consilience.validation.arrays import Array
-
-
-@message
-class TrainDynamically(
-    Task, reply_type=Parameters, exchanges="parameters", protocol="federated_dynamics"
-):
-    """Lines 3 and 4.
-
-    Attributes:
-        size: how many parameters there are.
-        strength: α.
-        counted: party to the last round in which its answer arrived.
-        mean_rows: n / m, where parties count by their rows.
-        values: θ^{t−1}; ``None`` where every party that is asked holds it already.
-    """
-
-    round: int
-    size: int
-    strength: float
-    counted: Mapping[str, int]
-    mean_rows: float | None = None
-    values: Array | None = None
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength, above=0, where="TrainDynamically")
-        if self.mean_rows is not None:
-            check_number("mean_rows", self.mean_rows, above=0, where="TrainDynamically")
-
-    def run(self, party: Any) -> Parameters:
-        """θ_k."""
-        adopt(party, self.values)
-        learner = learner_of(party)
-        before = trained_of(learner).astype(np.float64)
-        gradient = recall(party, self.counted, before.size)
-        weight = 1.0 if self.mean_rows is None else party.train_rows / self.mean_rows
-        party.fit_corrected(  # line 3
-            self.round,
-            strength=self.strength / weight,
-            correction=trained_by_name(learner, -gradient / weight),
-        )
-        after = gradient - self.strength * (trained_of(learner) - before)  # line 4
-        remember(party, self.counted, self.round, gradient, after)
-        return Parameters(
-            party=party.name, round=self.round, values=line_of(learner), rows=party.train_rows
-        )
+from consilience.tasks.base import Network
+from consilience.tasks.parameters import Parameters, TrainDynamically
+from consilience.validation.numbers import check_number
 
 
 @protocol(exchanges="parameters", also_called=("feddyn", "fedpd"))
@@ -153,7 +99,7 @@ def federated_dynamics(
     check_weights(weights, where=where)
     check_number("strength", strength, above=0, where=where)
     if state is None:
-        state = begin(network, initial=initial, where=where)  # line 1
+        state = initialise(network, initial=initial, where=where)  # line 1
         nothing = np.zeros(state.memory["trained"])
         state = RoundState(round=0, memory={**state.memory, "tilt": nothing, "counted": {}})
         yield Round(0, state)
@@ -168,7 +114,7 @@ def federated_dynamics(
             strength=float(strength),
             counted={party: counted[party] for party in chosen if party in counted},
             mean_rows=memory["rows"] / count if weights == "rows" else None,
-            values=missed(state, chosen),
+            values=stale_parameters(state, chosen),
         )
         replies = network.ask(task, to=chosen)
         before, trained = theta.astype(np.float64), len(h)
@@ -177,5 +123,5 @@ def federated_dynamics(
         new = average(replies, "uniform", theta.dtype)
         new[:trained] = before[:trained] + moved / len(replies) - h / strength  # line 6
         counted = {**counted, **dict.fromkeys(replies.parties, t)}
-        state = send(network, t, new, {**memory, "tilt": h, "counted": counted}, where=where)
+        state = broadcast(network, t, new, {**memory, "tilt": h, "counted": counted}, where=where)
         yield Round(t, state, replies=replies)

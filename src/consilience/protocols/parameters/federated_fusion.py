@@ -40,88 +40,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.message import message
-from consilience.messages.replies import Public, Receipt
-from consilience.messages.sums import Weights, party_weights, weighted_sum
-from consilience.numerics.losses import softmax
+from consilience.messages.replies import Public
+from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    Parameters,
-    SendParameters,
-    TrainParameters,
-    adopt,
-    begin,
+    broadcast,
     check_weights,
-    learner_of,
-    line_of,
-    missed,
-    send,
+    initialise,
+    stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network, Task
+from consilience.tasks.base import Network
+from consilience.tasks.parameters import CheckFusion, FuseModels, Parameters, TrainParameters
 from consilience.validation.arrays import Array
-
-
-@message
-class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="federated_fusion"):
-    """Say whether your model can be distilled into from given parameters on."""
-
-    round: int
-
-    def run(self, party: Any) -> Receipt:
-        """Fails where it starts anew in every fit, or its recipe does not train it on public rows."""
-        learner: Any = learner_of(party)
-        if not learner.abilities.incremental:
-            raise InvalidInput(
-                "its model starts anew in every fit, and not from the average",
-                mend="Give every party the same torch module, or take federated_averaging.",
-            )
-        if getattr(getattr(learner, "recipe", None), "distill_epochs", 1) == 0:
-            raise InvalidInput(
-                "its recipe distils for 0 epochs",
-                mend="Set distill_epochs to 1 or more; without distillation it is federated_averaging.",
-            )
-        return Receipt(party=party.name, round=self.round)
-
-
-@message
-class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="federated_fusion"):
-    """Distil models into their average on the public rows, and send it.
-
-    Attributes:
-        size: how many parameters a model has.
-        trained: x^k of the parties that trained.
-        weights: how much each counts in the average that is started from.
-    """
-
-    round: int
-    size: int
-    trained: tuple[Parameters, ...]
-    weights: Weights
-
-    def run(self, party: Any) -> Parameters:
-        """x_t."""
-        teacher = _teacher(party, self.trained)
-        precision = line_of(learner_of(party)).dtype
-        share = party_weights(self.trained, self.weights)
-        mean = weighted_sum((one.values for one in self.trained), share)
-        adopt(party, mean.astype(precision))  # line 6
-        party.distill(self.round, teacher, 0.0)  # lines 7 to 9; private rows have no weight
-        return SendParameters(round=self.round, size=self.size).run(party)
-
-
-def _teacher(party: Any, models: tuple[Parameters, ...]) -> Array:
-    """``σ(mean_k f(x^k))``, or the mean of values, on the public rows, shape ``(n_public, n_outputs)``."""
-    values = party.kind == "regression"
-    total: Any = 0.0
-    for model in models:
-        adopt(party, model.values)
-        total = total + party.outputs("values" if values else "logits")
-    mean = np.asarray(total / len(models))
-    return mean if values else softmax(mean)
 
 
 @protocol(exchanges="parameters", needs_public=True)
@@ -170,16 +102,16 @@ def federated_fusion(
         )
     if state is None:
         network.require(CheckFusion(round=0))
-        state = begin(network, initial=initial, where=where)  # line 1
+        state = initialise(network, initial=initial, where=where)  # line 1
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t, probabilities=probabilities)  # 3
         size = len(state.memory["parameters"])
-        task = TrainParameters(round=t, size=size, values=missed(state, chosen))
+        task = TrainParameters(round=t, size=size, values=stale_parameters(state, chosen))
         replies = network.ask(task, to=chosen)  # lines 4 and 5
         models = tuple(replies.of(Parameters))
         student = _fused(network, FuseModels(round=t, size=size, trained=models, weights=weights))
-        state = send(network, t, student, state.memory, where=where)  # line 10
+        state = broadcast(network, t, student, state.memory, where=where)  # line 10
         yield Round(t, state, replies=replies)
 
 

@@ -40,97 +40,19 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
-from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Asked, Public, countable
+from consilience.messages.replies import Public
 from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (
-    adopt,
-    begin,
-    check_line,
-    check_number,
+    broadcast,
     check_weights,
-    learner_of,
-    line_of,
-    missed,
-    recall,
-    remember,
-    send,
-    trained_by_name,
-    trained_of,
+    initialise,
+    stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network, Task
-from consilience.validation.arrays import Array
-
-
-@message
-class ControlledParameters:
-    """Parameters after training, and by how much the control variate changes.
-
-    Attributes:
-        party: its name.
-        round: the round of the task.
-        values: y_i, shape ``(size,)``.
-        change: c_i⁺ − c_i, shape ``(trained,)``.
-        rows: how many rows the party trains on.
-    """
-
-    party: str
-    round: int
-    values: Array
-    change: Array
-    rows: int
-
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
-        assert isinstance(task, TrainControlled)
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
-        countable(self.rows, where=party)
-        check_line("parameters", self.values, task.size, where=party)
-        check_line("changes", self.change, len(task.control), where=party)
-
-
-@message
-class TrainControlled(
-    Task, reply_type=ControlledParameters, exchanges="parameters", protocol="scaffold"
-):
-    """Lines 3 and 4.
-
-    Attributes:
-        size: how many parameters there are.
-        control: c, shape ``(trained,)``.
-        counted: party to the last round in which its answer arrived.
-        values: x; ``None`` where every party that is asked holds it already.
-    """
-
-    round: int
-    size: int
-    control: Array
-    counted: Mapping[str, int]
-    values: Array | None = None
-
-    def run(self, party: Any) -> ControlledParameters:
-        """y_i and c_i⁺ − c_i."""
-        adopt(party, self.values)
-        learner = learner_of(party)
-        own = recall(party, self.counted, len(self.control))
-        before = trained_of(learner)
-        correction = trained_by_name(learner, self.control - own)
-        steps = party.fit_corrected(self.round, correction=correction)  # line 3
-        moved = (before - trained_of(learner)).astype(np.float64)
-        change = moved / (steps.count * steps.rate) - self.control  # line 4
-        change = change.astype(before.dtype)  # as it is sent, so that both sides add the same
-        remember(party, self.counted, self.round, own, own + change)
-        return ControlledParameters(
-            party=party.name,
-            round=self.round,
-            values=line_of(learner),
-            change=change,
-            rows=party.train_rows,
-        )
+from consilience.tasks.base import Network
+from consilience.tasks.parameters import ControlledParameters, TrainControlled
+from consilience.validation.numbers import check_number
 
 
 @protocol(exchanges="parameters")
@@ -174,7 +96,7 @@ def scaffold(
     check_weights(weights, where=where)
     check_number("server_rate", server_rate, above=0, where=where)
     if state is None:
-        state = begin(network, initial=initial, where=where, plain_steps=True)  # line 1
+        state = initialise(network, initial=initial, where=where, plain_steps=True)  # line 1
         nothing = np.zeros(state.memory["trained"])
         state = RoundState(round=0, memory={**state.memory, "control": nothing, "counted": {}})
         yield Round(0, state)
@@ -187,7 +109,7 @@ def scaffold(
             size=len(x),
             control=c.astype(x.dtype),
             counted={party: counted[party] for party in chosen if party in counted},
-            values=missed(state, chosen),
+            values=stale_parameters(state, chosen),
         )
         replies = network.ask(task, to=chosen)
         y = replies.sum(ControlledParameters, weights=weights, over=None)
@@ -200,5 +122,5 @@ def scaffold(
         )  # 6
         counted = {**counted, **dict.fromkeys(replies.parties, t)}
         memory = {**memory, "control": c, "counted": counted}
-        state = send(network, t, x_new, memory, where=where)
+        state = broadcast(network, t, x_new, memory, where=where)
         yield Round(t, state, replies=replies)
