@@ -61,9 +61,9 @@ def connection(site: Path) -> ConnectionSpec:
 def test_a_party_is_looked_at_before_it_starts(site: Path) -> None:
     assert check_party(site / "party.toml").name == "north"
     (site / "party.toml").write_text(
-        (site / "party.toml").read_text().replace('"random-forest"', '"random-forrest"')
+        (site / "party.toml").read_text().replace('"decision-tree"', '"decision-trie"')
     )
-    with pytest.raises(InvalidInput, match="Did you mean 'random-forest'"):
+    with pytest.raises(InvalidInput, match="Did you mean 'decision-tree'"):
         serve_party(site / "party.toml")
     assert not (site / "state").exists()
 

@@ -138,16 +138,6 @@ def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: 
         assert ledger.read("SELECT DISTINCT party FROM metrics") == [("north",)]
 
 
-@pytest.fixture
-def light(run: Path) -> None:
-    """Give north a model that is written and read in no time."""
-    path = run.parent / "north" / "party.toml"
-    path.write_text(path.read_text().replace("random-forest", "decision-tree"))
-
-
-quickly = pytest.mark.usefixtures("light")
-
-
 def limited(run: Path, name: str, limits: str) -> None:
     """Give a party another line of limits."""
     path = run.parent / name / "party.toml"
@@ -165,7 +155,6 @@ def measured(run: Path, party: str) -> list[int]:
     ("asked", "north", "south"),
     [(2, [3], [0, 3]), (9, [3], [0, 1, 3]), (0, [], [])],
 )
-@quickly
 def test_parties_are_measured_as_often_as_they_allow(
     run: Path, asked: int, north: list[int], south: list[int]
 ) -> None:
@@ -184,7 +173,6 @@ def test_parties_are_measured_as_often_as_they_allow(
 
 
 @pytest.mark.parametrize(("number", "answered"), [(0, True), (2, True), (2, False)])
-@quickly
 def test_a_crash_while_it_is_measured_costs_a_party_no_second_answer(
     run: Path, number: int, answered: bool
 ) -> None:
@@ -214,7 +202,6 @@ def test_a_crash_while_it_is_measured_costs_a_party_no_second_answer(
         assert (session.metrics, session.measured) == (2, 2)
 
 
-@quickly
 def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     """South allowed it when it was asked who it is, and does so no more."""
     nodes, usual = grid(run), node(run.parent / "south")
@@ -235,7 +222,6 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
 
 
-@quickly
 def test_a_run_with_more_rounds_later_does_not_ask_again(run: Path) -> None:
     assert conducted(run, grid(run)) is True
     path = run / "coordinator.toml"
@@ -246,7 +232,6 @@ def test_a_run_with_more_rounds_later_does_not_ask_again(run: Path) -> None:
     assert measured(run, "south") == [2]
 
 
-@quickly
 def test_what_parties_note_is_in_the_status(run: Path) -> None:
     path = run / "coordinator.toml"
     text = path.read_text().replace("rounds = 2", "rounds = 2\nalpha = 0.05")
