@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.commands import RUNS, Debug, Json, Quiet
-from consilience.cli.output import answering, check_target, say, tables, write_json
+from consilience.cli.output import check_target, handle_errors, say, tables, write_json
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.files import write_whole
 
@@ -62,7 +62,7 @@ def papers(
     debug: Debug = False,
 ) -> None:
     """Compute a paper's tables and figures anew, beside what it printed."""
-    with answering(debug) as fate:
+    with handle_errors(debug) as context:
         from consilience_papers.study import Study
 
         if paper is None:
@@ -71,7 +71,7 @@ def papers(
         check_target(json_to)
         found, names = asked_for(paper, exhibits or [])
         folder = out if out is not None else RUNS / (f"{paper}-quick" if quick else paper)
-        fate.again = "the same command"
+        context.again = "the same command"
         with progress(quiet) as report:
             study = Study(folder, repetitions, quick, processes, report)
             data = computed(found, names, study, tables(json_to) if not quiet else None)

@@ -18,7 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.cli.console import PlainConsole
-from consilience.cli.output import answering, say, write_json
+from consilience.cli.output import handle_errors, say, write_json
 from consilience.data import Holdings, draw
 from consilience.errors import InvalidInput, KnowledgeRefused, as_cell, as_json, odd_name, visible
 from consilience.messages.replies import Agreement, Description, Metrics, Public
@@ -105,7 +105,7 @@ def test_errors_and_lines_do_nothing_to_a_terminal(
     assert visible(str(error)) == str(error)
     assert error.what == f"what {text}"  # for code, as it is
     say(text)
-    with pytest.raises(typer.Exit), answering(debug=True):
+    with pytest.raises(typer.Exit), handle_errors(debug=True):
         raise ValueError(text)
     said = capsys.readouterr().err
     assert visible(said) == said

@@ -11,7 +11,7 @@ import typer
 from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
-from consilience.cli.output import answering, check_target, say, tables, write_json
+from consilience.cli.output import check_target, handle_errors, say, tables, write_json
 from consilience.cli.party import party
 from consilience.cli.trust import Trust, allowing
 
@@ -88,7 +88,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a configuration: every method with every seed."""
-    with answering(debug) as fate:
+    with handle_errors(debug) as context:
         from consilience.cli.progress import shown
         from consilience.experiments import read_spec, start
         from consilience.experiments.spec import QUICK
@@ -97,9 +97,9 @@ def run(
         overrides = {} if seeds is None else {"seeds": seeds}
         check_target(json_to)
         spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
-        fate.run = folder = out if out is not None else _next_folder(spec.name)
+        context.run = folder = out if out is not None else _next_folder(spec.name)
         foreign = spec.foreign_code()
-        fate.trust = bool(foreign)
+        context.trust = bool(foreign)
         with (
             allowing(foreign, file, trust=trust, ask=True),
             shown(spec, quiet=quiet) as report,
@@ -117,13 +117,13 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Continue a run that was stopped; its results are those of a run that never was."""
-    with answering(debug) as fate:
+    with handle_errors(debug) as context:
         from consilience.cli.progress import shown
         from consilience.experiments import resume as go_on
         from consilience.experiments import stored_spec
 
         spec = stored_spec(folder)
-        fate.run, fate.trust = folder, trust
+        context.run, context.trust = folder, trust
         with (
             allowing(spec.foreign_code() if trust else (), folder, trust=trust),
             shown(spec, done=_arms_done(folder), quiet=quiet) as report,
@@ -145,7 +145,7 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """Put the results of several runs into one table."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.report import compare as side_by_side
 
         comparison = side_by_side(folders, metric)
@@ -157,7 +157,7 @@ def compare(
 @app.command(epilog="Example: consilience report runs/digits-001")
 def report(folder: Run, debug: Debug = False) -> None:
     """Build the page of a run anew, and say where it is."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.report import write_report
 
         typer.echo(write_report(folder))
@@ -205,7 +205,7 @@ def parties(
     debug: Debug = False,
 ) -> None:
     """Say how different the parties are, and what they know of the public rows, before any training."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.cli.parties import check_folder, compared, equalized, facts, judged
         from consilience.experiments import gather, read_spec
         from consilience.report.heterogeneity_page import (
@@ -257,7 +257,7 @@ def list_(
     debug: Debug = False,
 ) -> None:
     """List what a configuration can name."""
-    with answering(debug):
+    with handle_errors(debug):
         from rich.table import Table
         from rich.text import Text
 
@@ -303,7 +303,7 @@ def predict(
     debug: Debug = False,
 ) -> None:
     """Predict with a party's model: a CSV of classes and their probabilities, or of values."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.cli.predict import answer, kept
 
         answer(kept(folder, party, method, seed, trust=trust), data, out)

@@ -19,6 +19,6 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """The segments of a renderable, their texts made visible; what steers the terminal is rich's own."""
+        """Render with every text made visible; segments that steer the terminal are rich's own."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else Segment(visible(piece.text), piece.style)

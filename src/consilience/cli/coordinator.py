@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.output import (
-    answering,
     check_target,
     facts_table,
+    handle_errors,
     say,
     stopping,
     tables,
@@ -54,7 +54,7 @@ def init(
     debug: Debug = False,
 ) -> None:
     """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.coordinator.configuration import write_coordinator
 
         names = [name.strip() for name in parties.split(",")]
@@ -68,7 +68,7 @@ def init(
 @coordinator.command(epilog="Example: consilience coordinator check heart")
 def check(folder: Folder, json_to: Json = None, quiet: Quiet = False, debug: Debug = False) -> None:
     """Look at the configuration and all that it names, and print the digest of the public rows."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.coordinator.checks import coordinator_facts
 
         check_target(json_to)
@@ -97,7 +97,7 @@ def resume(
 @coordinator.command(epilog="Example: consilience coordinator status heart --json -")
 def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
     """Who is connected, which round, what left whom."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.coordinator.status import coordinator_status
 
         check_target(json_to)
@@ -109,7 +109,7 @@ def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
 @coordinator.command(epilog="Example: consilience coordinator stop heart")
 def stop(folder: Folder, debug: Debug = False) -> None:
     """End it and all that it started; nothing is lost, and resume goes on."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.coordinator.configuration import check_folder
         from consilience.deployment.processes import end
 
@@ -119,7 +119,7 @@ def stop(folder: Folder, debug: Debug = False) -> None:
 
 
 def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
-    with answering(debug) as fate, stopping():
+    with handle_errors(debug) as context, stopping():
         from consilience.deployment.coordinator.checks import begins_anew, check_resume, check_start
         from consilience.deployment.coordinator.process import resume_coordinator, start_coordinator
         from consilience.deployment.coordinator.status import coordinator_status
@@ -136,7 +136,7 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
             pid = detached(command, run / "flower", run / "log")
             say(f"runs in the background (PID {pid}): consilience coordinator status {folder}")
             return
-        fate.again = f"consilience coordinator resume {folder}"
+        context.again = f"consilience coordinator resume {folder}"
         serve = start_coordinator if verb == "start" else resume_coordinator
         serve(folder, report=(lambda line: None) if quiet else say)
         if not quiet:

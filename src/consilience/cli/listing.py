@@ -1,4 +1,4 @@
-"""What can be named in a configuration, with one line each."""
+"""Lists of everything that a configuration can name, with one line each."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
     "codecs": _codecs,
     "methods": _methods,
 }
-"""What ``consilience list`` can list; imported only when asked for."""
+"""Lists of ``consilience list``; imported only when asked for."""
 
 
 def listed(kind: str) -> dict[str, str]:
-    """Names and what they are, in one line each.
+    """Look up the names of a kind, each with a line about it.
 
     Raises:
         InvalidInput: there is no such list.

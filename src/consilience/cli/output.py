@@ -1,4 +1,4 @@
-"""How the command line speaks: tables and data on stdout, all else on stderr, and an exit status."""
+"""Output of the command line: tables and data on stdout, all else on stderr, and an exit status."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Fate:
-    """What to say when a command is stopped.
+class CommandContext:
+    """Facts about a running command that its last words need when it is stopped.
 
     Attributes:
         run: the run folder that it works on, which need not exist yet.
@@ -36,18 +36,25 @@ class Fate:
 
 
 @contextmanager
-def answering(debug: bool) -> Iterator[Fate]:
-    """Turn whatever ends a command early into a few lines on stderr and an exit status.
+def handle_errors(debug: bool) -> Iterator[CommandContext]:
+    """Turn an exception that ends a command into a few lines on stderr and an exit status.
 
-    1 when a run failed, 2 when the call was wrong, 130 after Ctrl-C; the traceback only if ``debug``.
+    Args:
+        debug: print the traceback too.
+
+    Yields:
+        the context, which the command fills in as it learns what it works on.
+
+    Raises:
+        typer.Exit: with 1 when a run failed, 2 when the call was wrong, 130 after Ctrl-C.
     """
-    fate = Fate()
+    context = CommandContext()
     try:
-        yield fate
+        yield context
     except KeyboardInterrupt:
-        if fate.run is not None and fate.run.exists():
-            fate.again = f"consilience resume {fate.run}{' --trust' if fate.trust else ''}"
-        say("stopped" + (f"; continue with: {fate.again}" if fate.again else ""))
+        if context.run is not None and context.run.exists():
+            context.again = f"consilience resume {context.run}{' --trust' if context.trust else ''}"
+        say("stopped" + (f"; continue with: {context.again}" if context.again else ""))
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit):
         raise
@@ -66,7 +73,7 @@ def answering(debug: bool) -> Iterator[Fate]:
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Have a process that is told to end do what it does after Ctrl-C."""
+    """Treat a request to end the process (SIGTERM) as Ctrl-C."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -79,13 +86,13 @@ def stopping() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """One line on stderr; above the live picture, where there is one."""
+    """Print one line on stderr; above the live picture, where there is one."""
     # Not typer.echo, which writes past the stream that rich puts in stderr's place, into the picture.
     print(visible(line), file=sys.stderr)
 
 
 def tables(json_to: str | None) -> Console:
-    """Where tables are printed: stdout, or stderr where stdout carries JSON."""
+    """Return the console for tables: stdout, or stderr where stdout carries JSON."""
     from consilience.cli.console import PlainConsole
 
     console = PlainConsole(stderr=json_to == "-")
@@ -95,7 +102,7 @@ def tables(json_to: str | None) -> Console:
 
 
 def facts_table(title: str, facts: Mapping[str, str]) -> Table:
-    """A title, and a line for each fact."""
+    """Lay out facts under a title, a line for each."""
     from rich.table import Table
     from rich.text import Text
 
@@ -110,7 +117,7 @@ def facts_table(title: str, facts: Mapping[str, str]) -> Table:
 
 
 def write_json(data: Any, json_to: str | None) -> None:
-    """The data behind a table, to a file, or to stdout for ``-``."""
+    """Write the data behind a table to a file, or to stdout for ``-``."""
     if json_to is None:
         return
     import json

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.output import (
-    answering,
     check_target,
     facts_table,
+    handle_errors,
     say,
     stopping,
     tables,
@@ -46,7 +46,7 @@ def init(
     debug: Debug = False,
 ) -> None:
     """Write a party.toml with comments, to be filled in."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.site import write_template
 
         path = write_template(folder)
@@ -62,7 +62,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Try a configuration out on a few of the party's rows; nothing is kept, and nobody is asked."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.site import read_party, tried
 
         check_target(json_to)
@@ -97,7 +97,7 @@ def predict(
     debug: Debug = False,
 ) -> None:
     """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.cli.predict import answer, of_party
 
         _know_protocols()
@@ -114,7 +114,7 @@ def audit(
     debug: Debug = False,
 ) -> None:
     """Show what left the party, and verify that its log is whole; fails where it is not."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.errors import RunFailed
         from consilience.site import AUDIT, read_log, read_session, state_of
 
@@ -147,7 +147,7 @@ def key(
     debug: Debug = False,
 ) -> None:
     """Make the party's key pair, if there is none, and print the public half for the coordinator."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.party.process import party_key
         from consilience.site import read_party
 
@@ -165,7 +165,7 @@ def start(
     debug: Debug = False,
 ) -> None:
     """Take part until it is stopped; Ctrl-C stops what it started."""
-    with answering(debug) as fate, stopping():
+    with handle_errors(debug) as context, stopping():
         from consilience.deployment.party.process import check_party, folder_of, serve_party
         from consilience.deployment.processes import detached
 
@@ -176,14 +176,14 @@ def start(
             pid = detached(command, folder, folder / "log")
             say(f"runs in the background (PID {pid}): consilience party status {file}")
             return
-        fate.again = f"consilience party start {file}"
+        context.again = f"consilience party start {file}"
         serve_party(file, say=say)
 
 
 @party.command(epilog="Example: consilience party status north/party.toml")
 def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
     """Whether it takes part, in which federation and round, and how many bytes have left."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.party.process import party_status
 
         check_target(json_to)
@@ -200,7 +200,7 @@ def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
 @party.command(epilog="Example: consilience party stop north/party.toml")
 def stop(file: File, debug: Debug = False) -> None:
     """End its part and all that it started; its state stays, and start goes on."""
-    with answering(debug):
+    with handle_errors(debug):
         from consilience.deployment.party.process import folder_of
         from consilience.deployment.processes import end
         from consilience.site import state_of

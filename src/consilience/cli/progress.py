@@ -1,4 +1,4 @@
-"""A run as it goes: a live picture on a terminal, plain lines elsewhere."""
+"""Progress of a run: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown(spec: Spec, *, done: int = 0, quiet: bool = False) -> Iterator[Report]:
-    """What to give a run as its ``report``.
+    """Show a run's progress for as long as the block lasts; yields the ``report`` to give the run.
 
     Args:
         spec: what is run.
@@ -89,7 +89,7 @@ class Picture:
         self._task = self._bar.add_task("looking at data and models", total=self._arms)
 
     def update(self, progress: Progress) -> None:
-        """Take in where the run is."""
+        """Take in how far the run is."""
         self._newest[progress.method][progress.seed] = progress
         rounds = [
             (one.round + 1) / (one.rounds + 1)  # round 0 is the parties alone
@@ -102,7 +102,7 @@ class Picture:
         )
 
     def draw(self) -> Table:
-        """The bar and the table as they stand."""
+        """Lay out the bar and the table as they stand."""
         from rich.table import Table
 
         methods = Table(box=None, padding=(0, 3, 0, 0))
