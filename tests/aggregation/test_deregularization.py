@@ -67,7 +67,7 @@ def test_inputs_may_be_whole_numbers():
     [
         ({"regularization": -1e-3}, "regularization is -0.001", "clients' own"),
         ({"regularization": float("nan")}, "regularization is nan", "above 0"),
-        ({"jitter": -1.0}, "jitter is -1", "[0, 1)"),
+        ({"jitter": -1.0}, "jitter is -1", "at least 0 and below 1"),
         ({"kernel": "rbff"}, "unknown kernel 'rbff'", "Did you mean 'rbf'"),
     ],
 )

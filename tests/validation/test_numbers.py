@@ -17,12 +17,14 @@ def test_what_is_no_number_within_exclusive_bounds_is_refused(value):
     with pytest.raises(InvalidInput) as error:
         check_number("share", value, above=0, below=1, where="split")
     assert (error.value.what, error.value.where) == (f"share is {value!r}", "split")
-    assert error.value.mend == "Give a number above 0 and below 1."
+    assert error.value.mend in {
+        f"Give a {kind} above 0 and below 1." for kind in ("number", "finite number")
+    }
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_without_bounds_a_number_is_still_finite(value):
-    with pytest.raises(InvalidInput, match="Give a number\\."):
+    with pytest.raises(InvalidInput, match="Give a finite number\\."):
         check_number("offset", value)
 
 

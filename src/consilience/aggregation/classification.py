@@ -27,6 +27,7 @@ from consilience.aggregation.reliability import RIDGE
 from consilience.errors import InvalidInput
 from consilience.messages.replies import DensityRatios, LogDensities, RowCount
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """What sUWA chooses from; at 0 it is the mean, at 1 UWA."""
@@ -88,7 +89,7 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
             where="suwa",
             mend="Give a number above 0, or 'auto'.",
         )
-    _positive(temperature, "temperature", "suwa")
+    check_number("temperature", temperature, above=0, where="suwa")
     return _density_weighted("suwa", temperature)
 
 
@@ -98,7 +99,7 @@ def entropy_weighted(temperature: float = 1.0) -> Aggregator:
     Args:
         temperature: T > 0, in nats of entropy H; T → ∞ gives the mean.
     """
-    _positive(temperature, "temperature", "entropy")
+    check_number("temperature", temperature, above=0, where="entropy")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         entropy = entr(stack.outputs).sum(axis=2)
@@ -116,7 +117,7 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
     Args:
         temperature: T > 0; T → 0 gives the likeliest class alone.
     """
-    _positive(temperature, "temperature", "era")
+    check_number("temperature", temperature, above=0, where="era")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         mean, weights = plain_mean(stack)
@@ -135,10 +136,7 @@ def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
     Args:
         exponent: β > 0; 1 gives the mean, above 1 sharpens, below 1 flattens.
     """
-    if not 0 < exponent < math.inf:
-        raise InvalidInput(
-            f"exponent is {exponent}", where="enhanced-era", mend="Give a number above 0."
-        )
+    check_number("exponent", exponent, above=0, where="enhanced-era")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         mean, weights = plain_mean(stack)
@@ -181,8 +179,7 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
     Args:
         share: what is cut at each end, in [0, 0.5): ``floor(share * m)`` of the m parties.
     """
-    if not 0 <= share < 0.5:
-        raise InvalidInput(f"share is {share}", where="trimmed-mean", mend="It lies in [0, 0.5).")
+    check_number("share", share, at_least=0, below=0.5, where="trimmed-mean")
 
     def rule(stack: Stack) -> tuple[Array, None]:
         cut = math.floor(share * len(stack.parties) + 1e-9)  # 0.29 of 100 is 29
@@ -242,8 +239,3 @@ def _density_weighted(name: str, temperature: float) -> Aggregator:
 def _by_density(stack: Stack, temperature: float) -> tuple[Array, Array]:
     weights = softmax(temperature * stack.further[LogDensities], axis=0)
     return weighted_mean_of(stack.outputs, weights), weights
-
-
-def _positive(value: float, name: str, where: str) -> None:
-    if not value > 0:
-        raise InvalidInput(f"{name} is {value}", where=where, mend="It must be greater than 0.")

@@ -13,6 +13,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 Memory = Mapping[str, Any]
 """Plain numbers and arrays, so that a round's state can be written down and resumed."""
@@ -50,10 +51,8 @@ def damped(step: float | None = None, *, exponent: float = 0.501) -> ConsensusUp
         step: a constant ``g_t`` in (0, 1] for t ≥ 2; ``None`` for the schedule.
         exponent: q in [0, 1] of the schedule; the paper takes 0.501.
     """
-    if step is not None and not 0 < step <= 1:
-        raise InvalidInput(f"step is {step}", where="damped", mend="It lies in (0, 1].")
-    if not 0 <= exponent <= 1:
-        raise InvalidInput(f"exponent is {exponent}", where="damped", mend="It lies in [0, 1].")
+    check_number("step", step, above=0, at_most=1, optional=True, where="damped")
+    check_number("exponent", exponent, at_least=0, at_most=1, where="damped")
 
     def update(proposal: Array, previous: Array | None, memory: Memory) -> tuple[Array, Memory]:
         t = int(memory["t"]) + 1
@@ -103,13 +102,9 @@ def anderson(
         Anderson 1965; Walker & Ni 2011, "Anderson acceleration for fixed-point iterations" (there with a
         QR factorisation in place of ρ).
     """
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise InvalidInput(f"window is {window}", where="anderson", mend="Give 1 or more.")
-    if not 0 <= regularization < 1:
-        raise InvalidInput(
-            f"regularization is {regularization}", where="anderson", mend="It lies in [0, 1)."
-        )
-    if not growth >= 1:
+    check_number("window", window, at_least=1, whole=True, where="anderson")
+    check_number("regularization", regularization, at_least=0, below=1, where="anderson")
+    if not growth >= 1:  # infinity switches the safeguard off
         raise InvalidInput(f"growth is {growth}", where="anderson", mend="Give 1 or more.")
 
     def update(proposal: Array, previous: Array | None, memory: Memory) -> tuple[Array, Memory]:

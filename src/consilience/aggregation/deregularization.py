@@ -10,6 +10,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 Kernel = Callable[[Array, Array], Array]
 
@@ -60,16 +61,14 @@ class Deregularization:
 
     def __post_init__(self) -> None:
         self._function()
-        if not 0 <= self.regularization < np.inf:
-            raise InvalidInput(
-                f"regularization is {self.regularization}",
-                where="deregularize",
-                mend="Give the clients' own λ, a number above 0; 0 switches it off.",
-            )
-        if not 0 <= self.jitter < 1:
-            raise InvalidInput(
-                f"jitter is {self.jitter}", where="deregularize", mend="It lies in [0, 1)."
-            )
+        check_number(
+            "regularization",
+            self.regularization,
+            at_least=0,
+            where="deregularize",
+            mend="Give the clients' own λ, a number above 0; 0 switches it off.",
+        )
+        check_number("jitter", self.jitter, at_least=0, below=1, where="deregularize")
 
     def of(self, X: Array) -> Callable[[Array], Array]:
         """The function v ↦ w for these public rows; the work is done here, once.

@@ -34,9 +34,9 @@ import numpy as np
 from scipy.special import softmax
 
 from consilience.aggregation.base import Aggregator, Stack, weighted_mean_of
-from consilience.errors import InvalidInput
 from consilience.messages.replies import Certainties, CoarseRatios, DensityRatios, Selection
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
 
 _TIE = 1e-9
 
@@ -52,10 +52,7 @@ def variance_weighted(diversity: float = 0.05) -> Aggregator:
     Args:
         diversity: λ ≥ 0; 0 gives the label alone.
     """
-    if not 0 <= diversity < np.inf:
-        raise InvalidInput(
-            f"diversity is {diversity}", where="fed-et", mend="Give 0 or a number above it."
-        )
+    check_number("diversity", diversity, at_least=0, where="fed-et")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         logits = stack.outputs
@@ -92,13 +89,9 @@ def certainty_weighted(
             no noise.
         delta: δ in (0, 1) of that noise.
     """
-    if not 0 < regularization < np.inf:
-        raise InvalidInput(
-            f"regularization is {regularization}", where="certainty", mend="Give a number above 0."
-        )
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if value is not None and not 0 < value < 1:
-            raise InvalidInput(f"{name} is {value}", where="certainty", mend="It lies in (0, 1).")
+    check_number("regularization", regularization, above=0, where="certainty")
+    check_number("epsilon", epsilon, above=0, below=1, optional=True, where="certainty")
+    check_number("delta", delta, above=0, below=1, where="certainty")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         weights = _shares(stack.further[Certainties])
@@ -132,16 +125,9 @@ def selective_mean(
         ambiguity: largest ℓ1 distance, in (0, 2], of a teacher that is taught; 2 teaches all.
         reference: what the density is compared with: the ``"public"`` rows, or ``"uniform"`` ones.
     """
-    if not 0 <= quantile < 1:
-        raise InvalidInput(f"quantile is {quantile}", where="selective", mend="It lies in [0, 1).")
-    if not 0 < ambiguity <= 2:
-        raise InvalidInput(
-            f"ambiguity is {ambiguity}", where="selective", mend="It lies in (0, 2]."
-        )
-    if reference not in ("uniform", "public"):
-        raise InvalidInput(
-            f"reference is {reference!r}", where="selective", mend="Give 'uniform' or 'public'."
-        )
+    check_number("quantile", quantile, at_least=0, below=1, where="selective")
+    check_number("ambiguity", ambiguity, above=0, at_most=2, where="selective")
+    check_choice("reference", reference, ["uniform", "public"], where="selective")
 
     def rule(stack: Stack) -> tuple[Array, Array]:
         selected = stack.further[Selection].astype(bool)
@@ -203,11 +189,7 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
         This library's own. Weighing by density ratios is importance weighting (Sugiyama, Suzuki & Kanamori
         2012, "Density ratio estimation in machine learning").
     """
-    if not 0 < ridge < np.inf:
-        raise InvalidInput(
-            f"ridge is {ridge}", where="density-ratio", mend="It must be greater than 0."
-        )
-
+    check_number("ridge", ridge, above=0, where="density-ratio")
     return Aggregator(
         "density-ratio",
         partial(_by_ratio, kind=DensityRatios),

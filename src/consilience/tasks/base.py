@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
@@ -32,6 +31,7 @@ from consilience.messages.replies import (
 )
 from consilience.party.party import Party
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 K = TypeVar("K")
 
@@ -379,9 +379,11 @@ class ScoreCertainty(
     delta: float
 
     def __post_init__(self) -> None:
-        _check(self, "regularization", 0 < self.regularization < math.inf, "Give a number above 0.")
-        _check(self, "epsilon", self.epsilon is None or 0 < self.epsilon < 1, "It lies in (0, 1).")
-        _check(self, "delta", 0 < self.delta < 1, "It lies in (0, 1).")
+        check_number("regularization", self.regularization, above=0, where="ScoreCertainty")
+        check_number(
+            "epsilon", self.epsilon, above=0, below=1, optional=True, where="ScoreCertainty"
+        )
+        check_number("delta", self.delta, above=0, below=1, where="ScoreCertainty")
 
     def run(self, party: Party) -> Certainties:
         """One number a public row, the same in every round."""
@@ -412,7 +414,7 @@ class SelectPublic(
     reference: Literal["uniform", "public"]
 
     def __post_init__(self) -> None:
-        _check(self, "quantile", 0 <= self.quantile < 1, "It lies in [0, 1).")
+        check_number("quantile", self.quantile, at_least=0, below=1, where="SelectPublic")
 
     def run(self, party: Party) -> Selection:
         """Yes or no a public row, the same in every round."""
@@ -444,7 +446,7 @@ class ComparePublic(
     calibration: bool = False
 
     def __post_init__(self) -> None:
-        _check(self, "ridge", 0 < self.ridge < math.inf, "It must be greater than 0.")
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
     def run(self, party: Party) -> DensityRatios:
         """One number a public row and class; the same in every round, since it depends on inputs alone."""
@@ -507,7 +509,7 @@ class Distill(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
     taught: Array | None = None
 
     def __post_init__(self) -> None:
-        _check(self, "alpha", 0 <= self.alpha <= 1, "It lies in [0, 1].")
+        check_number("alpha", self.alpha, at_least=0, at_most=1, where=type(self).__name__)
 
     def run(self, party: Party) -> Receipt:
         """Stage 2 of the round."""
@@ -569,13 +571,6 @@ class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, 
         """The model is then the one of that round, bit for bit."""
         party.restore(_label(self.round))
         return Receipt(party=party.name, round=self.round)
-
-
-def _check(task: object, option: str, fits: bool, mend: str) -> None:
-    """Raise ``InvalidInput`` unless an option fits, at the coordinator and again at every party."""
-    if not fits:
-        where, value = type(task).__name__, getattr(task, option)
-        raise InvalidInput(f"{option} is {value}", where=where, mend=mend)
 
 
 def _label(round: int) -> str:

@@ -76,7 +76,8 @@ def check_number(
         return
     bounds = {"above": above, "of at least": at_least, "below": below, "of at most": at_most}
     said = " and ".join(f"{word} {bound:,g}" for word, bound in bounds.items() if bound is not None)
-    kind = "whole number" if whole else "number"
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    kind = "whole number" if whole else "finite number" if infinite else "number"
     none = ", or leave it out" if optional else ""
     raise InvalidInput(
         f"{name} is {value!r}",

@@ -74,6 +74,7 @@ from consilience.protocols.models.signed_ensemble import (
 )
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
+from consilience.validation.numbers import check_number
 
 SCHEDULES: Mapping[str, float] = {"heterogeneous": 4.0, "homogeneous": 2.0}
 """c of the step sizes ``η^{k,t} = c / (μ (tK + k + 1))``: Theorems 4.1 and 4.4, Theorem 4.3."""
@@ -224,10 +225,9 @@ def _check(
     warm_start: bool,
 ) -> None:
     where = "functional_gradient_boosting"
-    if isinstance(local_steps, bool) or local_steps < 1:
-        raise InvalidInput(f"local_steps is {local_steps}", where=where, mend="Give at least 1.")
-    if not 0 <= ridge < math.inf:
-        raise InvalidInput(f"ridge is {ridge}", where=where, mend="Give 0 or more.")
+    check_number("local_steps", local_steps, at_least=1, whole=True, where=where)
+    check_number("ridge", ridge, at_least=0, where=where)
+    check_number("prune", prune, at_least=0, below=1, where=where)
     if isinstance(step_size, str):
         if step_size not in SCHEDULES:
             known = ", ".join(SCHEDULES)
@@ -240,12 +240,8 @@ def _check(
                 where=where,
                 mend="Give ridge a value above 0, or step_size a number.",
             )
-    elif not 0 < step_size < math.inf:
-        raise InvalidInput(
-            f"step_size is {step_size}", where=where, mend="Give a finite number above 0."
-        )
-    if not 0 <= prune < 1:
-        raise InvalidInput(f"prune is {prune}", where=where, mend="It is a share in [0, 1).")
+    else:
+        check_number("step_size", step_size, above=0, where=where)
     if distill and network.agreed.rows == 0:
         raise InvalidInput(
             "there are no public rows to distil on",
