@@ -1,4 +1,4 @@
-"""Every aggregator for classification, on several data sets, from two classes a party to all.
+"""Compare every aggregator for classification on several data sets, from two classes a party to all.
 
     python benchmarks/aggregators.py                        # digits, MNIST, Fashion-MNIST; hours on two cores
     python benchmarks/aggregators.py --data trec --seeds 3
@@ -7,10 +7,10 @@
     python benchmarks/aggregators.py --quick                # a minute, on digits; writes no page
 
 Parties hold k classes each, or classes in proportions drawn from Dirichlet(α). For every rule: mean test
-accuracy of the parties after the last round, and how much it closes of the distance between the plain mean
-and a teacher that knows each row's class (the oracle); and what the density ratio costs beside training.
-Results are kept under runs/results/aggregators/; what is there is not computed again. The page keeps the
-sections of data sets that are not named, and with --rules the lines of rules that are not.
+accuracy of the parties after the last round, the share that it closes of the distance between the plain mean
+and a teacher that knows each row's class (the oracle), and the time of the density ratio beside training.
+Results are kept under runs/results/aggregators/ and not computed again. The page keeps the sections of data
+sets that are not named, and with --rules the lines of rules that are not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every figure of speed, from runs made now, into docs/results/benchmarks.md.
+"""Measure every figure of speed, and write docs/results/benchmarks.md.
 
     python benchmarks/benchmarks.py           # half an hour, on a machine that does nothing else
 

@@ -1,4 +1,4 @@
-"""Networks that train as one, against what else one would run.
+"""Time networks that train as one, against a plain torch loop and Flower's simulation engine.
 
     python benchmarks/cohorts.py           # ten minutes; without Ray, nothing of Flower's engine
     python benchmarks/cohorts.py --quick   # one repeat of each
@@ -102,7 +102,7 @@ def fitted(network: nn.Module, X: torch.Tensor, targets: torch.Tensor, epochs: i
 
 
 def said(network: nn.Module, X: torch.Tensor) -> torch.Tensor:
-    """What it thinks of rows."""
+    """Probabilities of rows."""
     network.eval()
     with torch.no_grad():
         return torch.cat([network(rows) for rows in X.split(256)]).softmax(dim=1)

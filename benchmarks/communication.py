@@ -1,4 +1,4 @@
-"""What codecs save, and what they cost in accuracy.
+"""Measure bytes and accuracy of codecs of soft labels.
 
     python benchmarks/communication.py          # half an hour of one core; writes a page of results
     python benchmarks/communication.py digits-2 fashion-2

@@ -1,4 +1,4 @@
-"""What a round between machines costs over Flower's own round trip with as many messages and bytes.
+"""Time a round between machines, against Flower's own round trip of as many messages and bytes.
 
     python benchmarks/deployed_round.py [FOLDER]     # a new one, for its logs; five to ten minutes
 

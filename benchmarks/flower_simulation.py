@@ -1,4 +1,4 @@
-"""What others would write for a FedMD-like round in Flower's simulation engine, for comparison.
+"""A FedMD-like round written for Flower's simulation engine, for comparison.
 
 A client is called for every message, with a ``Context`` in which its network's parameters are kept; the
 server stacks what clients predict on the public rows and sends the mean. Nothing of consilience is used.

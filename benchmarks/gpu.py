@@ -1,4 +1,4 @@
-"""One round on a GPU: how much of its peak is used, and against a bare loop over the same samples.
+"""Time one round on a GPU, against its peak and against a bare loop over the same samples.
 
     python benchmarks/gpu.py                                          # bfloat16; minutes
     python benchmarks/gpu.py --precision float32 --peak-tflops 80     # of a GPU that PEAKS does not know
@@ -97,7 +97,7 @@ def gpu() -> torch.device:
 
 
 def peak_of(name: str, precision: str) -> float | None:
-    """Its peak in 10¹² operations a second, ``None`` if :data:`PEAKS` does not know it.
+    """The peak of a GPU in 10¹² operations a second, ``None`` if :data:`PEAKS` does not know it.
 
     Args:
         name: as ``torch.cuda.get_device_name`` has it.

@@ -1,4 +1,4 @@
-"""Who is in a party's data, as a hostile coordinator finds out within "predictions", with and without limits.
+"""Find out, as a hostile coordinator within "predictions", who is in a party's data; with limits and without.
 
 python benchmarks/hostile_coordinator.py            # a quarter of an hour
 python benchmarks/hostile_coordinator.py --quick    # a minute; fewer people and trees
@@ -134,7 +134,7 @@ class Coordinator:
     def taught(
         self, labels: np.ndarray, alpha: float, rows: np.ndarray | None, then: Callable[[int], Any]
     ) -> Any:
-        """What it answers after a round in which it learns these labels, 0 or 1 a public row."""
+        """Predictions after a round in which the party learns these labels, 0 or 1 a public row."""
         self.round += 1
         t = self.round
         if t == 1:
@@ -144,7 +144,7 @@ class Coordinator:
         return said if isinstance(said, Failure) else self.ask(then(t))
 
     def against(self, alpha: float, rows: np.ndarray | None) -> np.ndarray:
-        """How far the model departs from a teacher of one class everywhere, for those asked about."""
+        """Distance of the model from a teacher of one class everywhere, for each person asked about."""
         departs = np.zeros(ASKED)
         for label in (0, 1):
             labels = np.full(len(self.rows), label)
@@ -163,7 +163,7 @@ class Coordinator:
 def by_predictions(
     clinic: Clinic, model: Any, limits: Limits, attack: str, distance: float = 0.0
 ) -> tuple[int, float] | str:
-    """Those found and the AUC; or why the public rows were refused."""
+    """Found persons and the AUC; or the reason why the public rows were refused."""
     rows = [clinic.asked, clinic.honest]
     if attack == "surrounded":
         rows = [clinic.asked, clinic.close()]
@@ -182,13 +182,13 @@ def by_predictions(
 
 
 def counted(score: np.ndarray, inside: np.ndarray) -> tuple[int, float]:
-    """Those above all that are not there, and the AUC."""
+    """Persons that score above all absent ones, and the AUC."""
     found = int((score[inside] > score[~inside].max() + 1e-9).sum())
     return found, float(roc_auc_score(inside, score))
 
 
 def by_metrics(clinic: Clinic, model: Any, limits: Limits) -> tuple[int, int, int]:
-    """Those found and wrongly named among all asked about, and how many metrics were answered."""
+    """Found and wrongly named persons, and the number of metrics that were answered."""
     public = np.concatenate([clinic.asked, clinic.close()])
     coordinator = Coordinator(clinic, model, limits, public)
     if coordinator.refusal:  # then without the copies
@@ -241,7 +241,7 @@ def by_seed(clinic: Clinic, model: Any, secret: bool, people: int) -> float:
 
 
 def models(trees: int) -> dict[str, Callable[[], Any]]:
-    """What the party may have."""
+    """Models that the party may have."""
     return {
         "forest": lambda: RandomForestClassifier(trees),
         "extra trees": lambda: ExtraTreesClassifier(trees),

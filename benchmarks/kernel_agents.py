@@ -1,4 +1,4 @@
-"""How fast 250 rounds of kernel agents are, against refitting every model in every round.
+"""Time 250 rounds of kernel agents, against refitting every model in every round.
 
     python benchmarks/kernel_agents.py       # seconds; writes docs/results/kernel-agents.md
 
@@ -34,7 +34,7 @@ def toy(seed: int = 0) -> list[tuple[Array, Array]]:
 
 
 def exact(protocol: str, data: list[tuple[Array, Array]]) -> tuple[Array, int]:
-    """What the last models say of all rows, and how many rounds there were."""
+    """Predictions of the last models for all rows, and the number of rounds."""
     agents = KernelAgents("linear", data, regularization=C)
     X = np.concatenate(agents.X)
     steps = list(islice(getattr(agents, protocol)(), ROUNDS + 1))
@@ -43,7 +43,7 @@ def exact(protocol: str, data: list[tuple[Array, Array]]) -> tuple[Array, int]:
 
 
 class Refitted:
-    """The same protocols, every model fitted anew in every round; kernel matrices are computed once."""
+    """The protocols with every model fitted anew in every round; kernel matrices are computed once."""
 
     def __init__(self, data: list[tuple[Array, Array]]) -> None:
         self.y = [y for _, y in data]
@@ -105,7 +105,7 @@ class Refitted:
         return (L @ beta)[None]
 
     def _to_each_other(self, models: list[KernelRidge]) -> tuple[Array, Array]:
-        """What the first says of the second's rows, and the second of the first's."""
+        """Predictions of the first agent for the second's rows, and of the second for the first's."""
         first, second = self.own
         return models[0].predict(self.K[second, first]), models[1].predict(self.K[first, second])
 

@@ -1,4 +1,4 @@
-"""How fast the exact federation of kernel ridge regressions is, and what it takes.
+"""Measure time and memory of the exact federation of kernel ridge regressions.
 
     python benchmarks/kernel_federation.py           # all three parts, a quarter of an hour
     python benchmarks/kernel_federation.py speed     # 50 clients, 200 rounds, against refits by scikit-learn
@@ -46,7 +46,7 @@ def exact(sample: Sample) -> np.ndarray:
 
 
 def refitting(sample: Sample) -> np.ndarray:
-    """The same, every client refitted in every round; its kernel matrix is computed once."""
+    """Run the rounds with every client refitted in each; its kernel matrix is computed once."""
     public, m = sample.public, len(sample.clients)
     n_public = len(public)
     K = KERNEL(public, public)
@@ -180,7 +180,7 @@ def main() -> None:
 
 
 def _sections() -> dict[str, str]:
-    """What is on the page, by part."""
+    """Contents of the page, by part."""
     if not PAGE.exists():
         return {}
     parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]

@@ -1,4 +1,4 @@
-"""Which reading of "MNIST as regression" comes nearest to Park et al. 2023.
+"""Compare readings of "MNIST as regression" with the figures of Park et al. 2023.
 
     python benchmarks/mnist_reading.py      # ten minutes
 

@@ -1,4 +1,4 @@
-"""What a round of AvgKD costs between networks, over the training steps that it is there for.
+"""Time a round of AvgKD between networks, over its training steps.
 
     python benchmarks/model_exchange.py      # about two minutes; writes docs/results/model-exchange.md
 

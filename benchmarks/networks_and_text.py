@@ -1,4 +1,4 @@
-"""How much a CPU second of training brings: networks for CIFAR-10, models for texts.
+"""Measure accuracy by CPU seconds of training: networks for CIFAR-10, models for texts.
 
     python benchmarks/networks_and_text.py --seeds 3      # quarter of an hour
 

@@ -1,4 +1,4 @@
-"""How strong weak learners are in the three norms of Shen et al. 2022, by how they are fitted.
+"""Measure the strength of weak learners in the three norms of Shen et al. 2022, by the way they are fitted.
 
     python benchmarks/oracles.py      # about two minutes; writes docs/results/oracles.md
 

@@ -1,4 +1,4 @@
-"""What the framework adds to a round: parties whose models cost nothing, against a bare numpy loop.
+"""Time what the framework adds to a round: parties whose models cost nothing, against a bare numpy loop.
 
     python benchmarks/overhead.py      # two minutes; without Ray, nothing of Flower's engine
 
@@ -51,7 +51,7 @@ class Free(Learner):
 
 
 def bare(predictions: list[np.ndarray], rounds: int) -> np.ndarray:
-    """What the mathematics needs: every round, stack what the parties say and take the mean."""
+    """Do the bare mathematics: in every round, stack the parties' predictions and take the mean."""
     for _ in range(rounds):
         replies = [rows.astype(np.float32) for rows in predictions]
         teacher = np.stack(replies, dtype=np.float64).mean(axis=0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A page of results: what was run, when, on what, and what came out."""
+"""Write a page of results, with its command, date, machine and versions."""
 
 from __future__ import annotations
 

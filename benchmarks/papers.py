@@ -3,7 +3,7 @@
     python benchmarks/papers.py                           # all papers; hours on two cores
     python benchmarks/papers.py park2023 table1 fig2      # some of it; the others stay as they were
 
-Repetitions are kept under runs/results/, so that what was stopped goes on by the same command.
+Repetitions are kept under runs/results/, so that the same command goes on after a stop.
 """
 
 from __future__ import annotations

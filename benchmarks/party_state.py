@@ -1,4 +1,4 @@
-"""What it costs a party to put its state down before every answer: ms per message, by size of the model.
+"""Time a party's writing of its state before every answer: ms per message, by size of the model.
 
     python benchmarks/party_state.py [FOLDER]     # FOLDER: on the disk to be measured; a minute
 
@@ -45,7 +45,7 @@ def party_of(name: str) -> Party:
 
 
 def tasks(party: Party) -> Iterator[tuple[str, tuple[Task, ...]]]:
-    """What a run asks, message by message."""
+    """The tasks of a run, message by message."""
     assert party.public is not None
     agreed = Agreement(
         kind="classification",
@@ -75,7 +75,7 @@ def taken(name: str, ask: Callable[[bytes], object]) -> dict[str, float]:
 
 
 def in_memory(name: str) -> dict[str, float]:
-    """The same without a state."""
+    """Milliseconds per message without a state."""
     party = party_of(name)
     return taken(name, lambda request: encode(answer(party, decode(request))))
 

@@ -1,4 +1,4 @@
-"""A federation of 10,000 parties of which 100 take part in a round: what a round takes, in time and memory.
+"""Measure time and memory of a federation of 10,000 parties, of which 100 take part in a round.
 
     python benchmarks/population.py          # a quarter of an hour
     python benchmarks/population.py 1        # with one repeat
@@ -8,9 +8,9 @@ regression, and there are 1,000 public rows. Three federations, in processes of 
 
     200                 parties in memory, all of them trained in round 0
     10,000, 200 drawn   a ``Population``, of which the same 200 alone are ever drawn
-    10,000              a ``Population``; who is drawn is mostly new, made and first trained in that round
+    10,000              a ``Population``; most parties that are drawn are new, made and first trained in that round
 
-The first two do the same work but for who is drawn when: what lies between them is what 9,800 others cost.
+The first two do the same work but for the order of the draws: their difference is the cost of 9,800 others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What public rows of another kind, and few of them, cost each aggregator.
+"""Measure each aggregator with public rows of another kind, and with few of them.
 
     python benchmarks/public_data.py             # half an hour on two cores
     python benchmarks/public_data.py --quick     # a minute; writes no page

@@ -231,7 +231,7 @@ def nearest(public: Array, rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rebuilding:
-    """How near rows were rebuilt, in standard deviations a coordinate; a row each.
+    """Distances of rebuilt rows to the true ones, in standard deviations a coordinate.
 
     Attributes:
         distances: to the rebuilt rows, in all coordinates; empty where nothing leaves.

@@ -54,7 +54,7 @@ def as_first() -> Iterator[None]:
 
 
 def code() -> str:
-    """What tells the code that trains networks from what it was before."""
+    """A digest of the code that trains networks."""
     files = sorted(Path(engine.__file__).parents[1].rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 

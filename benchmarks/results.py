@@ -1,4 +1,4 @@
-"""Run the examples and write their tables to docs/results: what the README and the pages quote.
+"""Run the examples and write their tables to docs/results, which the README and other pages quote.
 
     python benchmarks/results.py                  # all of them; an hour on two cores
     python benchmarks/results.py digits-mlp heart

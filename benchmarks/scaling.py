@@ -1,4 +1,4 @@
-"""What a round costs against parties, public rows, classes and rounds; and what takes the time.
+"""Measure time and bytes of a round against parties, public rows, classes and rounds, and each step's share.
 
     python benchmarks/scaling.py             # two minutes
 
@@ -159,7 +159,7 @@ def watched(taken: dict[str, float]) -> Iterator[None]:
 
 
 def shares(model: str) -> list[float]:
-    """What each of :data:`SHARES` takes of joining and five rounds, and what all else does: %."""
+    """Share of each of :data:`SHARES`, and of all else, in the time of joining and five rounds, in %."""
     taken: dict[str, float] = defaultdict(float)
     cost(Size(rounds=1), model=model)  # imports libraries
     # One party at a time: side by side, a watch that runs at one would count what others do meanwhile.

@@ -1,4 +1,4 @@
-"""What a secure relay costs: seconds and bytes a row, by columns, models and key length.
+"""Measure a secure relay: seconds and bytes a row, by columns, models and key length.
 
 python benchmarks/secure_relay.py    # under a minute; writes docs/results/secure-relay.md
 """
@@ -24,7 +24,7 @@ KEYS = (2048, 3072)
 
 
 def timed(work: Callable[..., Any], *given: Any) -> tuple[Any, float]:
-    """What it returns, and the median of three times, in seconds."""
+    """Call a function three times: its result, and the median time in seconds."""
     seconds = []
     for _ in range(3):
         start = perf_counter()

@@ -1,4 +1,4 @@
-"""How long ``consilience run`` takes to its first round, beside the imports that it cannot do without.
+"""Time ``consilience run`` up to its first round, beside the imports that it needs.
 
     python benchmarks/startup.py      # three minutes
 
@@ -59,7 +59,7 @@ SKLEARN = "sklearn.ensemble, sklearn.linear_model, sklearn.naive_bayes, sklearn.
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed.
+    """A command, and its name in the table.
 
     Attributes:
         what: in words.
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What came out, in seconds from the start of the process: on the clock, of the processor; one a repeat.
+    """Seconds from the start of a process to each event, by the clock and by the processor; one a repeat.
 
     Attributes:
         case: of what.

@@ -115,7 +115,7 @@ def reference(room: griffe.Module) -> Iterator[str]:
 
 
 def shows(member: griffe.Object | griffe.Alias) -> bool:
-    """Whether a module's page shows a member: no module, and no constant that explains nothing."""
+    """Decide if a module's page shows a member: no module, and no constant without a docstring."""
     return not member.is_module and (member.has_docstring or not member.is_attribute)
 
 
@@ -173,7 +173,7 @@ def public_symbols(symbol: griffe.Object) -> Iterator[griffe.Object]:
 
 
 def documented(symbol: griffe.Object) -> bool:
-    """Whether a symbol has a docstring, of its own or inherited."""
+    """Decide if a symbol has a docstring, of its own or inherited."""
     if symbol.has_docstring or "overload" in symbol.labels:
         return True
     owner = symbol.parent

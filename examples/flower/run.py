@@ -87,7 +87,7 @@ def deploy(
 
 
 def flwr(home: Path, *arguments: str) -> dict:
-    """What a command of Flower's own command line says, as data."""
+    """Call a command of Flower's command line and return its output as data."""
     done = subprocess.run(
         [BIN / "flwr", *arguments, "--format", "json"],
         env=environment(home),

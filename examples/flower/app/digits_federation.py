@@ -53,7 +53,7 @@ server = ServerApp()
 
 
 def protocol(rounds: int):
-    """What is run: nothing in it knows of Flower."""
+    """The protocol of the run; nothing in it knows of Flower."""
     return ensemble_distillation(aggregate=uwa(), rounds=rounds)
 
 
