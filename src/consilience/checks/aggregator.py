@@ -1,4 +1,4 @@
-"""What holds for every aggregator; properties of particular rules are tests of their own."""
+"""The contract of aggregators, as checks on replies made up for them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def order_of_parties_does_not_matter(aggregator: Aggregator, parties: tuple[str,
 
 
 def parties_that_agree_are_believed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """Where all say the same, so does the teacher: the same likeliest class, the same values."""
+    """The teacher says what all parties say: the same likeliest class, the same values."""
     said = np.eye(OUTPUTS)[np.arange(ROWS) % OUTPUTS]
     teacher = aggregator(_replies(aggregator, parties, said=said)).values
     if aggregator.kind == "regression":
@@ -111,7 +111,7 @@ def parties_that_agree_are_believed(aggregator: Aggregator, parties: tuple[str, 
 
 
 def one_party_is_enough(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """When all others dropped out the likeliest class is the last one's, and values are its own."""
+    """One party's replies alone make a teacher with its likeliest classes, or its values."""
     replies = _replies(aggregator, parties[:1])
     said = replies.of(Predictions)[0].values
     teacher = aggregator(replies).values

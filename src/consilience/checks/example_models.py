@@ -78,32 +78,33 @@ class Linear(Learner):
 
 
 def _with_one(X: Array) -> Array:
+    """Append a column of ones."""
     return np.concatenate([X, np.ones((len(X), 1))], axis=1)
 
 
 class Raising(Linear):
-    """Cannot predict."""
+    """A model that raises when it predicts."""
 
     def predict(self, X: Array) -> Array:
         raise RuntimeError("this model always fails")
 
 
 class Undefined(Linear):
-    """Predicts NaN."""
+    """A model that predicts NaN."""
 
     def predict(self, X: Array) -> Array:
         return np.full((len(X), self.n_outputs), np.nan)
 
 
 class Misshapen(Linear):
-    """Predicts a row too few."""
+    """A model that predicts a row too few."""
 
     def predict(self, X: Array) -> Array:
         return super().predict(X)[1:]
 
 
 class Slow(Linear):
-    """Takes ``seconds`` for its first prediction."""
+    """A model that takes ``seconds`` for its first prediction."""
 
     seconds = 3.0
 

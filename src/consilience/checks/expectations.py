@@ -12,6 +12,6 @@ def expect(holds: object, otherwise: str) -> None:
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays are the same bit for bit."""
+    """Tell whether two arrays are the same bit for bit."""
     alike = one.shape == other.shape and one.dtype == other.dtype
     return alike and one.tobytes() == other.tobytes()

@@ -1,4 +1,4 @@
-"""What holds for every learner."""
+"""The contract of learners, as checks that fit one on a few rows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_learner(
 
 
 def fitting_is_what_makes_it_fitted(case: _Case) -> None:
-    """Before the first fit it says so, and refuses to predict."""
+    """A learner says that it is not fitted, and refuses to predict, before its first fit."""
     learner = case.bound()
     expect(not learner.fitted, "a new learner says that it is fitted")
     try:
@@ -171,7 +171,7 @@ def a_second_fit_goes_on_or_starts_anew_as_declared(case: _Case) -> None:
 
 
 def saved_and_loaded_it_is_the_same(case: _Case) -> None:
-    """Bit for bit, into a fresh learner; a damaged file is said to be one."""
+    """A fresh learner that loads a file predicts the same bits; a damaged file is said to be one."""
     learner = case.fitted(case.targets)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"model{learner.suffix}"

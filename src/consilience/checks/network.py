@@ -1,4 +1,4 @@
-"""What holds for every network."""
+"""The contract of networks, as checks with parties that answer and parties that go wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_network(make: MakeNetwork) -> None:
 
 
 def answers_are_those_of_the_parties(make: MakeNetwork) -> None:
-    """Sorted by name whatever the order given, the bits of the in-process network, bytes as measured."""
+    """Answers come sorted by name, with the bits of a local network, and their bytes are booked."""
     expected = _asked(LocalNetwork(*classifiers()), LocalNetwork(*classifiers()).public)
     parties, public = classifiers()
     network = make(parties[::-1], public)
@@ -61,7 +61,7 @@ def answers_are_those_of_the_parties(make: MakeNetwork) -> None:
 
 
 def a_party_that_goes_wrong_is_left_out(make: MakeNetwork) -> None:
-    """Raising, NaN, a wrong shape, late: each named with its kind; the next question finds the rest."""
+    """A party that raises, predicts NaN or a wrong shape, or is late is named; the others go on."""
     parties, public = classifiers()
     models = {"ash": Raising(), "birch": Undefined(), "cedar": Misshapen(), "damson": Slow()}
     wrong = [Party(party.name, models[party.name], party.X, party.y) for party in parties]

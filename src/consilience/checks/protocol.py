@@ -63,14 +63,14 @@ def rounds_are_numbered(case: ProtocolCase) -> None:
 
 
 def same_seed_same_result(case: ProtocolCase) -> None:
-    """Bit for bit, and another seed is another run."""
+    """The same seed gives the same bits, and another seed another run."""
     first = case.straight
     expect(first.equals(case.run()), "the same seed gave another result")
     expect(not first.equals(case.run(seed=1)), "another seed gave the same result")
 
 
 def order_of_parties_does_not_matter(case: ProtocolCase) -> None:
-    """Results may not depend on who was named, or answered, first."""
+    """Results do not depend on the order in which parties are named, or answer."""
     parties, public = case.parties()
     turned = LocalNetwork(parties[::-1], public)
     expect(case.straight.equals(case.run(turned)), "parties in another order gave another result")

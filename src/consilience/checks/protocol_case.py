@@ -1,4 +1,4 @@
-"""A protocol with parties that it can run on, and what is compared of two runs."""
+"""A protocol with parties that it can run on, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ProtocolRun:
     models: Mapping[str, Any]
 
     def equals(self, other: ProtocolRun) -> bool:
-        """Bit for bit: the teachers of all rounds, the states, the models' predictions."""
+        """Compare bit for bit: the teachers of all rounds, the states, the models' predictions."""
         return (
             self.states == other.states
             and all(map(_same_teacher, self.rounds, other.rounds))
@@ -101,7 +101,7 @@ def _comparable(memory: Any, X: Array) -> Any:
 
 
 def _same_teacher(one: Round, other: Round) -> bool:
-    """Whether two rounds taught the same, bit for bit."""
+    """Tell whether two rounds taught the same, bit for bit."""
     if one.teacher is None or other.teacher is None:
         return one.teacher is other.teacher
     return one.teacher.parties == other.teacher.parties and same_bits(

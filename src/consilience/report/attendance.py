@@ -1,4 +1,4 @@
-"""Who took part in which round of a run, and who was left out and why."""
+"""Attendance: the parties that took part in each round of a run, and those left out with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Attendance:
 
 
 def read_attendance(ledger: Ledger, seed: int) -> tuple[Attendance, ...]:
-    """Read who took part, from the deliveries of a run; what only serves its record does not count.
+    """Read the attendance from the deliveries of a run; questions that only serve its record do not count.
 
     Args:
         ledger: of the run.

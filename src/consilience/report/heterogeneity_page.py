@@ -1,4 +1,4 @@
-"""How different are my parties, and what do they know: the table, the plot and the page."""
+"""Table, plot and page of the distances between parties, and of the public rows that they know."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEASURES = {"TV": "total variation", "W1": "Wasserstein-1 / spread"}
 
 
 def parties_table(found: Heterogeneity, title: str, public: PublicCoverage | None = None) -> Table:
-    """The table for a terminal: a line a party, then ω and what chance alone gives.
+    """Lay out the table for a terminal: a line a party, then ω and the values that chance alone gives.
 
     Args:
         found: what was compared.
@@ -83,7 +83,7 @@ def _cells(
 
 
 def _words(found: Heterogeneity) -> int:
-    """How many of the first columns are words."""
+    """Number of leading columns that hold words."""
     return 1 if found.classes is None else 2
 
 
@@ -92,7 +92,7 @@ def _value(distance: Distance, value: float, error: float) -> str:
 
 
 def notes(found: Heterogeneity, public: PublicCoverage | None = None) -> list[str]:
-    """What the figures say and how they were computed, in plain sentences."""
+    """Explain the meaning of the figures and how they were computed, in plain sentences."""
     lines = [distance.meaning for distance in found.distances] + _of_public(public)
     methods = "; ".join(f"{d.title}: {d.method}" for d in found.distances)
     deals = len(found.labels.chance)
@@ -113,7 +113,7 @@ def _of_public(public: PublicCoverage | None) -> list[str]:
 def parties_data(
     found: Heterogeneity, facts: Mapping[str, Any], public: PublicCoverage | None = None
 ) -> dict[str, Any]:
-    """All of it as plain numbers and names, for JSON; ``"public"`` where there are public rows.
+    """Collect everything as plain numbers and names, for JSON; ``"public"`` where there are public rows.
 
     Args:
         found: what was compared.
@@ -125,7 +125,7 @@ def parties_data(
 
 
 def draw_parties(found: Heterogeneity) -> Figure:
-    """A bar a party for every distance, over the range that random deals gave it.
+    """Draw a bar a party for every distance, over the range that random deals gave it.
 
     Args:
         found: what was compared.
@@ -222,7 +222,7 @@ def page(
     facts: Mapping[str, Any],
     public: PublicCoverage | None = None,
 ) -> str:
-    """One self-contained page; every name in it is escaped.
+    """Fill the page, in which every name is escaped.
 
     Args:
         found: what was compared.

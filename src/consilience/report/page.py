@@ -49,7 +49,7 @@ def write_report(run: Path) -> Path:
 
 
 def page(results: Results, plots: Sequence[Plot]) -> str:
-    """The page of a run, as HTML.
+    """Fill the page of a run; gives its HTML.
 
     Args:
         results: the run.
@@ -211,7 +211,7 @@ def _attendance(results: Results) -> list[list[str]]:
 
 
 def _names(parties: Sequence[str]) -> str:
-    """How many parties, and the names of the first of them."""
+    """The number of parties, and the names of the first of them."""
     shown = ", ".join(parties[:FEW]) + (", …" if len(parties) > FEW else "")
     return f"{len(parties)}: {shown}" if parties else "none"
 

@@ -51,7 +51,12 @@ class Plot:
 
 
 def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
-    """Draw what the run has data for; with ``folder``, write each as ``.png`` and ``.svg`` there."""
+    """Draw every figure that the run has data for.
+
+    Args:
+        results: the run.
+        folder: the folder to write each into, as ``.png`` and ``.svg``; by default none.
+    """
     drawn = []
     for name, title, figure in _figures(results):
         with _style():
@@ -96,7 +101,7 @@ class _Trust:
 
 
 def over_rounds(results: Results, metric: str) -> Figure:
-    """The mean over parties, round by round; bands are ± one standard deviation over seeds."""
+    """Draw the mean over parties, round by round; bands are ± one standard deviation over seeds."""
     figure, axis = _figure(3.3)
     for method in results.methods:
         if metric not in method.scores:
@@ -114,7 +119,7 @@ def over_rounds(results: Results, metric: str) -> Figure:
 
 
 def teachers(results: Results) -> Figure:
-    """The teacher's accuracy on the public rows, whose labels only the experiment has."""
+    """Draw the teacher's accuracy on the public rows, whose labels only the experiment has."""
     figure, axis = _figure(3.0)
     for method in results.methods:
         if np.isfinite(method.teacher).any():
@@ -127,7 +132,7 @@ def teachers(results: Results) -> Figure:
 
 
 def errors(results: Results) -> Figure:
-    """The teacher's squared error, its weighted bias, its variance, and how concentrated weights are."""
+    """Draw the teacher's squared error, its weighted bias, its variance, and the concentration of weights."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
@@ -156,7 +161,7 @@ _PARTS = {
 
 
 def per_party(results: Results, metric: str) -> Figure:
-    """Every party alone (ring) and after the last round of every exchange method (filled)."""
+    """Draw every party alone (ring) and after the last round of every exchange method (filled)."""
     methods = [m for m in results.methods if m.exchanges and metric in m.scores]
     central = results.baseline("central")
     step = 0.8 / len(methods)
@@ -191,7 +196,7 @@ def per_party(results: Results, metric: str) -> Figure:
 
 
 def trust(results: Results, method: Method) -> Figure:
-    """Mean weight of each party in the teacher, class by class; boxes mark classes a party holds.
+    """Draw the mean weight of each party in the teacher, class by class; boxes mark classes a party holds.
 
     Of the method's first seed, in its last round: with other seeds the parties hold other rows.
     """
@@ -235,7 +240,7 @@ def trust(results: Results, method: Method) -> Figure:
 
 
 def traffic(results: Results) -> Figure:
-    """Bytes sent so far, all parties together, evaluation aside; solid from them, dashed to them."""
+    """Draw the bytes sent so far by all parties (solid) and to them (dashed), evaluation aside."""
     figure, axis = _figure(3.0)
     methods = [method for method in results.methods if _talks(method)]
     most = max(float(m.bytes_up.sum() + m.bytes_down.sum()) / len(m.seeds) for m in methods)
@@ -262,7 +267,7 @@ def traffic(results: Results) -> Figure:
 
 
 def uneven(weights: Array | None) -> bool:
-    """Whether a teacher trusted anybody more than others."""
+    """Tell whether a teacher trusted some parties more than others."""
     if weights is None or not np.isfinite(weights).any():
         return False
     return bool(np.nanmax(np.nanmax(weights, axis=0) - np.nanmin(weights, axis=0)) > 1e-9)
@@ -329,7 +334,7 @@ def _legend(figure: Figure, axis: Any) -> None:
 
 
 def _wide(labels: list[str], columns: int) -> int:
-    """About how many letters wide a legend is: columns are filled from top to bottom."""
+    """Approximate width of a legend in letters; its columns are filled from top to bottom."""
     parts = np.array_split(np.array(labels), columns)
     return sum(max(map(len, part)) + 7 for part in parts)
 
@@ -340,7 +345,7 @@ def _named(axis: Any, names: tuple[str, ...], limit: int) -> None:
 
 
 def _short(name: str, most: int = 22) -> str:
-    """A name that fits; matplotlib hides labels that begin with an underscore."""
+    """Cut a name to fit; matplotlib hides labels that begin with an underscore, so none does."""
     name = " ".join(visible(name).split())
     name = f" {name}" if name.startswith("_") else name
     return name if len(name) <= most else name[: most - 1] + "…"
@@ -352,7 +357,7 @@ def _short_all(names: Iterable[str], most: int = 22) -> tuple[str, ...]:
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """Text stays text, names are no formulas, and the same data give the same file."""
+    """Set matplotlib so that text stays text, names are no formulas, and equal data give equal files."""
     import matplotlib.style
 
     style: Any = {

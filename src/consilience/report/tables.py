@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def as_rows(results: Results) -> list[Row]:
-    """The last round's metrics as data: one dict per method and metric, the main metric first.
+    """Return the last round's metrics as data: one dict per method and metric, the main metric first.
 
     Keys: ``method``, ``metric``, ``mean``, ``sd`` (``None`` for one seed), ``seeds``.
     """
@@ -34,7 +34,7 @@ def as_rows(results: Results) -> list[Row]:
 
 
 def left_out(results: Results) -> list[str]:
-    """A line for every party that was left out of exchanges, with its first reason."""
+    """Write a line for every party that was left out of exchanges, with its first reason."""
     lines = []
     for party in sorted({event.party for event in results.failures}):
         mine = [event for event in results.failures if event.party == party]
@@ -47,7 +47,9 @@ def left_out(results: Results) -> list[str]:
 
 
 def table(results: Results, metric: str | None = None) -> RenderableType:
-    """The methods of a run, mean ± sd over seeds of the last round's mean over parties; warnings below.
+    """Lay out the methods of a run with mean ± sd over seeds, of the last round's mean over parties.
+
+    Warnings stand below.
 
     Args:
         results: from :func:`read_results`.
@@ -86,7 +88,7 @@ class Comparison:
     warnings: tuple[str, ...]
 
     def as_rows(self) -> list[Row]:
-        """One dict per method and run, for JSON."""
+        """Return one dict per method and run, for JSON."""
         return [
             {"method": method, "run": run, "metric": self.metric, **_values(value)}
             for method, row in self.cells.items()
@@ -94,7 +96,7 @@ class Comparison:
         ]
 
     def table(self) -> RenderableType:
-        """Methods from top to bottom, runs from left to right; warnings below."""
+        """Lay out methods from top to bottom, runs from left to right; warnings stand below."""
         table = _table(words(self.metric), "method", *self.runs)
         for method, row in self.cells.items():
             table.add_row(_plain(method), *(str(row.get(run, "–")) for run in self.runs))
@@ -102,7 +104,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
-    """Put runs side by side, and say what makes the comparison unfair.
+    """Put runs side by side, and name the differences that make the comparison unfair.
 
     Args:
         runs: run folders, one or more.
@@ -146,7 +148,7 @@ def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
 
 
 def _differences(one: Results, other: Results) -> list[str]:
-    """What makes two runs no fair comparison, in words."""
+    """Name the differences that make the comparison of two runs unfair."""
     a, b = one.spec, other.spec
     said = []
     if a.data != b.data:

@@ -11,7 +11,7 @@ from consilience.experiments import Spec
 
 
 def to_toml(spec: Spec) -> str:
-    """The configuration as TOML, defaults spelled out; reading it gives an equal one."""
+    """Write the configuration as TOML, defaults spelled out; reading it gives an equal one."""
     document = _without_none(spec.model_dump(mode="json"))
     for method in document["methods"]:
         if not method[

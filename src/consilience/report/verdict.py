@@ -1,4 +1,4 @@
-"""What exchange gained, in plain sentences that also say so when it gained nothing."""
+"""The verdict on a run: the gain of exchange over training alone, or that there was none, in sentences."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Verdict:
 
     @property
     def per_party(self) -> str:
-        """How many parties ended better than alone."""
+        """The number of parties that ended better than alone, and names of those that did not."""
         good = self.parties - len(self.worse)
         text = f"{good} of {self.parties} parties ended better than alone"
         if self.worse:
