@@ -1,4 +1,4 @@
-"""Count rounds until networks are as good as after thirty plain rounds, with and without Anderson acceleration.
+"""Count rounds until networks match thirty plain rounds, with and without Anderson acceleration.
 
     python benchmarks/anderson_networks.py
 

@@ -8,7 +8,7 @@ regression, and there are 1,000 public rows. Three federations, in processes of 
 
     200                 parties in memory, all of them trained in round 0
     10,000, 200 drawn   a ``Population``, of which the same 200 alone are ever drawn
-    10,000              a ``Population``; most parties that are drawn are new, made and first trained in that round
+    10,000              a ``Population``; most parties drawn are new, made and first trained in that round
 
 The first two do the same work but for the order of the draws: their difference is the cost of 9,800 others.
 """
