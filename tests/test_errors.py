@@ -15,6 +15,7 @@ from consilience.errors import (
     RunFailed,
     nearest,
 )
+from consilience.learners import ForeignCode
 
 
 @pytest.mark.parametrize("kind", [InvalidInput, KnowledgeRefused, QuorumLost, RunFailed])
@@ -28,6 +29,22 @@ def test_copying_keeps_all_of_it():
     """Errors are sent between processes by what __reduce__ says, as copies are made."""
     error = copy.copy(InvalidInput("w", where="x", mend="m"))
     assert (type(error), error.what, error.where, error.mend) == (InvalidInput, "w", "x", "m")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidInput("w", where="x", mend="m", code="not-joined"),
+        MissingExtra("torch", extra="torch", where="x"),
+        ForeignCode("mine:Model"),
+    ],
+)
+def test_an_error_is_located_whatever_its_constructor_takes(error):
+    found = error.located("method 'uwa', seed 0")
+    assert type(found) is type(error)
+    assert found.where == f"method 'uwa', seed 0: {error.where}"
+    assert (found.what, found.mend, found.code) == (error.what, error.mend, error.code)
+    assert str(found).startswith(f"{found.where}: {error.what}")
 
 
 def test_what_the_command_line_makes_of_them():

@@ -72,13 +72,13 @@ def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
             )
         )
         (folder / name / "ca.pem").write_bytes((center / "tls" / "ca.pem").read_bytes())
-        key = subprocess.run(
+        line = subprocess.run(
             [*COMMAND, "party", "key", str(folder / name / "party.toml")],
             check=True,
             capture_output=True,
             text=True,
         ).stdout.strip()
-        text = re.sub(rf'^"{name}" = ""', f'"{name}" = "{key}"', text, flags=re.MULTILINE)
+        text = re.sub(rf'^"{name}" = ""', line, text, flags=re.MULTILINE)
     (center / "coordinator.toml").write_text(text)
 
 

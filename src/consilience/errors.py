@@ -1,4 +1,9 @@
-"""Errors that say what was wrong, where, and how to mend it."""
+"""Errors that say what was wrong, where, and how to mend it; and texts of strangers made safe to show.
+
+First the errors, then :func:`nearest` for their advice. Last the texts: names of parties and classes, notes
+and errors may come from another machine and end on a terminal, on a page or in a spreadsheet, where
+characters that are not seen could act (:func:`visible`, :func:`as_json`, :func:`as_cell`, :func:`odd_name`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, Self
 
 Code = Literal["", "lacks-public", "not-joined"]
 """Failures of a party that a coordinator can do something about; empty for all others."""
@@ -34,6 +39,14 @@ class ConsilienceError(Exception):
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return visible(f"{place}{self.what}" + (f"\n  {self.mend}" if self.mend else ""))
+
+    def located(self, place: str) -> Self:
+        """Return the same error of the same class, found inside of a place, such as a file or a run."""
+        found = type(self).__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.where = f"{place}: {self.where}" if self.where else place
+        found.args = (self.what, found.where, self.mend)
+        return found
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.where, self.mend, self.code)
@@ -79,6 +92,8 @@ class MissingExtra(ConsilienceError, ImportError):
         return RunFailed, (str(self),)
 
 
+# --- advice ---------------------------------------------------------------------------------------
+
 _COMPARED, _LISTED = 1_000, 100
 """Words that one is compared with, and that are listed, at most: they may be a stranger's."""
 
@@ -106,6 +121,8 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
         return f"Did you mean {close[0]!r}?"
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."
 
+
+# --- texts of strangers ---------------------------------------------------------------------------
 
 LONGEST_NAME = 1_000
 """Characters of a class, of a party, or of what a party says of itself."""

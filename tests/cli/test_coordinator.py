@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import tomllib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from consilience.data import read_rows
+from consilience.deployment.certificates import public_key
 from consilience.deployment.coordinator import process as coordinator
 from consilience.deployment.coordinator.configuration import keep, kept, read_coordinator
 from consilience.deployment.coordinator.rounds import OUTCOME
@@ -61,7 +63,7 @@ def test_before_there_is_a_run(call: Call, center: Path, folder: Path) -> None:
     path = party(folder, call)
     line = call("party", "key", path).output.strip()
     text = (center / "coordinator.toml").read_text().replace('"south" = ""\n', "")
-    (center / "coordinator.toml").write_text(text.replace('"north" = ""', f'"north" = "{line}"'))
+    (center / "coordinator.toml").write_text(text.replace('"north" = ""', line))
     found = call("coordinator", "status", center, "--json", "status.json")
     assert found.exit_code == 0 and "no run" in found.output
     said = json.loads((folder / "status.json").read_text())
@@ -85,7 +87,7 @@ def ready(folder: Path, call: Call, center: Path) -> Path:
     """A coordinator that could start, of one party."""
     line = call("party", "key", party(folder, call)).output.strip()
     text = (center / "coordinator.toml").read_text().replace('"south" = ""\n', "")
-    (center / "coordinator.toml").write_text(text.replace('"north" = ""', f'"north" = "{line}"'))
+    (center / "coordinator.toml").write_text(text.replace('"north" = ""', line))
     (center / "public.csv").write_text("age,pressure\n50,100\n")
     return center
 
@@ -313,6 +315,13 @@ def test_a_party_without_what_it_needs(call: Call, folder: Path) -> None:
     assert "chmod" not in call("party", "check", path).output
     (folder / "north" / "party.key").chmod(0o640)
     assert "warning: others can read or change" in call("party", "check", path).output
+
+
+def test_the_line_of_a_key_is_one_of_the_coordinators_file(call: Call, folder: Path) -> None:
+    path = party(folder, call)
+    (name, key), *rest = tomllib.loads(call("party", "key", path).output).items()
+    assert (name, rest) == ("north", [])
+    assert public_key(key, where="parties.north")
 
 
 def test_a_party_that_has_not_started(call: Call, folder: Path) -> None:

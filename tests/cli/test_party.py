@@ -101,6 +101,17 @@ def test_check_without_a_file_of_public_rows(call: Call, party: Path) -> None:
     assert json.loads(Path("found.json").read_text())["public_from"] == "none"
 
 
+def test_check_warns_of_limits_that_are_laxer_than_usual(call: Call, party: Path) -> None:
+    assert "warning" not in call("party", "check", party).output
+    text = party.read_text().replace("# overlap = false", "overlap = true")
+    party.write_text(text.replace("# metrics = 1", "metrics = 0"))
+    done = call("party", "check", party)
+    assert done.exit_code == 0
+    assert "warning: limits.overlap is true, and usually false: a person" in done.output
+    assert "Metrics" not in done.output, "none leave"
+    assert call("party", "check", party, "--quiet").output == ""
+
+
 def test_check_names_what_is_wrong(call: Call, party: Path) -> None:
     party.write_text(party.read_text().replace('"decision-tree"', '"decision-three"'))
     done = call("party", "check", party)

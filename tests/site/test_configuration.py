@@ -12,7 +12,8 @@ import consilience.protocols  # noqa: F401 (limits name what protocols ask for)
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.messages.replies import Public
 from consilience.numerics.density import Coarseness
-from consilience.site import PartySpec, read_party, tried, write_template
+from consilience.site import EVERYTHING, Limits, PartySpec, read_party, try_out, write_template
+from consilience.site.dry_run import lax_limits
 from helpers.command_line import clinics
 
 FILLED = """
@@ -82,6 +83,13 @@ def test_a_party_is_made_of_it(folder: Path) -> None:
         ("[model]", "[limits]\nepsilon = inf\n[model]", "limits.epsilon"),
         ('name = "decision-tree"', "", r"model\.name: field required"),
         ("[data]", "[data", "this is not TOML"),
+        ("[model]", "[limits]\nrounds = true\n[model]", "limits.rounds: .*integer, not True"),
+        ("[model]", '[limits]\nrounds = "5"\n[model]', "limits.rounds: .*integer, not '5'"),
+        ("[model]", "[limits]\nalpha = true\n[model]", "limits.alpha: .*number, not True"),
+        ("[model]", '[limits]\noverlap = "no"\n[model]', "limits.overlap: .*boolean, not 'no'"),
+        ("[model]", '[limits]\nquantile = ["0", "1"]\n[model]', "limits.quantile.*number, not '0'"),
+        ("[data]", "threads = true\n[data]", "threads: .*integer, not True"),
+        ("max_depth", "sends_rows = 1\nmax_depth", "model.sends_rows: .*boolean, not 1"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(folder: Path, was: str, now: str, message: str) -> None:
@@ -92,6 +100,49 @@ def test_a_mistake_is_named(folder: Path, was: str, now: str, message: str) -> N
     assert caught.match(message)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "key"),
+    [
+        ("decision-tree", "decision-treee", "model"),
+        ('"decision-tree"\nmax_depth = 3', '"ridge"', "model.name"),
+        ('"ill"', '"il"', "data: "),
+        ("public.csv", "publik.csv", "public: "),
+        ("[model]", "[limits]\nclasses = 2\n[model]", "limits.classes"),
+        ("[model]", '[limits]\nprotocols = ["scafold"]\n[model]', "limits.protocols"),
+        ("[model]", "[limits]\nrounds = 0\n[model]", "limits.rounds"),
+    ],
+)
+def test_a_mistake_is_told_with_the_file_and_the_key(
+    folder: Path, was: str, now: str, key: str
+) -> None:
+    if key == "limits.classes":
+        rows = (folder / "north.csv").read_text()
+        (folder / "north.csv").write_text(rows + "50,100,perhaps\n" * 5)
+    with pytest.raises(ConsilienceError) as caught:
+        spec_of(folder, FILLED.replace(was, now, 1)).party()
+    assert str(caught.value).startswith(f"{folder / 'party.toml'}: {key}")
+
+
+def test_what_may_leave_has_no_metrics_where_none_may_be_said() -> None:
+    assert "Evaluate" in Limits().leaving()
+    for silent in (Limits(metrics=0), Limits(metrics_in_all=0)):
+        assert set(Limits().leaving()) - set(silent.leaving()) == {"Evaluate"}
+
+
+def test_limits_that_are_laxer_than_usual_are_warned_of(folder: Path) -> None:
+    assert try_out(spec_of(folder)).warnings == ()
+    text = "[limits]\noverlap = true\nalpha = 0.0\nmetrics_in_all = 1000\n"
+    found = try_out(spec_of(folder, FILLED + text)).warnings
+    assert [warning.partition(": ")[0] for warning in found] == [
+        "limits.overlap is true, and usually false",
+        "limits.alpha is 0.0, and usually 0.1",
+        "limits.metrics_in_all is 1000, and usually 10",
+    ]
+    strict = Limits(alpha=0.5, quantile=(0.1, 0.4), metrics=0, metrics_in_all=0, digits=1)
+    assert lax_limits(strict) == ()
+    assert len(lax_limits(EVERYTHING)) == 9
+
+
 def test_a_model_of_ones_own_file(folder: Path) -> None:
     (folder / "own_trees.py").write_text(
         "from sklearn.tree import DecisionTreeClassifier\n"
@@ -99,7 +150,7 @@ def test_a_model_of_ones_own_file(folder: Path) -> None:
     )
     text = FILLED.replace("decision-tree", "own_trees.py:shallow").replace("max_depth", "depth")
     spec = spec_of(folder, text)
-    found = tried(spec)
+    found = try_out(spec)
     assert (found.rows, found.model) == (64, f"{folder}/own_trees.py:shallow")
     with pytest.raises(InvalidInput, match=r"model.*there is no file"):
         spec_of(folder, text.replace("own_trees.py", "no_trees.py")).party()
@@ -113,7 +164,7 @@ def test_a_model_of_ones_own_file(folder: Path) -> None:
 
 def test_a_trial_says_what_is_there_and_keeps_nothing(folder: Path) -> None:
     before = sorted(folder.iterdir())
-    found = tried(spec_of(folder))
+    found = try_out(spec_of(folder))
     assert (found.rows, found.test_rows, found.public_rows) == (64, 16, 30)
     assert sum(found.classes.values()) == 64
     assert found.answer_bytes == 30 * 2 * 4
@@ -132,7 +183,7 @@ def test_a_trial_of_a_regression_without_public_rows(folder: Path) -> None:
     X = rng.normal(size=(500, 3)).astype(np.float32)
     np.savez(folder / "values.npz", X=X, y=X.sum(axis=1))
     text = '[data]\npath = "values.npz"\ntest = "values.npz"\n[model]\nname = "ridge"\n'
-    found = tried(spec_of(folder, f'name = "x"\n{text}[limits]\npublic_bytes = 0\n'))
+    found = try_out(spec_of(folder, f'name = "x"\n{text}[limits]\npublic_bytes = 0\n'))
     assert (found.rows, found.test_rows, found.public_rows) == (500, 500, 0)
     assert (found.public_from, found.public) == ("none", "")
     assert set(found.seconds) == {"train", "read and write the state"}
@@ -143,7 +194,7 @@ def test_a_trial_where_the_coordinator_sends_the_public_rows(folder: Path) -> No
     text = FILLED.replace('public = "public.csv"', "").replace(
         "[model]", 'columns = ["age", "pressure"]\n[model]'
     )
-    found = tried(spec_of(folder, text))
+    found = try_out(spec_of(folder, text))
     assert (found.public_from, found.public_rows, found.public) == ("coordinator", 0, "")
     assert (found.public_bytes, found.kept) == (1 << 30, ())
     assert {"train", "predict", "learn from the teacher"} < set(found.seconds)
@@ -154,7 +205,7 @@ def test_a_trial_where_the_coordinator_sends_the_public_rows(folder: Path) -> No
         "    def predict_proba(self, X):\n        raise ValueError('no disk')\n"
     )
     with pytest.raises(InvalidInput, match="the model cannot predict this: no disk"):
-        tried(spec_of(folder, text.replace("decision-tree", "wrong_answers.py:Wrong")))
+        try_out(spec_of(folder, text.replace("decision-tree", "wrong_answers.py:Wrong")))
 
 
 def test_a_trial_fails_where_the_party_would(folder: Path) -> None:
@@ -165,19 +216,21 @@ def test_a_trial_fails_where_the_party_would(folder: Path) -> None:
         "    def predict_proba(self, X):\n        raise ValueError('no disk')\n"
     )
     text = FILLED.replace("decision-tree", "wrong_models.py:Wrong")
-    with pytest.raises(InvalidInput, match="trial: Wrong: the model cannot predict this: no disk"):
-        tried(spec_of(folder, text))
+    with pytest.raises(
+        InvalidInput, match="dry run: Wrong: the model cannot predict this: no disk"
+    ):
+        try_out(spec_of(folder, text))
     with pytest.raises(RunFailed, match="its state cannot be written there"):
-        tried(spec_of(folder, 'state = "north.csv/state"\n' + FILLED))
+        try_out(spec_of(folder, 'state = "north.csv/state"\n' + FILLED))
 
 
 def test_a_folder_in_the_place_of_a_file(folder: Path) -> None:
     (folder / "other.csv").mkdir()
     for file in ("public.csv", "north.csv"):
         with pytest.raises(InvalidInput, match="this is a folder, and a file is wanted"):
-            tried(spec_of(folder, FILLED.replace(file, "other.csv")))
+            try_out(spec_of(folder, FILLED.replace(file, "other.csv")))
     with pytest.raises(InvalidInput, match="this is a file, and state is a folder"):
-        tried(spec_of(folder, 'state = "north.csv"\n' + FILLED))
+        try_out(spec_of(folder, 'state = "north.csv"\n' + FILLED))
     with pytest.raises(InvalidInput, match=r"this is a folder.*\n.*party\.toml"):
         read_party(folder)
 
@@ -196,7 +249,7 @@ def test_the_template_works_when_it_is_filled_in(folder: Path) -> None:
     ):
         text = text.replace(f'"{was}"', f'"{now}"')
     path.write_text(text)
-    found = tried(read_party(path))
+    found = try_out(read_party(path))
     assert (found.name, found.rows, found.rounds) == ("new", 64, 200)
 
 

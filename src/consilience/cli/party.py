@@ -1,7 +1,8 @@
-"""``consilience party``: what the engineer of one party does before and beside the rounds."""
+"""``consilience party``: commands for the engineer of one party."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,7 @@ from consilience.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from consilience.site import Log, Trial
+    from consilience.site import DryRunReport, Log
 
 party = typer.Typer(
     name="party",
@@ -63,7 +64,7 @@ def check(
 ) -> None:
     """Try a configuration out on a few of the party's rows; nothing is kept, and nobody is asked."""
     with handle_errors(debug):
-        from consilience.site import read_party, tried
+        from consilience.site import read_party, try_out
 
         check_target(json_to)
         _know_protocols()
@@ -72,13 +73,16 @@ def check(
             from consilience.deployment.certificates import exposed
             from consilience.deployment.party.process import check_connection
 
-            check_connection(spec.coordinator)
+            with spec.located():
+                check_connection(spec.coordinator)
             if not quiet and (warning := exposed(spec.coordinator.key)):
                 say(f"warning: {warning}")
-        found = tried(spec)
+        found = try_out(spec)
         if not quiet:
+            for warning in found.warnings:
+                say(f"warning: {warning}")
             address = None if spec.coordinator is None else spec.coordinator.address
-            tables(json_to).print(_trial_table(found, address))
+            tables(json_to).print(_report_table(found, address))
         write_json(asdict(found), json_to)
 
 
@@ -133,7 +137,7 @@ def audit(
             raise RunFailed(
                 "the log was tampered with or damaged: " + "; ".join(log.faults),
                 where=str(path),
-                mend=_held(log.sealed),
+                mend=_broken_at(log.sealed),
             )
 
 
@@ -146,12 +150,14 @@ def key(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Make the party's key pair, if there is none, and print the public half for the coordinator."""
+    """Make the party's key pair, if there is none, and print the public half, a line for [parties]."""
     with handle_errors(debug):
         from consilience.deployment.party.process import party_key
         from consilience.site import read_party
 
-        typer.echo(party_key(read_party(file), replace=replace))
+        spec = read_party(file)
+        line = party_key(spec, replace=replace)
+        typer.echo(f"{json.dumps(spec.name)} = {json.dumps(line)}")
         if replace:
             say("the coordinator takes the old key until this line is in its [parties]")
 
@@ -182,7 +188,7 @@ def start(
 
 @party.command(epilog="Example: consilience party status north/party.toml")
 def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
-    """Whether it takes part, in which federation and round, and how many bytes have left."""
+    """Show whether it takes part, in which federation and round, and how many bytes have left."""
     with handle_errors(debug):
         from consilience.deployment.party.process import party_status
 
@@ -214,7 +220,8 @@ def _know_protocols() -> None:
     import consilience.protocols  # noqa: F401
 
 
-def _trial_table(found: Trial, address: str | None) -> Table:
+def _report_table(found: DryRunReport, address: str | None) -> Table:
+    """The findings of a dry run as a table."""
     row = "×".join(map(str, found.inputs)) or "one text"
     facts = {
         "rows": f"{found.rows:,} and {found.test_rows:,} to measure on; inputs of a row: {row}"
@@ -245,8 +252,8 @@ def _trial_table(found: Trial, address: str | None) -> Table:
     return facts_table(f"{found.name}: ready to join", facts)
 
 
-def _public_rows(found: Trial) -> str:
-    """Which they are, or where they will come from."""
+def _public_rows(found: DryRunReport) -> str:
+    """The public rows: number and digest, or their source."""
     if found.public_from == "file":
         shared = f"\n{found.shared_rows:,} of your rows are among them, and are left out"
         return (
@@ -267,6 +274,7 @@ def _public_rows(found: Trial) -> str:
 
 
 def _log_table(log: Log) -> Table:
+    """The lines of an audit log as a table."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -293,6 +301,7 @@ def _log_table(log: Log) -> Table:
 
 
 def _summary(log: Log) -> str:
+    """One line on an audit log: counts, bytes, and whether its chain is whole."""
     counts = Counter(str(entry.get("status")) for entry in log.entries)
     total = sum(int(entry.get("bytes", 0)) for entry in log.entries)
     said = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())) or "none"
@@ -300,8 +309,8 @@ def _summary(log: Log) -> str:
     return f"{len(log.entries):,} lines ({said}), {total:,} bytes; the chain is {state} up to {log.head}"
 
 
-def _held(sealed: int) -> str:
-    """What still holds of a log whose chain is broken."""
+def _broken_at(sealed: int) -> str:
+    """Advice on a log whose chain is broken, by its last line that is sealed."""
     if sealed == 0:
         return "Nothing that it says before the break holds."
     lines = "line 1 still holds" if sealed == 1 else f"lines 1 to {sealed} still hold"
@@ -309,6 +318,7 @@ def _held(sealed: int) -> str:
 
 
 def _plain(text: str) -> Any:
+    """A text in which no markup is read."""
     from rich.text import Text
 
     return Text(text)

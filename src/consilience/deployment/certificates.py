@@ -247,7 +247,7 @@ def public_key(text: str, *, where: str) -> bytes:
     """A public key of a party, without its comment.
 
     Args:
-        text: the line that ``consilience party key`` prints.
+        text: the key as ``consilience party key`` prints it between quotes.
         where: the key of the configuration that holds it.
 
     Raises:
@@ -259,7 +259,7 @@ def public_key(text: str, *, where: str) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-    mend = "Give the line that this prints at the party: consilience party key party.toml"
+    mend = "Put the line there that this prints at the party: consilience party key party.toml"
     if not text.strip():
         raise InvalidInput("the public key is missing", where=where, mend=mend)
     try:

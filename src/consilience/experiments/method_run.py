@@ -85,9 +85,7 @@ class Arm:
             self._run(network, state_folder)
         except ConsilienceError as error:
             place = f"method {self.method.label}, seed {self.seed}"
-            raise type(error)(
-                error.what, where=f"{place}: {error.where or 'run'}", mend=error.mend
-            ) from error
+            raise (error if error.where else error.located("run")).located(place) from error
         finally:
             network.close()
 

@@ -8,7 +8,7 @@ from consilience.site.configuration import (
     state_of,
     write_template,
 )
-from consilience.site.dry_run import Trial, alone, tried
+from consilience.site.dry_run import DryRunReport, join_alone, try_out
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
 from consilience.site.party_site import AUDIT, PartySite
 from consilience.site.public_rows import kept_public
@@ -22,20 +22,20 @@ __all__ = [
     "GROUPS",
     "AuditLog",
     "ConnectionSpec",
+    "DryRunReport",
     "Limits",
     "Log",
     "PartySite",
     "PartySpec",
     "Session",
-    "Trial",
-    "alone",
     "failure_of",
+    "join_alone",
     "kept_public",
     "own_secret",
     "read_log",
     "read_party",
     "read_session",
     "state_of",
-    "tried",
+    "try_out",
     "write_template",
 ]

@@ -1,4 +1,4 @@
-"""A party's configuration: what it is, what it knows, and what it lets itself be asked.
+"""Configuration of a party, ``party.toml``: its name, its data, its model and its limits.
 
 name = "north"                        # the federation knows the party by it
 public = "public.csv"                 # the rows that every party has; without it the coordinator sends them
@@ -13,7 +13,7 @@ name = "random-forest"                # consilience list learners, "package.modu
 n_estimators = 100
 
 [limits]
-allow = ["predictions"]               # what it lets itself be asked
+allow = ["predictions"]               # kinds of what may be asked of it
 rounds = 200
 
 File names are relative to the file itself.
@@ -24,17 +24,18 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from consilience.data.dataset import Dataset
 from consilience.data.table import load_table, read_rows
-from consilience.errors import InvalidInput
+from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.learners.base import Kind
 from consilience.learners.files.transfer import TRUSTED
@@ -42,9 +43,19 @@ from consilience.messages.replies import Public
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
-from consilience.validation.sections import Address, Name, Open, Section, first_of, write_new
+from consilience.validation.sections import (
+    Address,
+    Flag,
+    Name,
+    Number,
+    Open,
+    Section,
+    Whole,
+    first_of,
+    write_new,
+)
 
-Share = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[Number, Field(gt=0, lt=1)]
 
 
 class DataSpec(Section):
@@ -67,7 +78,7 @@ class DataSpec(Section):
     columns: tuple[str, ...] | None = None
     kind: Kind | None = None
     test: Share | Path = 0.2
-    calibration: float = Field(default=0.2, ge=0, lt=1)
+    calibration: Number = Field(default=0.2, ge=0, lt=1)
     aliases: Mapping[str, str] = {}
 
 
@@ -80,11 +91,11 @@ class ModelSpec(Open):
     """
 
     name: str
-    sends_rows: bool = False
+    sends_rows: Flag = False
 
 
 class ConnectionSpec(Section):
-    """Where the coordinator is, and how each side knows the other.
+    """Address of the coordinator, and the files by which each side knows the other.
 
     Attributes:
         address: ``"HOST:PORT"``.
@@ -113,11 +124,22 @@ class PartySpec(Section):
     public: Path | None = None
     state: Path = Path("state")
     trusts: tuple[str, ...] = TRUSTED
-    threads: int = Field(default=1, ge=1)
+    threads: Whole = Field(default=1, ge=1)
     data: DataSpec
     model: ModelSpec
     limits: Limits = Limits()
     coordinator: ConnectionSpec | None = None
+    _file: Path | None = PrivateAttr(default=None)
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Name the file that was read in the errors of this block."""
+        try:
+            yield
+        except ConsilienceError as error:
+            if self._file is None or str(error.where).startswith(str(self._file)):
+                raise
+            raise error.located(str(self._file)) from error
 
     def party(self) -> Party:
         """The party, the public rows of its file in its hands; reads all of its data.
@@ -125,12 +147,19 @@ class PartySpec(Section):
         Raises:
             InvalidInput: the data, the public rows or the model cannot be used, or not together.
         """
+        with self.located():
+            return self._party()
+
+    def _party(self) -> Party:
+        """The party; errors name the key of the file, and not the file, which a coordinator need not know."""
         public, columns = None, self.data.columns
         if self.public is not None:
-            X, found = read_rows(self.public, columns)
+            with _key("public"):
+                X, found = read_rows(self.public, columns)
             public, columns = Public(X), columns or found
-        dataset = self._dataset(columns)
-        learner = self.learner()
+        with _key("data"):
+            dataset = self._dataset(columns)
+        learner = self._learner()
         if (learner.abilities.kind == "classification") != (dataset.classes is not None):
             raise InvalidInput(
                 f"{self.model.name!r} is for {learner.abilities.kind}, and the target holds "
@@ -159,7 +188,7 @@ class PartySpec(Section):
         return party
 
     def site(self, *, wait: float = 0.0) -> PartySite:
-        """What answers for the party; its data are read when the first request comes.
+        """The site that answers for the party; its data are read when the first request comes.
 
         Args:
             wait: seconds to wait for another process to let go of its state.
@@ -168,7 +197,7 @@ class PartySpec(Section):
             RunFailed: another process works on its state, or it cannot be written.
         """
         return PartySite(
-            self.party,
+            self._party,
             self.state,
             name=self.name,
             limits=self.limits,
@@ -195,16 +224,18 @@ class PartySpec(Section):
             InvalidInput: an unknown name or parameter, with the nearest known one.
             MissingExtra: its library is not installed.
         """
+        with self.located():
+            return self._learner()
+
+    def _learner(self) -> Learner:
+        """The untrained model; errors name the section of the file."""
         file, colon, name = self.model.name.rpartition(":")
         path = self.model.name
-        try:
+        with _key("model"):
             if colon and file.endswith(".py"):
                 path = f"{_imported(Path(file))}:{name}"
             with trusting():  # the file is the party's own
                 return make(path, **self.model.options)
-        except InvalidInput as error:
-            where = f"model, {error.where}" if error.where else "model"
-            raise InvalidInput(error.what, where=where, mend=error.mend) from error
 
 
 def read_party(path: Path) -> PartySpec:
@@ -220,7 +251,8 @@ def read_party(path: Path) -> PartySpec:
     except ValidationError as error:
         raise first_of(error, where, PartySpec) from error
     except InvalidInput as error:
-        raise InvalidInput(f"{error.where}: {error.what}", where=where, mend=error.mend) from error
+        raise error.located(where) from error
+    spec._file = path
     return spec
 
 
@@ -240,8 +272,17 @@ def state_of(path: Path) -> Path:
     return path.resolve().parent / str(document.get("state", "state"))
 
 
+@contextmanager
+def _key(key: str) -> Iterator[None]:
+    """Name a key of the file in the errors of this block."""
+    try:
+        yield
+    except ConsilienceError as error:
+        raise error.located(key) from error
+
+
 def _document(path: Path) -> dict[str, Any]:
-    """What a file of TOML says."""
+    """Read a file of TOML."""
     where = str(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -284,6 +325,7 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _text(section: Mapping[str, Any], key: str) -> bool:
+    """Whether a key of a section holds a text."""
     return isinstance(section.get(key), str)
 
 
@@ -308,6 +350,7 @@ def _imported(file: Path) -> str:
 
 
 def _labels(dataset: Dataset, y: Any) -> Any:
+    """Targets by the names of their classes, where they have names."""
     return y if dataset.classes is None else np.array(dataset.classes, dtype=object)[y]
 
 
@@ -359,7 +402,7 @@ rounds = 200                      # in how many rounds you take part, in all
 # certificate = "ca.pem"          # the coordinator's tls/ca.pem
 # key = "party.key"               # yours alone: consilience party key makes it and prints its public half
 """
-"""What ``consilience party init`` writes."""
+"""The file that ``consilience party init`` writes."""
 
 
 def write_template(folder: Path) -> Path:

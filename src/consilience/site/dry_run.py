@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -17,18 +18,18 @@ from consilience.messages.replies import PRECISION, Agreement, Failure, OutputKi
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.site.configuration import PartySpec
-from consilience.site.limits import EVERYTHING
+from consilience.site.limits import EVERYTHING, Limits
 from consilience.site.party_site import PartySite
 from consilience.site.public_rows import kept_public
 from consilience.tasks.base import Describe, Distill, FitPrivate, Join, PredictPublic, Task
 
 MOST_ROWS = 300
-"""Own rows, and public ones, that a trial works with."""
+"""Own rows, and public ones, that a dry run works with."""
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What a trial found.
+class DryRunReport:
+    """Findings of a dry run.
 
     Attributes:
         name: of the party.
@@ -49,6 +50,7 @@ class Trial:
         leaves: task to the kind of knowledge that may leave with it under the limits.
         seconds: what a round takes, part by part, if time grows with the rows; tried on :data:`MOST_ROWS`.
         rounds: in how many it takes part at most; ``None`` for no limit.
+        warnings: limits that are laxer than they usually are, and the danger of each.
     """
 
     name: str
@@ -68,9 +70,10 @@ class Trial:
     leaves: Mapping[str, str]
     seconds: Mapping[str, float]
     rounds: int | None
+    warnings: tuple[str, ...]
 
 
-def tried(spec: PartySpec) -> Trial:
+def try_out(spec: PartySpec) -> DryRunReport:
     """Make the party, and have a small copy of it answer a round's questions in a throw-away folder.
 
     Where the coordinator is to send the public rows, own rows take their place, in memory alone: what can be
@@ -80,7 +83,7 @@ def tried(spec: PartySpec) -> Trial:
         InvalidInput: something does not go together; nothing has been trained on all rows by then.
         RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
     """
-    party = alone(spec)
+    party = join_alone(spec)
     assert party.public is not None and party.test is not None
     origin: Literal["file", "coordinator", "none"] = "file"
     if spec.public is None:
@@ -91,7 +94,7 @@ def tried(spec: PartySpec) -> Trial:
     public_rows, outputs = len(party.public), _agreed(party).outputs
     precision = PRECISION[_kind_of(party)]
     _asked(small, spec.threads)  # the first time libraries are imported as well
-    return Trial(
+    return DryRunReport(
         name=spec.name,
         rows=len(party.X),
         test_rows=len(party.test[0]),
@@ -109,11 +112,12 @@ def tried(spec: PartySpec) -> Trial:
         leaves=spec.limits.leaving(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
+        warnings=lax_limits(spec.limits),
     )
 
 
-def alone(spec: PartySpec) -> Party:
-    """The party, joined with nobody else: what it will be held against when the others are there.
+def join_alone(spec: PartySpec) -> Party:
+    """Make the party and have it join with nobody else, as its data and model must allow.
 
     Without a file of public rows it joins without any.
 
@@ -129,8 +133,66 @@ def alone(spec: PartySpec) -> Party:
     return party
 
 
+def lax_limits(limits: Limits) -> tuple[str, ...]:
+    """One sentence for each limit that is laxer than it usually is, with its danger."""
+    usual, (low, high) = Limits(), limits.quantile
+    model = "what your model says of the public rows"
+    lax = {
+        "overlap": (
+            limits.overlap,
+            f"a person whose record is among the public rows shows in {model}",
+        ),
+        "secret": (
+            not limits.secret,
+            "who knows the seed can compute again what your model does with rows that are guessed",
+        ),
+        "alpha": (
+            limits.alpha < usual.alpha,
+            "a coordinator can make a model that looks for one person",
+        ),
+        "quantile": (
+            low < usual.quantile[0] or high > usual.quantile[1],
+            "single rows of yours show in which public rows are selected",
+        ),
+        "regularization": (
+            limits.regularization < usual.regularization,
+            "certainties tell more of single rows",
+        ),
+        "delta": (
+            limits.epsilon is not None and limits.delta > usual.delta,
+            "a coordinator can choose next to no noise",
+        ),
+        "metrics": (_more(limits.metrics, usual.metrics), "metrics tell who is measured on"),
+        "metrics_in_all": (
+            _more(limits.metrics_in_all, usual.metrics_in_all),
+            "metrics tell who is measured on",
+        ),
+        "digits": (_more(limits.digits, usual.digits), "metrics tell more of single rows"),
+        "public_sets": (
+            _more(limits.public_sets, usual.public_sets),
+            "each set that is refused tells a little of where your rows lie",
+        ),
+    }
+    return tuple(
+        f"limits.{name} is {_written(getattr(limits, name))}, and usually "
+        f"{_written(getattr(usual, name))}: {danger}"
+        for name, (laxer, danger) in lax.items()
+        if laxer
+    )
+
+
+def _more(most: int | None, usual: int | None) -> bool:
+    """Whether a limit, or none, allows more than the usual one."""
+    return usual is not None and (most is None or most > usual)
+
+
+def _written(value: object) -> str:
+    """A value as a file of TOML has it."""
+    return json.dumps(value)
+
+
 def _asked(party: Party, threads: int) -> dict[str, float]:
-    """Ask a party all that a round asks it, and say how many seconds each question took."""
+    """Ask a party all that a round asks it; returns the seconds that each task took, by name."""
     agreed, kind = _agreed(party), _kind_of(party)
     taken: dict[str, float] = {}
     with (
@@ -144,7 +206,7 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
             taken[type(task).__name__] = perf_counter() - start
             if isinstance(reply, Failure):
                 wrong = InvalidInput if reply.kind == "invalid" else RunFailed
-                raise wrong(reply.reason, where="trial", mend=reply.mend or None)
+                raise wrong(reply.reason, where="dry run", mend=reply.mend or None)
             reply.validate(party=party.name, task=task, agreement=agreed)
             return reply
 
@@ -158,7 +220,7 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
 
 
 def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
-    """What a round takes on all rows, if time grows with them; public rows to come are taken for as many."""
+    """Seconds of a round on all rows, if time grows with them; public rows to come are taken for as many."""
     assert small.public is not None and party.public is not None
     own = len(party.X) / len(small.X)
     state = taken["Join"]
@@ -193,7 +255,7 @@ def _smaller(party: Party, spec: PartySpec) -> Party:
 
 
 def _agreed(party: Party) -> Agreement:
-    """What a federation of this party alone would agree on."""
+    """The agreement of a federation of this party alone."""
     assert party.public is not None
     return Agreement(
         kind=party.kind,
@@ -206,6 +268,7 @@ def _agreed(party: Party) -> Agreement:
 
 
 def _kind_of(party: Party) -> OutputKind:
+    """The kind of its predictions."""
     return "probabilities" if party.kind == "classification" else "values"
 
 

@@ -1,19 +1,19 @@
-"""What a party lets itself be asked, whatever a coordinator asks for."""
+"""Limits of a party on what it can be asked, whatever a coordinator asks for."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
-from consilience.messages.message import REGISTRY, fields
+from consilience.messages.replies import Metrics
 from consilience.numerics.density import Coarseness
 from consilience.party.party import Party
+from consilience.site.fields import within
 from consilience.tasks.base import (
     CompareCoarsely,
     ComparePublic,
@@ -26,7 +26,7 @@ from consilience.tasks.base import (
     task_types,
 )
 from consilience.validation.options import check_options
-from consilience.validation.sections import Section
+from consilience.validation.sections import Flag, Number, Section, Whole
 
 GROUPS = ("predictions", "parameters", "models")
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -68,7 +68,7 @@ def _ordered(quantile: tuple[float, float]) -> tuple[float, float]:
 
 
 class Limits(Section):
-    """What a party lets itself be asked. What goes beyond is refused before anything runs.
+    """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
 
     Attributes:
         allow: of :data:`GROUPS`, ``"others"``, or names of tasks.
@@ -123,26 +123,26 @@ class Limits(Section):
     """
 
     allow: tuple[str, ...] = ("predictions",)
-    rounds: int | None = Field(default=None, ge=1)
-    requests: int | None = Field(default=20, ge=1)
+    rounds: Whole | None = Field(default=None, ge=1)
+    requests: Whole | None = Field(default=20, ge=1)
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
-    epsilon: float | None = Field(default=None, gt=0, lt=math.inf)
-    delta: float = Field(default=1e-4, gt=0, lt=1)
-    classes: int | None = Field(default=1_000, ge=2)
-    public_bytes: int | None = Field(default=1 << 30, ge=0)
-    public_sets: int | None = Field(default=10, ge=1)
+    epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
+    delta: Number = Field(default=1e-4, gt=0, lt=1)
+    classes: Whole | None = Field(default=1_000, ge=2)
+    public_bytes: Whole | None = Field(default=1 << 30, ge=0)
+    public_sets: Whole | None = Field(default=10, ge=1)
     density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
         None
     )
-    quantile: Annotated[tuple[float, float], AfterValidator(_ordered)] = (0.05, 0.5)
-    regularization: float = Field(default=1e-3, ge=0)
-    alpha: float = Field(default=0.1, ge=0, le=1)
-    overlap: bool = False
-    metrics: int | None = Field(default=1, ge=0)
-    metrics_in_all: int | None = Field(default=10, ge=0)
-    digits: int | None = Field(default=3, ge=1)
-    secret: bool = True
+    quantile: Annotated[tuple[Number, Number], AfterValidator(_ordered)] = (0.05, 0.5)
+    regularization: Number = Field(default=1e-3, ge=0)
+    alpha: Number = Field(default=0.1, ge=0, le=1)
+    overlap: Flag = False
+    metrics: Whole | None = Field(default=1, ge=0)
+    metrics_in_all: Whole | None = Field(default=10, ge=0)
+    digits: Whole | None = Field(default=3, ge=1)
+    secret: Flag = True
 
     def check_names(self) -> None:
         """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
@@ -371,10 +371,14 @@ class Limits(Section):
 
     def leaving(self) -> dict[str, str]:
         """Tasks that these limits let be asked, by name, and the names of their replies."""
+        silent = 0 in (self.metrics, self.metrics_in_all)
         return {
             name: task.reply_type.__name__
             for name, task in sorted(task_types().items())
-            if self._allows(task) and self._takes_part(task) and self._compares(task)
+            if self._allows(task)
+            and self._takes_part(task)
+            and self._compares(task)
+            and not (silent and task.reply_type is Metrics)
         }
 
 
@@ -395,40 +399,3 @@ EVERYTHING = Limits(
     secret=False,
 )
 """No limits, for parties that trust whoever asks them as themselves."""
-
-
-def within(tasks: Sequence[Task]) -> Iterator[Task]:
-    """The tasks, and those that they carry in their fields to be run with them."""
-    for task in tasks:
-        yield from _held(task)
-
-
-def _held(value: Any) -> Iterator[Task]:
-    kind = type(value)
-    if REGISTRY.get(kind.__name__) is kind:
-        if isinstance(value, Task):
-            yield value
-        for _, item in fields(value):
-            yield from _held(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _held(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _held(item)
-
-
-def undefined(value: Any, name: str = "") -> str | None:
-    """The first field of a message that is NaN, or holds an array with NaN or infinite numbers."""
-    if isinstance(value, float):
-        return name if math.isnan(value) else None
-    if isinstance(value, np.ndarray):
-        return None if value.dtype.kind != "f" or np.isfinite(value).all() else name
-    parts: Iterator[tuple[str, Any]] = iter(())
-    if REGISTRY.get(type(value).__name__) is type(value):
-        parts = ((f"{type(value).__name__}.{field}", item) for field, item in fields(value))
-    elif isinstance(value, Mapping):
-        parts = ((f"{name}.{key}", item) for key, item in value.items())
-    elif isinstance(value, tuple | list):
-        parts = ((name, item) for item in value)
-    return next((found for part, item in parts if (found := undefined(item, part))), None)

@@ -10,7 +10,7 @@ from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused,
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
-from consilience.site.limits import undefined, within
+from consilience.site.fields import undefined, within
 from consilience.tasks.base import (
     LONGEST_REASON,
     Checkpoint,

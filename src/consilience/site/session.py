@@ -12,7 +12,8 @@ from consilience.errors import RunFailed
 from consilience.messages.replies import Metrics
 from consilience.party.state import read_about
 from consilience.site.audit import BEGINNING
-from consilience.site.limits import Limits, within
+from consilience.site.fields import within
+from consilience.site.limits import Limits
 from consilience.site.state import current_state
 from consilience.tasks.base import Restore, Task
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
 
 from consilience.errors import InvalidInput, nearest, odd_name
 
@@ -44,6 +44,16 @@ Name = Annotated[str, AfterValidator(check_name)]
 
 Address = Annotated[str, AfterValidator(check_address)]
 """Host and port, such as ``"coordinator.example.org:9092"``."""
+
+
+Whole = Annotated[int, Strict()]
+"""A whole number; no text of one, and no ``true``, which Python takes for 1."""
+
+Number = Annotated[float, Strict()]
+"""A number, whole or not; no text of one, and no ``true``."""
+
+Flag = Annotated[bool, Strict()]
+"""``true`` or ``false``, and nothing that could stand for them."""
 
 
 def _no_truth(value: Any) -> Any:

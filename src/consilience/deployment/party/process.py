@@ -25,7 +25,7 @@ from consilience.site import (
     AUDIT,
     ConnectionSpec,
     PartySpec,
-    alone,
+    join_alone,
     kept_public,
     read_log,
     read_party,
@@ -62,13 +62,18 @@ def folder_of(state: Path) -> Path:
 
 
 def party_key(spec: PartySpec, *, replace: bool = False) -> str:
-    """The line with the party's public key; the key pair is made where there is none, or a new one is wanted.
+    """The party's public key, as OpenSSH writes it; the pair is made where there is none.
+
+    Args:
+        spec: the party's configuration.
+        replace: make a new pair in the place of the one that is there.
 
     Raises:
         InvalidInput: there is no ``[coordinator]``, or what is there is no key.
         MissingExtra: cryptography is not installed.
     """
-    return make_key(_connection(spec).key, spec.name, replace=replace)
+    with spec.located():
+        return make_key(_connection(spec).key, spec.name, replace=replace)
 
 
 def check_connection(connection: ConnectionSpec) -> None:
@@ -99,8 +104,9 @@ def check_party(path: Path) -> PartySpec:
             where=str(path),
             mend=f"Stop it first: consilience party stop {path}",
         )
-    check_connection(_connection(spec))
-    alone(spec)
+    with spec.located():
+        check_connection(_connection(spec))
+        join_alone(spec)
     return spec
 
 
