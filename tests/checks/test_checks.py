@@ -36,8 +36,8 @@ from consilience.protocols import (
     averaged_distillation,
     protocol,
 )
-from consilience.protocols.models.model_exchange import TrainTowards
 from consilience.tasks.base import Distill, FitPrivate, PredictPublic
+from consilience.tasks.models import TrainTowards
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from consilience import Federation, LocalNetwork, Party
 from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.learners import KernelRidge
+from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.replies import Public
 from consilience.messages.wire import decode, encode
 from consilience.protocols import alternating_distillation, conjugate_distillation
-from consilience.protocols.models.conjugate_distillation import Products, Residual
-from consilience.protocols.models.signed_ensemble import SignedEnsemble
 from consilience.tasks.base import Checkpoint, Restore
+from consilience.tasks.models import Products, Residual
 
 RIDGE = 0.4
 SIZES = (4, 6, 5)

@@ -28,14 +28,14 @@ from consilience.networks.incoming import Arrival
 from consilience.numerics.losses import LOSSES
 from consilience.protocols import averaged_distillation, federated_averaging, local_only
 from consilience.protocols import functional_gradient_boosting as ffgb
-from consilience.protocols.models.boosting_tasks import (
+from consilience.protocols.models.functional_gradient_boosting import function_of, step_sizes
+from consilience.tasks.boosting import (
     ChangeFunction,
     Descend,
     Objective,
     StartFunction,
     WeakLearners,
 )
-from consilience.protocols.models.functional_gradient_boosting import function_of, step_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -477,7 +477,7 @@ def test_weak_learners_that_are_not_trusted_are_refused_before_any_is_trained() 
         ({"step_size": "homogeneous"}, "divides by ridge, which is 0"),
         ({"ridge": -1.0}, "ridge is -1"),
         ({"prune": 1.0}, "prune is 1"),
-        ({"step_size": float("inf")}, "Give a finite number"),
+        ({"step_size": float("inf")}, "Give a number above 0"),
         ({"distill": True}, "no public rows to distil on"),
         ({"warm_start": True}, "nothing is distilled"),
         ({"residuals": False}, "unknown option 'residuals'"),

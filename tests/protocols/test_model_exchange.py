@@ -16,6 +16,7 @@ from consilience import Federation, LocalNetwork, Model, Party
 from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.learners import KernelRidge, TorchRecipe, make
+from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.replies import Public, SharedModel
 from consilience.protocols import (
     alternating_distillation,
@@ -23,7 +24,6 @@ from consilience.protocols import (
     ensemble_distillation,
     parallel_distillation,
 )
-from consilience.protocols.models.signed_ensemble import SignedEnsemble
 
 ONE = np.array([[1.0]])
 SCHEMES = {

@@ -16,6 +16,7 @@ from consilience.checks.example_models import normalised_network as network
 from consilience.checks.example_parties import networks
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
+from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.replies import Replies
 from consilience.protocols import (
     alternating_distillation,
@@ -29,7 +30,6 @@ from consilience.protocols import (
     local_only,
     scaffold,
 )
-from consilience.protocols.models.signed_ensemble import SignedEnsemble
 from consilience.protocols.parameters.exchange import average, named_parameters
 from consilience.tasks.flat_parameters import flatten, recall, remember
 from consilience.tasks.parameters import (

@@ -26,7 +26,6 @@ from consilience.messages.replies import (
 )
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
-from consilience.protocols.models.model_exchange import TrainTowards
 from consilience.protocols.predictions.compressed_exchange import SendEncoded
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
 from consilience.tasks.base import (
@@ -41,6 +40,7 @@ from consilience.tasks.base import (
     Restore,
     ScoreCertainty,
 )
+from consilience.tasks.models import TrainTowards
 from consilience.tasks.parameters import SendParameters
 from consilience.transforms.compression import zstd
 from helpers.killed import state

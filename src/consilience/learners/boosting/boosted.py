@@ -15,13 +15,13 @@ from consilience.learners.boosting.weak_fits import LeastSquares, oracle_of
 from consilience.learners.boosting.weak_learner import packages_of, weak_learner
 from consilience.learners.boosting.weighted_ensemble import (
     WeightedEnsemble,
-    descent_weights,
     described,
     read_arrays,
     write_arrays,
 )
 from consilience.learners.files.transfer import TRUSTED, check_packing
 from consilience.learners.targets import usable
+from consilience.numerics.ensemble_weights import descent_weights
 from consilience.numerics.losses import DIVERGED, Loss, check_convex, loss_of
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
@@ -260,7 +260,7 @@ class Boosted(Learner):
             h = Q(Δ + ∂ℓ(g, y)),    Δ ← Δ + ∂ℓ(g, y) − h,    g ← g − η (h + μ g),
 
         so that in the end ``g = Π_k (1 − η_k μ) f + Σ_k w_k h_k`` with the weights
-        of :func:`~consilience.learners.boosting.weighted_ensemble.descent_weights`. It stops early when the
+        of :func:`~consilience.numerics.ensemble_weights.descent_weights`. It stops early when the
         objective exceeds ``limit``.
 
         Args:

@@ -19,6 +19,7 @@ from consilience.learners import as_learner
 from consilience.learners.base import Learner
 from consilience.learners.files.store import write_model
 from consilience.learners.files.transfer import TRUSTED, pack, unpack
+from consilience.numerics.ensemble_weights import negligible
 from consilience.numerics.losses import on_simplex
 from consilience.validation.arrays import Array
 
@@ -159,7 +160,7 @@ class WeightedEnsemble:
         return self._with(kept, self.weights)
 
     def pruned(self, tolerance: float) -> WeightedEnsemble:
-        """Without the terms of negligible weight: see :func:`negligible`; one stays in any case."""
+        """Leave out the terms of :func:`~.ensemble_weights.negligible` weight; one stays in any case."""
         kept = np.flatnonzero(~negligible(self.weights, tolerance))
         return self.taken(kept if len(kept) else [0])
 
@@ -234,44 +235,6 @@ class _AsSaved:
 def described(abouts: Sequence[str], arrays: Mapping[str, Array]) -> list[Packed]:
     """Packed models of their descriptions and of arrays called ``"0"``, ``"1"``, …"""
     return [_AsSaved(str(about), arrays[str(i)]) for i, about in enumerate(abouts)]
-
-
-def negligible(weights: Array, tolerance: float) -> Array:
-    """Which terms may go: those of the smallest weights that come to at most ``tolerance`` of all weight.
-
-    Without them the sum of functions bounded by B changes by at most ``tolerance · B · Σ_j |w_j|``; with
-    ``tolerance`` 0 weights of exactly 0 go.
-
-    Args:
-        weights: shape ``(n,)``.
-        tolerance: a share in [0, 1).
-
-    Returns:
-        Booleans, shape ``(n,)``.
-
-    >>> negligible(np.array([0.5, -0.01, 0.0, 0.49]), 0.02).tolist()
-    [False, True, True, False]
-    """
-    if not 0 <= tolerance < 1:
-        raise InvalidInput(
-            f"the share of weight that may be left out is {tolerance}", mend="It lies in [0, 1)."
-        )
-    sizes = np.abs(weights)
-    order = np.argsort(sizes, kind="stable")
-    out = np.zeros(len(sizes), dtype=bool)
-    out[order] = np.cumsum(sizes[order]) <= tolerance * sizes.sum()
-    return out
-
-
-def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:
-    """``w_k = −η_k Π_{l>k} (1 − η_l μ)``: what each weak learner of a functional descent weighs in the end.
-
-    >>> descent_weights([0.25, 0.25], 1.0).tolist()
-    [-0.1875, -0.25]
-    """
-    rates = np.asarray(step_sizes, dtype=np.float64)
-    after = np.cumprod((1 - rates * ridge)[::-1])[::-1]
-    return np.asarray(-rates * np.append(after[1:], 1.0))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], about: Any) -> None:

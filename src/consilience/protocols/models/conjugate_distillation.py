@@ -39,10 +39,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Asked, Public, Receipt, Replies, SharedModel
-from consilience.party.party import Party
+from consilience.errors import InvalidInput, QuorumLost
+from consilience.messages.replies import Public, Replies, SharedModel
 from consilience.protocols.base import (
     Round,
     Rounds,
@@ -52,147 +50,16 @@ from consilience.protocols.base import (
     protocol,
 )
 from consilience.tasks.base import Network, Task
+from consilience.tasks.models import (
+    CheckKernel,
+    Direction,
+    Image,
+    Products,
+    Residual,
+    Solution,
+    Start,
+)
 from consilience.validation.arrays import Array
-
-
-@message
-class Products:
-    """One inner product for every target column.
-
-    Attributes:
-        party: its name.
-        round: the round of the task.
-        values: shape ``(n_outputs,)``, float64.
-        ridge: the agent's ``λ N_a``.
-        kernel: what its kernel is.
-    """
-
-    party: str
-    round: int
-    values: Array
-    ridge: float
-    kernel: str
-
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite and as many as the outputs."""
-        assert agreement is not None
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
-        numbers = (
-            self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
-        )
-        if self.values.shape != (agreement.outputs,) or not numbers:
-            raise KnowledgeRefused("its products are not one finite number an output", where=party)
-
-
-@message
-class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjugate_distillation"):
-    """Say whether your model is a kernel ridge regression that may be sent."""
-
-    round: int = 0
-
-    def run(self, party: Party) -> Receipt:
-        """Fails where it is not."""
-        _check_kernel(party)
-        party.check_sharing()
-        return Receipt(party=party.name, round=self.round)
-
-
-@message
-class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
-    """Line 1."""
-
-    round: int
-
-    def run(self, party: Party) -> SharedModel:
-        """The model trained on the agent's labels."""
-        nothing = np.zeros(party.labels.shape)
-        party.fit_on_mixed_targets(self.round, party.labels, 0.0)
-        party.memory = dict.fromkeys(("direction", "p", "q", "residual"), nothing)
-        party.memory["labels"] = np.array(party.labels)
-        return _shared(party, self.round)
-
-
-@message
-class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
-    """Lines 2 and 7: step, and say how far there is still to go.
-
-    Attributes:
-        models: the others', in line 2.
-        step: γ, shape ``(n_outputs,)``, in line 7.
-    """
-
-    round: int
-    step: Array
-    models: tuple[SharedModel, ...] = ()
-
-    def run(self, party: Party) -> Products:
-        """r·z."""
-        kept = party.memory
-        kept["labels"] = kept["labels"] + self.step * kept["direction"]
-        kept["residual"] = kept["residual"] - self.step * kept["q"] - _said(party, self.models)
-        party.fit_on_mixed_targets(self.round, kept["residual"], 0.0)
-        kept["z"], ridge, kernel = _kernel_regression(party)
-        return Products(
-            party=party.name,
-            round=self.round,
-            values=(kept["residual"] * kept["z"]).sum(axis=0),
-            ridge=ridge,
-            kernel=kernel,
-        )
-
-
-@message
-class Direction(
-    Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"
-):
-    """Line 4."""
-
-    round: int
-    keep: Array
-    """β, shape ``(n_outputs,)``."""
-
-    def run(self, party: Party) -> SharedModel:
-        """The model trained on the direction's labels."""
-        kept = party.memory
-        kept["direction"] = kept["residual"] + self.keep * kept["direction"]
-        kept["p"] = kept["z"] + self.keep * kept["p"]
-        party.fit_on_mixed_targets(self.round, kept["direction"], 0.0)
-        return _shared(party, self.round)
-
-
-@message
-class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
-    """Line 5.
-
-    Attributes:
-        models: the others'.
-    """
-
-    round: int
-    models: tuple[SharedModel, ...]
-
-    def run(self, party: Party) -> Products:
-        """p·q."""
-        kept = party.memory
-        kept["q"] = kept["direction"] + _said(party, self.models)
-        _, ridge, kernel = _kernel_regression(party)
-        values = (kept["p"] * kept["q"]).sum(axis=0)
-        return Products(
-            party=party.name, round=self.round, values=values, ridge=ridge, kernel=kernel
-        )
-
-
-@message
-class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
-    """Line 8."""
-
-    round: int
-
-    def run(self, party: Party) -> SharedModel:
-        """The agent's term of the sum."""
-        party.fit_on_mixed_targets(self.round, party.memory["labels"], 0.0)
-        return _shared(party, self.round)
 
 
 @protocol(
@@ -294,34 +161,3 @@ def _check_alike(replies: Replies) -> None:
                 where="conjugate_distillation",
                 mend="Give every agent KernelRidge(regularization=ridge / its training rows).",
             )
-
-
-def _check_kernel(party: Party) -> None:
-    """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
-    model = getattr(party.learner, "model", None)
-    if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
-        raise InvalidInput(
-            "its model is no consilience.KernelRidge",
-            where=f"party {party.name!r}",
-            mend="Give it KernelRidge(…), without transformers in front; scikit-learn's does not say "
-            "its λ times rows.",
-        )
-
-
-def _kernel_regression(party: Party) -> tuple[Array, float, str]:
-    """Of a kernel ridge regression: coefficients ``(n, n_outputs)``, λ times rows, kernel in words."""
-    trained: Any = getattr(party.learner, "trained", None)
-    names = ("kernel", "gamma", "degree", "coef0")
-    kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
-    coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(party.labels.shape)
-    return coefficients, float(trained.regularization_) * len(party.labels), kernel
-
-
-def _said(party: Party, models: tuple[SharedModel, ...]) -> Array:
-    opinions = (party.predict_private_with(model.about, model.data) for model in models)
-    return np.asarray(sum(opinions, np.zeros(party.labels.shape)))
-
-
-def _shared(party: Party, round: int) -> SharedModel:
-    about, data = party.share()
-    return SharedModel(party=party.name, round=round, about=about, data=data)

@@ -54,27 +54,24 @@ import numpy as np
 
 from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.messages.replies import Public, Replies, SharedModel
+from consilience.numerics.ensemble_weights import descent_weights, negligible
 from consilience.numerics.losses import DIVERGED
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.protocols.models.boosting_tasks import (
+from consilience.protocols.sampling import participants
+from consilience.tasks.base import Network
+from consilience.tasks.boosting import (
     Change,
     ChangeFunction,
     CheckTrust,
     Descend,
     DistillFunction,
+    Function,
     Objective,
     StartFunction,
     Student,
     WeakLearners,
 )
-from consilience.protocols.models.signed_ensemble import (
-    WeightedEnsemble,
-    descent_weights,
-    negligible,
-)
-from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
-from consilience.validation.numbers import check_number
+from consilience.validation.numbers import check_choice, check_number
 
 SCHEDULES: Mapping[str, float] = {"heterogeneous": 4.0, "homogeneous": 2.0}
 """c of the step sizes ``η^{k,t} = c / (μ (tK + k + 1))``: Theorems 4.1 and 4.4, Theorem 4.3."""
@@ -176,20 +173,17 @@ def functional_gradient_boosting(
         yield Round(t, state, replies=replies)
 
 
-def function_of(state: RoundState, **options: Any) -> WeightedEnsemble:
+def function_of(state: RoundState, **options: Any) -> Function:
     """f after a round of :func:`functional_gradient_boosting`, as a model by itself.
 
     Args:
         state: of a round after round 0.
-        options: ``trusted``, as :class:`~consilience.protocols.models.signed_ensemble.WeightedEnsemble` takes
-            it.
+        options: ``trusted``, the packages whose models are accepted.
 
     Raises:
         InvalidInput: f is 0, as it is in round 0.
     """
-    return WeightedEnsemble(
-        list(state.memory["models"].values()), state.memory["weights"], **options
-    )
+    return _whole(state).new_terms(**options)
 
 
 def step_sizes(
@@ -224,16 +218,13 @@ def _check(
     distill: bool,
     warm_start: bool,
 ) -> None:
+    """Raise ``InvalidInput`` on options that cannot work, or not together."""
     where = "functional_gradient_boosting"
     check_number("local_steps", local_steps, at_least=1, whole=True, where=where)
     check_number("ridge", ridge, at_least=0, where=where)
     check_number("prune", prune, at_least=0, below=1, where=where)
     if isinstance(step_size, str):
-        if step_size not in SCHEDULES:
-            known = ", ".join(SCHEDULES)
-            raise InvalidInput(
-                f"step_size is {step_size!r}", where=where, mend=f"A number, or one of {known}."
-            )
+        check_choice("step_size", step_size, SCHEDULES, where=where)
         if ridge == 0:
             raise InvalidInput(
                 f"the schedule {step_size!r} divides by ridge, which is 0",

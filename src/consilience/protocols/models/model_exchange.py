@@ -14,7 +14,7 @@ label their own inputs with the others' models:
 
 Legend: M number of agents, X^i, y^i private rows of agent i, ŷ their new labels, g a trained model, T
 ``rounds``. EKD is :func:`alternating_distillation` with all chains; its sum is
-:class:`consilience.protocols.models.signed_ensemble.SignedEnsemble`.
+:class:`consilience.learners.boosting.signed_ensemble.SignedEnsemble`.
 
 Deviations
     - A coordinator passes the models on: every agent sends a model once a round, and is sent those that it
@@ -31,12 +31,8 @@ Deviations
 
 from __future__ import annotations
 
-import numpy as np
-
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.messages.message import message
+from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Public, Replies, SharedModel
-from consilience.party.party import Party
 from consilience.protocols.base import (
     Round,
     Rounds,
@@ -45,48 +41,8 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks.base import CheckSharing, Network, Task
-
-
-@message
-class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange"):
-    """Train a new model on your own inputs, labelled by others' models and by your labels, and send it.
-
-    Attributes:
-        models: the others'.
-        share: the weight of each of them.
-        own: the weight of your own model's predictions.
-        labels: the weight of your labels.
-    """
-
-    round: int
-    models: tuple[SharedModel, ...] = ()
-    share: float = 0.0
-    own: float = 0.0
-    labels: float = 0.0
-
-    def run(self, party: Party) -> SharedModel:
-        """The newly trained model."""
-        opinions, weight, notes = np.zeros(party.labels.shape), self.labels, []
-        if self.own and party.trained:
-            opinions, weight = self.own * party.predict_private(), weight + self.own
-        elif self.own:
-            notes.append("without a model of its own")
-        for model in self.models:
-            try:
-                opinions = opinions + self.share * party.predict_private_with(
-                    model.about, model.data
-                )
-                weight += self.share
-            except KnowledgeRefused as refusal:
-                notes.append(f"without the model of {model.party}: {refusal.what}")
-        if weight == 0:
-            raise InvalidInput("; ".join(notes))
-        party.fit_on_mixed_targets(self.round, opinions / weight, self.labels / weight)
-        about, data = party.share()
-        return SharedModel(
-            party=party.name, round=self.round, about=about, data=data, notes=tuple(notes)
-        )
+from consilience.tasks.base import CheckSharing, Network
+from consilience.tasks.models import TrainTowards
 
 
 @protocol(exchanges="models", also_called=("avgkd",))
@@ -139,7 +95,7 @@ def alternating_distillation(
     """AKD: a model goes round the ring of agents, each of whom trains the next on what the last one says.
 
     Without ``start`` a model starts at every agent, and every agent trains one of them in every round: the
-    terms of EKD, which :class:`~consilience.protocols.models.signed_ensemble.SignedEnsemble` adds up.
+    terms of EKD, which :class:`~consilience.learners.boosting.signed_ensemble.SignedEnsemble` adds up.
 
     Args:
         rounds: number of rounds T after the first training.

@@ -1,59 +1,31 @@
-"""What travels in functional gradient boosting, and what a party does with it.
+"""Tasks of functional gradient boosting, and the messages that travel.
 
-The other half of :mod:`consilience.protocols.models.functional_gradient_boosting`, where the paper, the
+The party's half of :mod:`consilience.protocols.models.functional_gradient_boosting`, where the paper, the
 legend and the deviations are.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.learners.boosting.boosted import Boosted
+from consilience.learners.boosting.weighted_ensemble import WeightedEnsemble
+from consilience.learners.files.transfer import TRUSTED, unpack
 from consilience.messages.message import message
 from consilience.messages.replies import Agreement, Asked, Receipt, SharedModel
-from consilience.numerics.losses import Loss
 from consilience.party.party import Party
-from consilience.protocols.models.signed_ensemble import WeightedEnsemble, check_regressor
 from consilience.tasks.base import Task
+from consilience.tasks.models import shared_model
 from consilience.validation.arrays import Array
 
-
-@runtime_checkable
-class Boosting(Protocol):
-    """A learner that is a weighted sum of weak learners, as :class:`.boosted.Boosted` is."""
-
-    weak: Any
-    loss: Loss
-    trusts: tuple[str, ...]
-    ensemble: WeightedEnsemble | None
-    """f; ``None`` where it is 0."""
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """What has to be trusted to use its weak learners."""
-
-    def start(self) -> None:
-        """``f = 0``."""
-
-    def values(self, X: Array) -> Array:
-        """f at ``X``, shape ``(n, n_outputs)``."""
-
-    def objective(self, f: Array, targets: Array, ridge: float) -> float:
-        """``R[f] + μ/2 ‖f‖²`` from f at the rows."""
-
-    def descend(
-        self, X: Array, targets: Array, f: Array, **options: Any
-    ) -> tuple[list[Any], Array]:
-        """Lines 4 to 9: the weak learners, and g at the rows."""
-
-    def approximated(
-        self, X: Array, values: Array, *, rng: np.random.Generator, warm_start: bool
-    ) -> Any:
-        """One weak learner with these values at ``X``."""
+Function = WeightedEnsemble
+"""f, a weighted sum of weak learners."""
 
 
 # --- what travels ---------------------------------------------------------------------------------
@@ -76,6 +48,14 @@ class Change:
     models: tuple[SharedModel, ...]
     weights: Array
     kept: Array
+
+    def new_terms(self, trusted: Sequence[str] = TRUSTED) -> Function:
+        """The sum of the new terms.
+
+        Raises:
+            InvalidInput: there are none.
+        """
+        return Function(self.models, self.weights, trusted=trusted)
 
 
 @message
@@ -157,9 +137,36 @@ def _check_model(model: SharedModel, party: str, task: Asked, agreement: Agreeme
     model.validate(party=party, task=task, agreement=agreement)
     packages = getattr(task, "packages", ())
     try:
-        check_regressor(model, n_outputs=agreement.outputs, packages=packages)
+        _check_regressor(model, n_outputs=agreement.outputs, packages=packages)
     except KnowledgeRefused as refusal:
         raise KnowledgeRefused(refusal.what, where=party) from refusal
+
+
+def _check_regressor(model: SharedModel, *, n_outputs: int, packages: Sequence[str]) -> None:
+    """Raise ``KnowledgeRefused`` on a packed model that is no regressor of so many outputs.
+
+    It is built to find out, but asked nothing. Where packages outside of :data:`TRUSTED` are among those
+    agreed on, which nobody here has said to trust, only the description is looked at.
+
+    Args:
+        model: as it arrived.
+        n_outputs: how many there should be.
+        packages: those that were agreed on; models of others are refused.
+    """
+    try:
+        about = json.loads(model.about)
+        package = str(about["model"]).partition(":")[0].partition(".")[0]
+        said = (about["kind"], int(about["outputs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise KnowledgeRefused("a model that does not say what it is") from error
+    if package not in packages:
+        raise KnowledgeRefused(f"a model of {package!r}, which was not agreed on")
+    if said != ("regression", n_outputs):
+        raise KnowledgeRefused(
+            f"a model for {said[0]} with {said[1]} outputs, expected regression with {n_outputs}"
+        )
+    if set(packages) <= set(TRUSTED):
+        unpack(model.about, model.data)
 
 
 @message
@@ -263,7 +270,7 @@ class Descend(
         return WeakLearners(
             party=party.name,
             round=self.round,
-            models=_packed(party, self.round, found),
+            models=tuple(shared_model(party, self.round, one) for one in found),
             value=math.inf if math.isnan(value) else value,
         )
 
@@ -294,12 +301,12 @@ class DistillFunction(
         learner = _held(party, self.round - 1)
         assert party.public is not None
         X = party.public.X
-        new = WeightedEnsemble(self.change.models, self.change.weights, trusted=party.trusts)
+        new = self.change.new_terms(party.trusts)
         values = self.change.factor * learner.values(X) + new.predict(X)
         rng = party.stream(self.round, "distill")
         warm = self.warm_start and learner.ensemble is not None
         student = learner.approximated(X, values, rng=rng, warm_start=warm)
-        (model,) = _packed(party, self.round, [student])
+        model = shared_model(party, self.round, student)
         return Student(party=party.name, round=self.round, model=model)
 
 
@@ -332,9 +339,9 @@ class ChangeFunction(
 # --- the party's side -----------------------------------------------------------------------------
 
 
-def _learner(party: Party) -> Boosting:
+def _learner(party: Party) -> Boosted:
     learner = party.learner
-    if not isinstance(learner, Boosting):
+    if not isinstance(learner, Boosted):
         raise InvalidInput(
             "its model is no sum of weak learners",
             where=f"party {party.name!r}",
@@ -343,7 +350,7 @@ def _learner(party: Party) -> Boosting:
     return learner
 
 
-def _held(party: Party, round: int) -> Boosting:
+def _held(party: Party, round: int) -> Boosted:
     """The party's learner, which holds the function of that round."""
     if int(party.memory.get("round", np.array(-1))) != round:
         raise InvalidInput(f"it does not hold the function of round {round}")
@@ -359,7 +366,7 @@ def _change(party: Party, change: Change, round: int) -> None:
     else:
         learner = _held(party, change.since)
         ensemble, f = learner.ensemble, party.memory["f"]
-    new = WeightedEnsemble(change.models, change.weights, trusted=party.trusts)
+    new = change.new_terms(party.trusts)
     said = new.predict(X)
     if said.shape != targets.shape:
         raise KnowledgeRefused(f"weak learners that answer {said.shape}, expected {targets.shape}")
@@ -382,11 +389,4 @@ def _objective(party: Party, round: int, ridge: float) -> Objective:
         smoothness=learner.loss.smoothness,
         packages=learner.packages,
         value=math.inf if math.isnan(value) else value,
-    )
-
-
-def _packed(party: Party, round: int, learners: list[Any]) -> tuple[SharedModel, ...]:
-    shared = (party.share(learner) for learner in learners)
-    return tuple(
-        SharedModel(party=party.name, round=round, about=about, data=data) for about, data in shared
     )

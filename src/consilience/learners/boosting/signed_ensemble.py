@@ -1,57 +1,57 @@
-"""A sum of many trained models with signs, as one model; :class:`WeightedEnsemble` takes any weights."""
+"""A sum of many trained models with signs, as one model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.learners import Learner
+from consilience.errors import InvalidInput, RunFailed
+from consilience.learners.base import Learner
 from consilience.learners.boosting.weighted_ensemble import (
     BATCH,
     Packed,
     WeightedEnsemble,
-    descent_weights,
-    negligible,
     read_arrays,
     write_arrays,
 )
-from consilience.learners.files.transfer import TRUSTED, unpack
-from consilience.messages.replies import Replies, SharedModel
+from consilience.learners.files.transfer import TRUSTED
 from consilience.validation.arrays import Array
 
-__all__ = ["SignedEnsemble", "WeightedEnsemble", "check_regressor", "descent_weights", "negligible"]
+
+@runtime_checkable
+class SentModel(Packed, Protocol):
+    """A packed model that says whose it is, such as a :class:`~consilience.messages.replies.SharedModel`."""
+
+    @property
+    def party(self) -> str:
+        """Name of the party that trained it."""
+
+    @property
+    def round(self) -> int:
+        """The round in which it was trained."""
 
 
-def check_regressor(model: Packed, *, n_outputs: int, packages: Sequence[str]) -> None:
-    """Raise ``KnowledgeRefused`` on a packed model that is no regressor of so many outputs.
+class Answered(Protocol):
+    """The replies of a round, such as :class:`~consilience.messages.replies.Replies`."""
 
-    It is built to find out, but asked nothing. Where packages outside of :data:`TRUSTED` are among those
-    agreed on, which nobody here has said to trust, only the description is looked at.
+    @property
+    def answers(self) -> Mapping[str, tuple[Any, ...]]:
+        """Party to its replies."""
 
-    Args:
-        model: as it arrived.
-        n_outputs: how many there should be.
-        packages: those that were agreed on; models of others are refused.
-    """
-    try:
-        about = json.loads(model.about)
-        package = str(about["model"]).partition(":")[0].partition(".")[0]
-        said = (about["kind"], int(about["outputs"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise KnowledgeRefused("a model that does not say what it is") from error
-    if package not in packages:
-        raise KnowledgeRefused(f"a model of {package!r}, which was not agreed on")
-    if said != ("regression", n_outputs):
-        raise KnowledgeRefused(
-            f"a model for {said[0]} with {said[1]} outputs, expected regression with {n_outputs}"
-        )
-    if set(packages) <= set(TRUSTED):
-        unpack(model.about, model.data)
+
+@dataclass(frozen=True)
+class _Saved:
+    """A term as it was read from a file."""
+
+    party: str
+    round: int
+    about: str
+    data: Array
 
 
 class SignedEnsemble:
@@ -82,7 +82,7 @@ class SignedEnsemble:
     """
 
     def __init__(
-        self, terms: Sequence[Sequence[SharedModel]], *, trusted: Sequence[str] = TRUSTED
+        self, terms: Sequence[Sequence[SentModel]], *, trusted: Sequence[str] = TRUSTED
     ) -> None:
         self._terms = tuple(tuple(models) for models in terms)
         signs = [(-1.0) ** t for t, models in enumerate(self._terms) for _ in models]
@@ -92,10 +92,14 @@ class SignedEnsemble:
 
     @classmethod
     def of(
-        cls, replies: Iterable[Replies | None], *, trusted: Sequence[str] = TRUSTED
+        cls, replies: Iterable[Answered | None], *, trusted: Sequence[str] = TRUSTED
     ) -> SignedEnsemble:
-        """The ensemble of what agents replied in rounds 0, 1, 2, …"""
-        terms = [() if r is None else tuple(r.of(SharedModel)) for r in replies]
+        """The ensemble of the models that agents sent in rounds 0, 1, 2, …; ``None`` for a round without."""
+        given = [() if r is None else r.answers.values() for r in replies]
+        terms = [
+            [one for answers in round for one in answers if isinstance(one, SentModel)]
+            for round in given
+        ]
         return cls(terms, trusted=trusted)
 
     @property
@@ -109,7 +113,7 @@ class SignedEnsemble:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What the columns of :meth:`predict` are called; empty for regression."""
+        """Names of the columns of :meth:`predict`; empty for regression."""
         first = next(model for models in self._terms for model in models)
         return tuple(json.loads(first.about).get("classes", ()))
 
@@ -174,7 +178,7 @@ class SignedEnsemble:
         try:
             terms = [
                 [
-                    SharedModel(party=party, round=t, about=text, data=arrays[f"{n}.{i}"])
+                    _Saved(str(party), int(t), str(text), arrays[f"{n}.{i}"])
                     for i, (party, t, text) in enumerate(models)
                 ]
                 for n, models in enumerate(about)

@@ -1,0 +1,52 @@
+"""Weights of the terms of a boosted sum: those that descent gives, and those too small to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
+
+
+def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:
+    """The weight of each weak learner after a functional descent, ``w_k = −η_k Π_{l>k} (1 − η_l μ)``.
+
+    Args:
+        step_sizes: η_1 … η_K.
+        ridge: μ.
+
+    >>> descent_weights([0.25, 0.25], 1.0).tolist()
+    [-0.1875, -0.25]
+    """
+    rates = np.asarray(step_sizes, dtype=np.float64)
+    after = np.cumprod((1 - rates * ridge)[::-1])[::-1]
+    return np.asarray(-rates * np.append(after[1:], 1.0))
+
+
+def negligible(weights: Array, tolerance: float) -> Array:
+    """Mark the terms that may go: the smallest weights, up to a share ``tolerance`` of all weight.
+
+    Without them the sum of functions bounded by B changes by at most ``tolerance · B · Σ_j |w_j|``; with
+    ``tolerance`` 0 weights of exactly 0 go.
+
+    Args:
+        weights: shape ``(n,)``.
+        tolerance: a share in [0, 1).
+
+    Returns:
+        Booleans, shape ``(n,)``.
+
+    >>> negligible(np.array([0.5, -0.01, 0.0, 0.49]), 0.02).tolist()
+    [False, True, True, False]
+    """
+    if not 0 <= tolerance < 1:
+        raise InvalidInput(
+            f"the share of weight that may be left out is {tolerance}", mend="It lies in [0, 1)."
+        )
+    sizes = np.abs(weights)
+    order = np.argsort(sizes, kind="stable")
+    out = np.zeros(len(sizes), dtype=bool)
+    out[order] = np.cumsum(sizes[order]) <= tolerance * sizes.sum()
+    return out
