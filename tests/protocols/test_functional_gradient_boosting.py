@@ -477,7 +477,7 @@ def test_weak_learners_that_are_not_trusted_are_refused_before_any_is_trained() 
         ({"step_size": "homogeneous"}, "divides by ridge, which is 0"),
         ({"ridge": -1.0}, "ridge is -1"),
         ({"prune": 1.0}, "prune is 1"),
-        ({"step_size": float("inf")}, "Give a number above 0"),
+        ({"step_size": float("inf")}, "Give a finite number"),
         ({"distill": True}, "no public rows to distil on"),
         ({"warm_start": True}, "nothing is distilled"),
         ({"residuals": False}, "unknown option 'residuals'"),
