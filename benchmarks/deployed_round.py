@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -31,6 +30,7 @@ from consilience.deployment.coordinator.superlink import write_app
 from consilience.messages.replies import Public
 from consilience.networks.flower.network import POLL, FlowerNetwork, coordinator_app, site_app
 from consilience.site import EVERYTHING, PartySite
+from helpers.party_sites import NodeSites
 
 # Every message starts a process that imports this file: what the page needs is imported in main.
 
@@ -126,28 +126,10 @@ def public_rows() -> Public:
     return Public(np.random.default_rng(9).normal(size=(450, 64)))
 
 
-class Sites:
-    """The party that a node is in the federation that asks."""
-
-    def __init__(self, context: Any) -> None:
-        self.number = int(context.node_config["number"])
-        self.home = Path(str(context.node_config["home"]))
-
-    def __enter__(self) -> Sites:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-    def answer(self, request: bytes, *, federation: str, to: str | None) -> bytes:
-        made: Callable[[], Party] = lambda: party_of(federation, self.number)  # noqa: E731
-        with PartySite(made, self.home / federation, limits=EVERYTHING, wait=60) as site:
-            return site.answer(request, federation=federation, to=to)
+def site(federation: str, number: int, home: Path) -> PartySite:
+    """One party of a federation that is named after its kind of model."""
+    made: Callable[[], Party] = lambda: party_of(federation, number)  # noqa: E731
+    return PartySite(made, home / federation, limits=EVERYTHING, wait=60)
 
 
 def conduct(grid: Any, config: Mapping[str, Any]) -> None:
@@ -183,7 +165,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
         (folder / "ours.part").replace(folder / "ours.said")
 
 
-client = site_app(Sites)
+client = site_app(lambda context: NodeSites(context, site))
 server = coordinator_app(conduct)
 
 
@@ -191,7 +173,7 @@ def main() -> None:
     """Start all, let both runs take turns, and write the page."""
     from page import write
 
-    from helpers.loopback import Loopback
+    from helpers.flower_loopback import Loopback
 
     folder = Path(sys.argv[1] if sys.argv[1:] else tempfile.mkdtemp()).resolve()
     places = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]

@@ -9,7 +9,7 @@ import pytest
 from consilience.deployment.coordinator.configuration import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.site import read_party
-from helpers import grids  # noqa: F401 (imports flwr without its warnings)
+from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
 from helpers.command_line import clinics
 
 PARTY = """

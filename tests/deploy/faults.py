@@ -37,7 +37,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers.command_line import shell
-from helpers.deployed import Deployed, kill
+from helpers.deployed_example import Deployed, kill
 
 WAIT = 15.0
 """Seconds, at most, from one fault being over to the next: an exchange takes about as many."""

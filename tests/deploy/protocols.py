@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -30,7 +29,8 @@ from consilience.networks import LocalNetwork
 from consilience.networks.flower.network import FlowerNetwork, coordinator_app, site_app
 from consilience.protocols import Round
 from consilience.site import EVERYTHING, PartySite, own_secret
-from helpers.loopback import Loopback
+from helpers.flower_loopback import Loopback
+from helpers.party_sites import NodeSites
 
 # Every message starts a process that imports this file: what few need is imported where it is needed.
 
@@ -58,29 +58,6 @@ def small(name: str) -> ProtocolCase:
 
 
 # --- what runs in Flower's processes --------------------------------------------------------------
-
-
-class Sites:
-    """The party that a node is in whatever federation asks it."""
-
-    def __init__(self, context: Any) -> None:
-        self.number = int(context.node_config["number"])
-        self.home = Path(str(context.node_config["home"]))
-
-    def __enter__(self) -> Sites:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-    def answer(self, request: bytes, *, federation: str, to: str | None) -> bytes:
-        with site(federation, self.number, self.home) as one:
-            return one.answer(request, federation=federation, to=to)
 
 
 def site(name: str, number: int, home: Path) -> PartySite:
@@ -118,7 +95,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
         part.replace(folder / "results" / f"{name}.json")
 
 
-client = site_app(Sites)
+client = site_app(lambda context: NodeSites(context, site))
 server = coordinator_app(conduct)
 
 MODULE = """\

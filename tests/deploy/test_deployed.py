@@ -18,7 +18,7 @@ from consilience.messages.wire import encode
 from consilience.site.public_rows import FOLDER
 from consilience.tasks.base import TakePublic
 from helpers.command_line import shell
-from helpers.deployed import Deployed
+from helpers.deployed_example import Deployed
 
 pytestmark = [
     pytest.mark.deploy,

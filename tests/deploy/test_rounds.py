@@ -25,8 +25,8 @@ from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
 from consilience.tasks.base import Checkpoint, Describe, Distill, Evaluate, Join, TakePublic
-from helpers.grids import Context, Grid, Info, Message, Node, RecordDict, in_a_run
-from helpers.sites import as_deployed
+from helpers.flower_grid import Context, Grid, Info, Message, Node, RecordDict, in_a_run
+from helpers.party_sites import as_deployed
 
 NAMES = ("north", "south")
 

@@ -18,7 +18,7 @@ from consilience.diagnostics.public_coverage import LITTLE, WELL, PublicCoverage
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Public, Selection
 from consilience.tasks.base import SelectPublic
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 XY = np.array(["x", "y"])
 

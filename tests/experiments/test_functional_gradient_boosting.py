@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.experiments import Spec, parse_spec, start
+from consilience.experiments import start
 from consilience.learners import make
 from consilience.report import read_results
+from helpers.configurations import spec_with
 
 CONFIG = """
 name = "boosting"
@@ -43,12 +43,8 @@ step_size = 4.0
 """
 
 
-def spec_of(**changes: Any) -> Spec:
-    return parse_spec({**tomllib.loads(CONFIG), **changes}, where="test")
-
-
 def test_a_run_beside_its_baselines(tmp_path: Path) -> None:
-    start(spec_of(), tmp_path / "run")
+    start(spec_with(CONFIG), tmp_path / "run")
     methods = {method.label: method for method in read_results(tmp_path / "run").methods}
     last = {label: method.scores["accuracy"][0, -1] for label, method in methods.items()}
     assert np.ptp(last["FFGB"]) == np.ptp(last["FFGB-distill"]) == 0  # one model for all
@@ -68,7 +64,8 @@ def test_regression_from_a_table(tmp_path: Path) -> None:
     x = np.round(np.random.default_rng(0).random(90), 6)
     rows = "\n".join(f"{a},{np.sin(6 * a)}" for a in x)
     (tmp_path / "rows.csv").write_text(f"x,y\n{rows}\n")
-    spec = spec_of(
+    spec = spec_with(
+        CONFIG,
         data={"name": "csv", "path": str(tmp_path / "rows.csv"), "target": "y"},
         partition={"name": "iid", "parties": 3},
         methods=[{"protocol": "functional_gradient_boosting", "label": "FFGB", "step_size": 0.7}],
@@ -77,7 +74,10 @@ def test_regression_from_a_table(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="KernelRidge holds rows of its private data"):
         start(spec, tmp_path / "refused")
     sends = {"name": "boosted", "kind": "regression", "weak": "kernel-ridge", "sends_rows": True}
-    start(spec.model_copy(update={"models": spec_of(models=[sends]).models}), tmp_path / "run")
+    start(
+        spec.model_copy(update={"models": spec_with(CONFIG, models=[sends]).models}),
+        tmp_path / "run",
+    )
     (method,) = read_results(tmp_path / "run").methods
     error = method.scores["mse"][0, :, 0]
     assert (np.diff(error) < 0).all() and error[-1] < 0.1 * error[0]
@@ -106,5 +106,5 @@ def test_regression_from_a_table(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_meant_is_said_at_once(changes: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=said):
-        start(spec_of(**changes), tmp_path / "run")
+        start(spec_with(CONFIG, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()

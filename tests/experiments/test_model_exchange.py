@@ -14,9 +14,10 @@ import pytest
 
 from consilience.cli.predict import kept, predictions
 from consilience.errors import InvalidInput
-from consilience.experiments import Ledger, Spec, gather, parse_spec, resume, start
+from consilience.experiments import Ledger, gather, parse_spec, resume, start
 from consilience.report import read_results, verdict, write_report
 from consilience.report.toml import to_toml
+from helpers.configurations import spec_with
 
 CONFIG = """
 name = "exchange"
@@ -47,18 +48,6 @@ name = "naive-bayes"
 """
 
 
-def spec_of(**changes: Any) -> Spec:
-    """The configuration, with ``section__key`` or ``key`` changed; ``None`` takes a key away."""
-    document = tomllib.loads(CONFIG)
-    for key, value in changes.items():
-        section, _, last = key.rpartition("__")
-        place = document[section] if section else document
-        place[last] = value
-        if value is None:
-            del place[last]
-    return parse_spec(document, where="test")
-
-
 def numbers(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """What a run computed. Bytes are left out: those of scikit-learn's models hold addresses."""
     ledger = Ledger(folder / "ledger.sqlite")
@@ -86,12 +75,12 @@ def states(folder: Path) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "exchange"
-    start(spec_of(), folder)
+    start(spec_with(CONFIG), folder)
     return folder
 
 
 def test_methods_by_any_of_their_spellings() -> None:
-    spec = spec_of()
+    spec = spec_with(CONFIG)
     options = {m.label: spec.protocol_for(m) for m in spec.methods}
     found = {label: (p.name, dict(p.options)) for label, p in options.items()}
     assert found == {
@@ -105,21 +94,24 @@ def test_methods_by_any_of_their_spellings() -> None:
         "central": ("local_only", {"rounds": 2}),
     }
     table = {"protocol": {"name": "averaged_distillation"}, "label": "AvgKD"}
-    assert spec_of(methods=[table]).methods == spec.methods[1:2]
+    assert spec_with(CONFIG, methods=[table]).methods == spec.methods[1:2]
     assert parse_spec(json.loads(spec.model_dump_json()), where="stored") == spec
     assert parse_spec(tomllib.loads(to_toml(spec)), where="written") == spec
 
 
 def test_methods_that_go_with_the_protocol() -> None:
-    chosen = spec_of(methods=None).methods
+    chosen = spec_with(CONFIG, methods=None).methods
     assert [m.label for m in chosen] == ["local", "averaged_distillation", "central"]
-    usual = spec_of(methods=None, protocol__name="ensemble_distillation", data__public=20).methods
+    usual = spec_with(
+        CONFIG, methods=None, protocol__name="ensemble_distillation", data__public=20
+    ).methods
     assert [m.label for m in usual] == ["local", "avg", "uwa", "suwa", "central"]
 
 
 def test_both_ways_of_teaching_in_one_table() -> None:
     """Another protocol than ``[protocol]`` takes over the rounds, and not what it does not know."""
-    spec = spec_of(
+    spec = spec_with(
+        CONFIG,
         methods=["uwa", "averaged_distillation", {"aggregate": "avg", "protocol": {"rounds": 1}}],
         data__public=20,
         protocol={"rounds": 3, "participation": 2, "consensus": "damped"},
@@ -130,14 +122,14 @@ def test_both_ways_of_teaching_in_one_table() -> None:
     assert options[0]["consensus"].name == options[2]["consensus"].name == "damped"
     assert options[2]["rounds"] == 1
     assert [m.needs_public for m in spec.methods] == [True, False, True]
-    other = spec_of(
-        methods=[{"aggregate": "avg", "protocol": "ensemble_distillation"}], data__public=20
+    other = spec_with(
+        CONFIG, methods=[{"aggregate": "avg", "protocol": "ensemble_distillation"}], data__public=20
     )
     assert other.protocol_for(other.methods[0]).name == "ensemble_distillation"
 
 
 def test_all_rows_stay_private() -> None:
-    cohort = gather(spec_of(), 0)
+    cohort = gather(spec_with(CONFIG), 0)
     assert len(cohort.public) == 0 and cohort.public_labels is None
     assert all(len(party.X) == 40 for party in cohort.parties())
     assert all(len(party.X) == 120 for party in cohort.parties(pooled=True))
@@ -185,8 +177,8 @@ def test_resumed_equals_straight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         "consilience.experiments.method_run.time", SimpleNamespace(perf_counter=lambda: 0.0)
     )
-    spec = spec_of(
-        methods=["averaged_distillation"], protocol__rounds=3, checkpoint_seconds=0, seeds=2
+    spec = spec_with(
+        CONFIG, methods=["averaged_distillation"], protocol__rounds=3, checkpoint_seconds=0, seeds=2
     )
     start(spec, tmp_path / "straight")
 
@@ -213,7 +205,7 @@ def test_resumed_equals_straight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_averaged_parameters_as_a_comparator(tmp_path: Path) -> None:
     network = {"name": "mlp", "hidden": [8], "recipe": {"first_epochs": 1, "epochs": 1}}
-    start(spec_of(models=[network], methods=["federated_averaging"]), tmp_path / "run")
+    start(spec_with(CONFIG, models=[network], methods=["federated_averaging"]), tmp_path / "run")
     (method,) = read_results(tmp_path / "run").methods
     assert method.scores["accuracy"].shape == (1, 3, 3) and method.exchanges
     assert np.ptp(method.scores["log_loss"][0, -1]) == 0  # one model at all parties
@@ -222,7 +214,8 @@ def test_averaged_parameters_as_a_comparator(tmp_path: Path) -> None:
 def test_over_processes_the_same(run: Path, tmp_path: Path) -> None:
     chosen = ["averaged_distillation"]
     start(
-        spec_of(methods=chosen, network={"kind": "processes", "processes": 2}), tmp_path / "apart"
+        spec_with(CONFIG, methods=chosen, network={"kind": "processes", "processes": 2}),
+        tmp_path / "apart",
     )
     here = [row[1:] for row in numbers(run)["metrics"] if row[0] == "AvgKD"]
     assert [row[1:] for row in numbers(tmp_path / "apart")["metrics"]] == here != []
@@ -231,29 +224,32 @@ def test_over_processes_the_same(run: Path, tmp_path: Path) -> None:
 def test_kept_models_predict(run: Path, tmp_path: Path) -> None:
     model = kept(run, "party-2")
     assert model.about == "parallel_distillation, seed 0, party-2"
-    rows = gather(spec_of(), 0).dataset.X_test[:4]
+    rows = gather(spec_with(CONFIG), 0).dataset.X_test[:4]
     np.savez(tmp_path / "rows.npz", X=rows)
     assert len(predictions(model, tmp_path / "rows.npz").splitlines()) == 5
 
 
 def test_models_that_hold_rows_are_sent_if_that_is_said(tmp_path: Path) -> None:
     knn = [{"name": "knn", "sends_rows": True, "n_neighbors": 3}]
-    start(spec_of(models=knn, methods=["averaged_distillation"]), tmp_path / "run")
+    start(spec_with(CONFIG, models=knn, methods=["averaged_distillation"]), tmp_path / "run")
     assert kept(tmp_path / "run", "party-1").model.learner.fitted
     with pytest.raises(InvalidInput, match="a trained KNeighborsClassifier holds rows") as refused:
-        start(spec_of(models=[{"name": "knn"}]), tmp_path / "other")
+        start(spec_with(CONFIG, models=[{"name": "knn"}]), tmp_path / "other")
     assert "sends_rows = true" in str(refused.value)
-    start(spec_of(models=[{"name": "knn"}], methods=["local", "central"]), tmp_path / "unsent")
+    start(
+        spec_with(CONFIG, models=[{"name": "knn"}], methods=["local", "central"]),
+        tmp_path / "unsent",
+    )
 
 
 def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="'sklearn' is not trusted") as refused:
-        start(spec_of(trusts=["xgboost"]), tmp_path / "run")
+        start(spec_with(CONFIG, trusts=["xgboost"]), tmp_path / "run")
     assert 'trusts = ["xgboost", "sklearn"]' in str(refused.value)
     with pytest.raises(InvalidInput, match="'consilience' is not trusted"):
-        start(spec_of(trusts=["sklearn"], models=[{"name": "mlp"}]), tmp_path / "run")
+        start(spec_with(CONFIG, trusts=["sklearn"], models=[{"name": "mlp"}]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    cohort = gather(spec_of(trusts=["sklearn"]), 0)
+    cohort = gather(spec_with(CONFIG, trusts=["sklearn"]), 0)
     assert all(party.trusts == ("sklearn",) for party in cohort.parties())
 
 
@@ -327,12 +323,12 @@ def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_meant_is_said_at_once(changes: Any, what: str, mend: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        spec_of(**changes).check_models()
+        spec_with(CONFIG, **changes).check_models()
     assert what in str(raised.value) and mend in str(raised.value)
 
 
 def test_an_agent_that_is_not_there_is_missed_before_any_training(tmp_path: Path) -> None:
     methods = [{"protocol": "alternating_distillation", "start": "party-9"}]
     with pytest.raises(InvalidInput, match="no agent is called 'party-9'"):
-        start(spec_of(methods=methods), tmp_path / "run")
+        start(spec_with(CONFIG, methods=methods), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.experiments import Spec, parse_spec, start
+from consilience.experiments import start
 from consilience.report import read_results
+from helpers.configurations import spec_with
 
 pytest.importorskip("torch")
 
@@ -45,12 +45,8 @@ recipe = { optimizer = "sgd", learning_rate = 0.1, epochs = 2 }
 """
 
 
-def spec_of(**changes: Any) -> Spec:
-    return parse_spec({**tomllib.loads(CONFIG), **changes}, where="test")
-
-
 def test_a_run_of_all_of_them(tmp_path: Path) -> None:
-    start(spec_of(), tmp_path / "run")
+    start(spec_with(CONFIG), tmp_path / "run")
     methods = {method.label: method for method in read_results(tmp_path / "run").methods}
     assert len(methods) == 7
     losses = {label: method.scores["log_loss"][0] for label, method in methods.items()}
@@ -61,7 +57,7 @@ def test_a_run_of_all_of_them(tmp_path: Path) -> None:
 
     model = tmp_path / "run" / "models" / "SCAFFOLD" / "seed-0" / "party-1" / "model.safetensors"
     warm = {"protocol": "federated_dynamics", "initial": str(model), "label": "warm"}
-    start(spec_of(methods=[warm]), tmp_path / "warm")
+    start(spec_with(CONFIG, methods=[warm]), tmp_path / "warm")
     (method,) = read_results(tmp_path / "warm").methods
     assert np.array_equal(method.scores["log_loss"][0, 0], losses["SCAFFOLD"][-1])
 
@@ -83,5 +79,5 @@ def test_bad_options_are_refused_before_any_method_runs(
     models = [{"name": "mlp", "hidden": [8]}]
     methods = ["federated_averaging", {**method, "label": "wrong"}]
     with pytest.raises(InvalidInput, match=said):
-        start(spec_of(methods=methods, models=models), tmp_path / "run")
+        start(spec_with(CONFIG, methods=methods, models=models), tmp_path / "run")
     assert not (tmp_path / "run").exists()

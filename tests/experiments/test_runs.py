@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import tomllib
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from consilience.experiments import Cohort, Ledger, Spec, gather, parse_spec, re
 from consilience.party.party import Party
 from consilience.report.reading import read_results
 from helpers.command_line import CONFIG
+from helpers.configurations import spec_with
 
 MIXED = """
 name = "mixed"
@@ -55,14 +55,6 @@ NUMBERS = {
 }
 
 
-def spec_of(text: str, **changes: Any) -> Spec:
-    document = tomllib.loads(text)
-    for key, value in changes.items():
-        section, _, last = key.rpartition("__")
-        (document.setdefault(section, {}) if section else document)[last] = value
-    return parse_spec(document, where="test")
-
-
 def numbers(folder: Path, methods: Collection[str] = ()) -> dict[str, list[tuple[Any, ...]]]:
     """All that a run computed, as its ledger has it; of some methods only, if they are named."""
     ledger = Ledger(folder / "ledger.sqlite")
@@ -91,7 +83,7 @@ def models(folder: Path, methods: Collection[str]) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "local"
-    start(spec_of(MIXED), folder)
+    start(spec_with(MIXED), folder)
     return folder
 
 
@@ -102,7 +94,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_bits_wherever_parties_live(
     kind: str, methods: list[str], local: Path, tmp_path: Path
 ) -> None:
-    start(spec_of(MIXED, network__kind=kind, methods=methods), tmp_path / kind)
+    start(spec_with(MIXED, network__kind=kind, methods=methods), tmp_path / kind)
     assert numbers(tmp_path / kind) == numbers(local, methods)
     assert models(tmp_path / kind, methods) == models(local, methods) != {}
 
@@ -159,11 +151,11 @@ def test_a_run_of_an_earlier_version_is_read_and_resumed(local: Path, tmp_path: 
 
 def test_the_folder_repeats_the_run(local: Path) -> None:
     stored = json.loads((local / "config.json").read_text())
-    assert parse_spec(stored, where="stored") == spec_of(MIXED)
+    assert parse_spec(stored, where="stored") == spec_with(MIXED)
 
 
 def test_seeds_change_the_split_and_nothing_else_does() -> None:
-    spec = spec_of(CONFIG)
+    spec = spec_with(CONFIG)
     one, again, other = gather(spec, 0), gather(spec, 0), gather(spec, 1)
     assert one.public.key == again.public.key != other.public.key
     assert all(np.array_equal(a, b) for a, b in zip(one.rows, again.rows, strict=True))
@@ -183,7 +175,7 @@ def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.Mon
         return gather(spec, seed)
 
     monkeypatch.setattr(run, "gather", counted)
-    start(spec_of(CONFIG, methods=["avg"], seeds=[4, 2]), tmp_path / "run")
+    start(spec_with(CONFIG, methods=["avg"], seeds=[4, 2]), tmp_path / "run")
     assert gathered == [2, 4, 2]
 
 
@@ -191,7 +183,7 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
     table = "a,place,y\n" + "\n".join(f"{i},{'ns'[i % 2]},{i % 4 // 2}" for i in range(80))
     path = tmp_path / "places.csv"
     path.write_text(table)
-    spec = spec_of(
+    spec = spec_with(
         CONFIG.replace('methods = ["local", "avg", "uwa", "central"]', ""),
         data={"name": "csv", "path": str(path), "target": "y", "group": "place", "public": 0.1},
         partition={"name": "group"},
@@ -224,7 +216,7 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
 )
 def test_a_configuration_is_checked_first(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        spec_of(CONFIG, **change).check_models()
+        spec_with(CONFIG, **change).check_models()
 
 
 def test_a_party_that_cannot_write_its_state_costs_no_run(
@@ -239,7 +231,7 @@ def test_a_party_that_cannot_write_its_state_costs_no_run(
         save(party, label)
 
     monkeypatch.setattr(Party, "save", lose)
-    start(spec_of(CONFIG, methods=["avg"], checkpoint_seconds=0), tmp_path / "run")
+    start(spec_with(CONFIG, methods=["avg"], checkpoint_seconds=0), tmp_path / "run")
     ledger = Ledger(tmp_path / "run" / "ledger.sqlite")
     assert ledger.read("SELECT status FROM arms") == [("done",)]
     assert ledger.read("SELECT max(checkpoint) FROM rounds") == [(0,)]

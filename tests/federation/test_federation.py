@@ -14,7 +14,7 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.history import History
 from consilience.messages.replies import Public
 from consilience.protocols import RoundState
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 POINTS = np.linspace(-1, 1, 12)[:, None]
 XY = np.array(["x", "y"] * 6)

@@ -22,9 +22,9 @@ from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_session
 from consilience.tasks.base import LONGEST_REASON, Join, TakePublic, task_types
-from helpers.forgeries import CHOICES, Choices, forged, written
-from helpers.killed import state
-from helpers.sites import agreement, one_party, requests, without_rows
+from helpers.forged_messages import CHOICES, Choices, forged, written
+from helpers.killed_sites import state
+from helpers.party_sites import agreement, one_party, requests, without_rows
 
 TASKS = sorted(
     name for name, kind in task_types().items() if kind.__module__.startswith("consilience.")

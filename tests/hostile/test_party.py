@@ -19,7 +19,7 @@ from consilience.networks.base import reply_of
 from consilience.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
 from consilience.protocols import Round
 from consilience.tasks.base import ScorePublic, Task
-from helpers.forgeries import CHOICES, Choices, forged, legal
+from helpers.forged_messages import CHOICES, Choices, forged, legal
 
 NAMES = ("ash", "birch", "cedar", "damson")
 HOSTILE = "birch"

@@ -20,7 +20,7 @@ from consilience.messages.replies import Agreement, Description, Failure, Public
 from consilience.numerics.feature_space import shared_space
 from consilience.site import Limits, PartySite
 from consilience.tasks.base import Distill, Evaluate, FitPrivate, Join, PredictPublic, TakePublic
-from helpers.sites import ask
+from helpers.party_sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))
 PUBLIC = Public(X[:50])

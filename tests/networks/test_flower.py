@@ -44,7 +44,7 @@ from consilience.tasks.base import (
     PredictPublic,
     Restore,
 )
-from helpers.grids import Grid, Info, Node, in_a_run
+from helpers.flower_grid import Grid, Info, Node, in_a_run
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -14,7 +14,7 @@ from consilience.federation.federation import Federation
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Predictions, Public
 from consilience.tasks.base import Distill, FitPrivate, PredictPublic, Task
-from helpers.stubs import Says, Share, Writes
+from helpers.stub_models import Says, Share, Writes
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 

@@ -25,7 +25,7 @@ from consilience.messages.replies import Predictions, Public
 from consilience.networks import PopulationNetwork
 from consilience.protocols import Protocol, federated_averaging
 from consilience.tasks.base import Checkpoint, FitPrivate, PredictPublic, Restore
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 

@@ -18,7 +18,7 @@ from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Predictions, Public
 from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.tasks.base import FitPrivate, PredictPublic
-from helpers.stubs import Dies, Memory, Share, Threads
+from helpers.stub_models import Dies, Memory, Share, Threads
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 

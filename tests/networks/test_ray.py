@@ -12,7 +12,7 @@ import pytest
 from consilience.checks import classifiers
 from consilience.errors import MissingExtra
 from consilience.networks.flower.ray import RayNetwork
-from helpers import grids  # noqa: F401 (imports flwr without its warnings)
+from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_same_bits_as_in_process(tmp_path: Path) -> None:
     """In a process of its own: Ray leaves files open, which would be another test's warnings."""
     done = subprocess.run(
-        [sys.executable, "-m", "helpers.on_ray", str(tmp_path)],
+        [sys.executable, "-m", "helpers.ray_comparison", str(tmp_path)],
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,

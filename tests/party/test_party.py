@@ -17,7 +17,7 @@ from consilience.federation.forming import negotiate
 from consilience.learners import KernelRidge
 from consilience.messages.replies import Public
 from consilience.tasks.base import Describe
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 2))

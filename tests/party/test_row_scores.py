@@ -22,7 +22,7 @@ from consilience.tasks.base import (
     ScorePublic,
     SelectPublic,
 )
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))
 Y = np.arange(20) % 2

@@ -16,7 +16,7 @@ from consilience.messages.wire import encode
 from consilience.party import nearness, state
 from consilience.site import Limits, PartySite, read_session
 from consilience.tasks.base import FitPrivate, Join, PredictPublic
-from helpers.sites import agreement, ask, one_party
+from helpers.party_sites import agreement, ask, one_party
 
 
 def trained() -> Party:

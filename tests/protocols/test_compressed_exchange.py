@@ -40,7 +40,7 @@ from consilience.transforms.compression import (
     top_k,
     zstd,
 )
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 EVERYTHING = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
 POINTS = np.array([[0.0], [1.0], [2.0]])

@@ -12,7 +12,7 @@ from consilience.messages.replies import RowCount
 from consilience.protocols import Round
 from consilience.protocols.constant_replies import Standing
 from consilience.tasks.base import CountRows
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0], [3.0]])
 LABELS = {"a": ["x", "x", "y"], "b": ["y", "y", "y"], "c": ["x", "x", "y", "y"]}

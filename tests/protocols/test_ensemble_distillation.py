@@ -25,7 +25,7 @@ from consilience.aggregation import (
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Public
 from consilience.protocols import RoundState
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 PUBLIC = np.array([[0.5], [1.5]])

@@ -13,7 +13,16 @@ from consilience.checks.example_parties import networks
 from consilience.messages.replies import Failure, Public
 from consilience.protocols import federated_averaging, federated_dynamics
 from consilience.tasks.parameters import TrainDynamically
-from helpers.quadratics import RATE, SIZES, STEPS, Quadratic, cohort, minimum, quadratics, share
+from helpers.quadratic_losses import (
+    RATE,
+    SIZES,
+    STEPS,
+    Quadratic,
+    minimum,
+    quadratic_parties,
+    quadratics,
+    share,
+)
 
 pytest.importorskip("torch")
 
@@ -54,7 +63,7 @@ def test_rounds_in_numpy(weights: str, participation: int) -> None:
     chosen = federated_dynamics(
         rounds=8, strength=ALPHA, participation=participation, weights=weights, initial=START
     )
-    for round in Federation(cohort(), seed=1).rounds(chosen):
+    for round in Federation(quadratic_parties(), seed=1).rounds(chosen):
         if round.number:
             assert round.replies is not None and len(round.replies) == participation
             expected.round(round.replies.parties)
@@ -76,7 +85,7 @@ def test_it_is_fedpd() -> None:
 
     eta, x0 = 1 / ALPHA, W0
     duals = {name: np.zeros(2) for name in SIZES}
-    for round in Federation(cohort()).rounds(
+    for round in Federation(quadratic_parties()).rounds(
         federated_dynamics(rounds=8, strength=ALPHA, initial=START)
     ):
         if round.number:
@@ -89,7 +98,7 @@ def test_it_is_fedpd() -> None:
 @pytest.mark.parametrize(("weights", "participation"), [("rows", 3), ("uniform", 2)])
 def test_it_reaches_the_minimum(weights: str, participation: int) -> None:
     """With clients left out too; each party's state is then its gradient there, and their mean 0."""
-    parties = cohort()
+    parties = quadratic_parties()
     chosen = federated_dynamics(
         rounds=240, strength=ALPHA, participation=participation, weights=weights
     )
@@ -115,7 +124,7 @@ class Lossy(LocalNetwork):
 
 def test_a_lost_answer_is_taken_back() -> None:
     expected = InNumpy("uniform")
-    federation = Federation.over(Lossy(cohort(), Public.none()), Public.none())
+    federation = Federation.over(Lossy(quadratic_parties(), Public.none()), Public.none())
     for round in federation.rounds(federated_dynamics(rounds=6, strength=ALPHA, initial=START)):
         if round.number:
             assert round.replies is not None

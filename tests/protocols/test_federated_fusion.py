@@ -19,7 +19,7 @@ from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure, Public
 from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, federated_fusion
-from helpers.quadratics import RATE, SIZES, cohort, mean, quadratics
+from helpers.quadratic_losses import RATE, SIZES, mean, quadratic_parties, quadratics
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -96,7 +96,7 @@ def test_regression_in_numpy() -> None:
     """The teacher is the mean of values, the average counts rows, and a step goes 2 Xᵀ(X w − teacher)/n."""
     losses, w = quadratics(), W0
     chosen = federated_fusion(rounds=3, initial={"weight": W0[None]})
-    parties = cohort(distill_epochs=DISTILLED)
+    parties = quadratic_parties(distill_epochs=DISTILLED)
     for round in Federation(parties, public=PUBLIC).rounds(chosen):
         if round.number:
             own = {name: loss.descend(w) for name, loss in losses.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from consilience import Federation
 from consilience.protocols import federated_adagrad, federated_adam, federated_yogi
-from helpers.quadratics import cohort, mean, quadratics
+from helpers.quadratic_losses import mean, quadratic_parties, quadratics
 
 pytest.importorskip("torch")
 
@@ -39,7 +39,7 @@ def test_rounds_in_numpy(
     losses, x, m, v = quadratics(), W0, np.zeros(2), np.full(2, tau**2)
     fell = False
     chosen = made(rounds=8, participation=participation, weights=weights, initial=START, **settings)
-    for round in Federation(cohort(), seed=1).rounds(chosen):
+    for round in Federation(quadratic_parties(), seed=1).rounds(chosen):
         if round.number:
             assert round.replies is not None and len(round.replies) == participation
             Delta = (
@@ -75,7 +75,7 @@ def test_one_round_by_hand() -> None:
     """
     from consilience import Party
     from consilience.learners import as_learner
-    from helpers.quadratics import Quadratic, line
+    from helpers.quadratic_losses import Quadratic, line
 
     # Two rows, X = diag(1, 1): f = ½ ‖w − y‖², one step of rate 0.1 from 0 goes to 0.1 y.
     loss = Quadratic(np.eye(2), np.array([1.0, -2.0]))

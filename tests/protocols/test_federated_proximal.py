@@ -8,7 +8,7 @@ import pytest
 from consilience import Federation
 from consilience.checks.example_parties import networks
 from consilience.protocols import federated_averaging, federated_proximal
-from helpers.quadratics import RATE, cohort, mean, minimum, quadratics, share
+from helpers.quadratic_losses import RATE, mean, minimum, quadratic_parties, quadratics, share
 
 pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ def test_rounds_in_numpy(weights: str, participation: int) -> None:
     chosen = federated_proximal(
         rounds=6, strength=0.7, participation=participation, weights=weights, initial=START
     )
-    for round in Federation(cohort(), seed=1).rounds(chosen):
+    for round in Federation(quadratic_parties(), seed=1).rounds(chosen):
         if round.number:
             assert round.replies is not None and len(round.replies) == participation
             trained = {n: f.descend(w, strength=0.7) for n, f in losses.items()}
@@ -43,10 +43,12 @@ def test_where_it_stops() -> None:
         sum(p[n] * G for n, G in pulls.items()),
         sum(p[n] * pulls[n] @ f.b for n, f in quadratics().items()),
     )
-    *_, last = Federation(cohort(epochs=8)).rounds(federated_proximal(rounds=150, strength=mu))
+    *_, last = Federation(quadratic_parties(epochs=8)).rounds(
+        federated_proximal(rounds=150, strength=mu)
+    )
     found = last.state.memory["parameters"]
     assert found == pytest.approx(still, abs=1e-8)
-    *_, plain = Federation(cohort(epochs=8)).rounds(federated_averaging(rounds=100))
+    *_, plain = Federation(quadratic_parties(epochs=8)).rounds(federated_averaging(rounds=100))
     away = np.linalg.norm(plain.state.memory["parameters"] - minimum("rows"))
     assert 0.01 < np.linalg.norm(found - minimum("rows")) < away
 

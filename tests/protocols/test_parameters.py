@@ -38,7 +38,17 @@ from consilience.tasks.parameters import (
     Parameters,
     check_line,
 )
-from helpers.quadratics import RATE, SIZES, STEPS, cohort, line, mean, minimum, quadratics, share
+from helpers.quadratic_losses import (
+    RATE,
+    SIZES,
+    STEPS,
+    line,
+    mean,
+    minimum,
+    quadratic_parties,
+    quadratics,
+    share,
+)
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -63,7 +73,7 @@ def test_federated_averaging_in_numpy(weights: str, participation: int) -> None:
     chosen = federated_averaging(
         rounds=6, participation=participation, weights=weights, initial=START
     )
-    for round in Federation(cohort(), seed=1).rounds(chosen):
+    for round in Federation(quadratic_parties(), seed=1).rounds(chosen):
         if round.number:
             assert round.replies is not None and len(round.replies) == participation
             w = mean({n: f.descend(w) for n, f in losses.items()}, weights, round.replies.parties)
@@ -81,7 +91,7 @@ def test_federated_averaging_stops_elsewhere_than_at_the_minimum() -> None:
         sum(p[n] * S for n, S in steps.items()),
         sum(p[n] * steps[n] @ f.b for n, f in quadratics().items()),
     )
-    *_, last = Federation(cohort()).rounds(federated_averaging(rounds=150))
+    *_, last = Federation(quadratic_parties()).rounds(federated_averaging(rounds=150))
     found = last.state.memory["parameters"]
     assert found == pytest.approx(still, abs=1e-8)
     assert np.abs(found - minimum("rows")).max() > 0.01
@@ -92,7 +102,7 @@ def test_federated_averaging_stops_elsewhere_than_at_the_minimum() -> None:
 
 @pytest.mark.parametrize("made", ALL)
 def test_any_of_them_starts_from_a_given_model(made: Any) -> None:
-    first = next(Federation(cohort()).rounds(made(rounds=1, initial=START)))
+    first = next(Federation(quadratic_parties()).rounds(made(rounds=1, initial=START)))
     assert first.state.memory["parameters"].tolist() == W0.tolist()
     assert sorted(first.state.memory["holders"]) == sorted(SIZES)
 
@@ -181,7 +191,7 @@ def test_an_ensemble_of_trees_warms_a_network_up() -> None:
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(initial: Any, said: str) -> None:
-    federation = Federation(cohort())
+    federation = Federation(quadratic_parties())
     with pytest.raises(InvalidInput, match=said):
         next(federation.rounds(federated_averaging(rounds=1, initial=initial)))
     assert {d.tasks for d in federation.network.deliveries} <= {
@@ -216,7 +226,7 @@ def test_other_architectures_and_options_are_refused(made: Any) -> None:
         (other, r"parameters differ: 'a' has nothing else; 'z' has bias \(1,\)"),
         (forest, "party 'z': its model has no parameters"),
     ):
-        federation = Federation([*cohort(), stranger])
+        federation = Federation([*quadratic_parties(), stranger])
         with pytest.raises(InvalidInput, match=said):
             next(federation.rounds(made(rounds=1)))
         asked = {delivery.tasks for delivery in federation.network.deliveries}
@@ -227,7 +237,7 @@ def test_other_architectures_and_options_are_refused(made: Any) -> None:
         ({"probabilities": {"a": 1.0}}, "there is none for b, c"),
     ):
         with pytest.raises(InvalidInput, match=said):
-            next(Federation(cohort()).rounds(made(**{"rounds": 1, **options})))
+            next(Federation(quadratic_parties()).rounds(made(**{"rounds": 1, **options})))
     with pytest.raises(InvalidInput, match="weights is 'equal'"):
         made(rounds=1, weights="equal")
 
@@ -280,7 +290,7 @@ def test_other_precision_and_other_frozen_parts_are_refused() -> None:
     ],
 )
 def test_rates_and_strengths_out_of_range(made: Any, options: Any, said: str) -> None:
-    federation = Federation(cohort())
+    federation = Federation(quadratic_parties())
     with pytest.raises(InvalidInput, match=f"(?s){said}"):
         next(federation.rounds(made(rounds=1, **options)))
     assert {d.tasks for d in federation.network.deliveries} == {"Describe", "Join"}
@@ -288,7 +298,7 @@ def test_rates_and_strengths_out_of_range(made: Any, options: Any, said: str) ->
 
 def test_what_diverges_is_named() -> None:
     """A step of that size is beyond what anybody could train from."""
-    rounds = Federation(cohort()).rounds(scaffold(rounds=3, server_rate=1e300))
+    rounds = Federation(quadratic_parties()).rounds(scaffold(rounds=3, server_rate=1e300))
     assert next(rounds).number == 0
     said = "scaffold: the server's parameters are NaN, or beyond 1e\\+18, after round 1"
     with np.errstate(all="ignore"), pytest.raises(RunFailed, match=said):

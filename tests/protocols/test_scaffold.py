@@ -14,7 +14,16 @@ from consilience.messages.replies import Failure, Public
 from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, scaffold
 from consilience.tasks.parameters import ControlledParameters, TrainControlled
-from helpers.quadratics import RATE, SIZES, STEPS, cohort, mean, minimum, quadratics, share
+from helpers.quadratic_losses import (
+    RATE,
+    SIZES,
+    STEPS,
+    mean,
+    minimum,
+    quadratic_parties,
+    quadratics,
+    share,
+)
 
 pytest.importorskip("torch")
 
@@ -52,7 +61,7 @@ def test_rounds_in_numpy(weights: str, participation: int, server_rate: float) -
         weights=weights,
         initial=START,
     )
-    for round in Federation(cohort(), seed=1).rounds(chosen):
+    for round in Federation(quadratic_parties(), seed=1).rounds(chosen):
         if round.number:
             assert round.replies is not None and len(round.replies) == participation
             expected.round(round.replies.parties)
@@ -76,7 +85,7 @@ class Lossy(LocalNetwork):
 def test_a_lost_answer_is_taken_back() -> None:
     """c stays the mean of the c_i that the parties go on with."""
     expected = InNumpy("uniform", 1.0)
-    federation = Federation.over(Lossy(cohort(), Public.none()), Public.none())
+    federation = Federation.over(Lossy(quadratic_parties(), Public.none()), Public.none())
     for round in federation.rounds(scaffold(rounds=6, initial=START)):
         if round.number:
             assert round.replies is not None
@@ -90,7 +99,7 @@ def test_a_lost_answer_is_taken_back() -> None:
 def test_it_reaches_the_minimum(weights: str, participation: int) -> None:
     """With clients left out too, and c is then every party's gradient there."""
     chosen = scaffold(rounds=240, participation=participation, weights=weights)
-    *_, last = Federation(cohort()).rounds(chosen)
+    *_, last = Federation(quadratic_parties()).rounds(chosen)
     w = minimum(weights)
     assert last.state.memory["parameters"] == pytest.approx(w, abs=1e-6)
     p = share(weights)
@@ -105,7 +114,7 @@ def test_it_sends_twice_what_fedavg_sends() -> None:
         rng = np.random.default_rng(0)
         parties = [
             type(party)(party.name, party._prototype, rng.normal(size=(5, 3000)), np.arange(5.0))
-            for party in cohort(learning_rate=1e-5)
+            for party in quadratic_parties(learning_rate=1e-5)
         ]
         history = Federation(parties).run(protocol)
         rounds = [d for row in history.deliveries[1:] for d in row]
@@ -138,7 +147,7 @@ def test_it_sends_twice_what_fedavg_sends() -> None:
     ],
 )
 def test_other_steps_than_plain_ones_are_refused(recipe: dict[str, Any], said: str) -> None:
-    federation = Federation(cohort(**recipe))
+    federation = Federation(quadratic_parties(**recipe))
     with pytest.raises(InvalidInput, match=f"party 'a': line: {said} in its recipe, where plain"):
         next(federation.rounds(scaffold(rounds=1)))
     assert {d.tasks for d in federation.network.deliveries} == {

@@ -15,7 +15,7 @@ from consilience.messages.replies import Predictions, RowCount
 from consilience.messages.wire import decode
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents
-from helpers.sites import one_party, requests
+from helpers.party_sites import one_party, requests
 
 
 @pytest.fixture

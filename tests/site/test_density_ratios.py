@@ -26,7 +26,7 @@ from consilience.tasks.base import (
     ScoreCertainty,
     SelectPublic,
 )
-from helpers.sites import ask
+from helpers.party_sites import ask
 
 EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)
 RNG = np.random.default_rng(0)

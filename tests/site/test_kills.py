@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from helpers import killed
+from helpers import killed_sites
 
 
 def run(what: str, folder: Path) -> dict[str, Any]:
-    script = Path(killed.__file__)
+    script = Path(killed_sites.__file__)
     path = os.pathsep.join([str(script.parent), *sys.path])
     done = subprocess.run(
         [sys.executable, str(script), what, str(folder)],
@@ -28,7 +28,7 @@ def run(what: str, folder: Path) -> dict[str, Any]:
 
 def test_at_random_moments(tmp_path: Path) -> None:
     found = run("random", tmp_path)
-    assert found["kills"] >= killed.FEWEST
+    assert found["kills"] >= killed_sites.FEWEST
     assert found["requests"] > 10
     assert found["replies"] and found["state"]
     assert found["faults"] == [] and found["failed"] == []

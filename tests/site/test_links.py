@@ -8,7 +8,7 @@ import pytest
 
 from consilience.errors import RunFailed
 from consilience.site import PartySite
-from helpers.sites import one_party, requests
+from helpers.party_sites import one_party, requests
 
 
 @pytest.mark.parametrize("name", ["lock", "public-rows", "audit.jsonl", "current"])

@@ -43,8 +43,8 @@ from consilience.tasks.base import (
 from consilience.tasks.models import TrainTowards
 from consilience.tasks.parameters import SendParameters
 from consilience.transforms.compression import zstd
-from helpers.killed import state
-from helpers.sites import agreement, ask, one_party, requests
+from helpers.killed_sites import state
+from helpers.party_sites import agreement, ask, one_party, requests
 
 NAME = one_party().name
 

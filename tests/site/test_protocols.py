@@ -29,7 +29,7 @@ from consilience.checks import (
 from consilience.checks.example_parties import networks
 from consilience.messages.replies import Metrics, Public
 from consilience.tasks.base import Checkpoint, Restore
-from helpers.sites import SiteNetwork
+from helpers.party_sites import SiteNetwork
 
 
 @pytest.mark.parametrize("stay", [False, True], ids=["anew", "stays"])

@@ -35,7 +35,7 @@ from consilience.tasks.base import (
     Restore,
     TakePublic,
 )
-from helpers.sites import SiteNetwork, agreement, ask, one_party, without_rows
+from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
 
 ROWS = classifiers()[1]
 """The rows of the federation: 20 of two columns."""

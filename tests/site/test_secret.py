@@ -25,7 +25,7 @@ from consilience.tasks.base import (
     Restore,
     answer,
 )
-from helpers.sites import ask
+from helpers.party_sites import ask
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 3)), RNG.choice(["a", "b"], size=60)  # hard to tell: models differ

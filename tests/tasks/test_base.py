@@ -35,7 +35,7 @@ from consilience.tasks.base import (
 )
 from consilience.tasks.parameters import TrainDynamically, TrainParameters
 from consilience.transforms.compression import Codec
-from helpers.stubs import Share
+from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 

@@ -12,7 +12,7 @@ from consilience_papers.theory import (
     ensembled_distillation,
     exchange_of,
 )
-from helpers.exchanges import by_hand, data, dot, toy
+from helpers.exchanging_agents import by_hand, data, dot, toy
 
 
 def test_two_rounds_by_hand():

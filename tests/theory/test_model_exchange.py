@@ -16,7 +16,7 @@ from consilience_papers.theory import (
     parallel_distillation,
     residual_distillation,
 )
-from helpers.exchanges import HAND, by_hand, data, dot, toy
+from helpers.exchanging_agents import HAND, by_hand, data, dot, toy
 
 
 def constant(X: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from consilience_papers.theory import (
     parallel_distillation,
     principal_cosines,
 )
-from helpers.exchanges import HAND, by_hand, data, dot, toy
+from helpers.exchanging_agents import HAND, by_hand, data, dot, toy
 
 
 def test_by_hand():

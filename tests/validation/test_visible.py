@@ -26,7 +26,7 @@ from consilience.messages.wire import encode
 from consilience.site import AUDIT, PartySite, read_log
 from consilience.tasks.base import Describe, Evaluate
 from consilience.validation.labels import label_names
-from helpers.sites import one_party
+from helpers.party_sites import one_party
 
 HOSTILE = ("\x1b[2J", "\x1b]0;title\x07", "\x9b2J", "a\u202eb", "a\u2066b", "a\u200bb", "a\ufeffb", "a\rb",
            "a\u2028b", "\x00", "\ud800", "\U000e0041")  # fmt: skip

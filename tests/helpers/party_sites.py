@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,33 @@ class SiteNetwork(Network):
                 if party is not None and party.trained:
                     found[name] = party.model()
         return found
+
+
+class NodeSites:
+    """A node's side of Flower, with one party in whatever federation asks.
+
+    Args:
+        context: of the node, whose configuration holds its ``number`` and the folder ``home``.
+        open_site: opens the site of a federation's party, by the federation's name, the number and the home.
+    """
+
+    def __init__(
+        self, context: Any, open_site: Callable[[str, int, Path], AbstractContextManager[PartySite]]
+    ) -> None:
+        self.number = int(context.node_config["number"])
+        self.home = Path(str(context.node_config["home"]))
+        self._open_site = open_site
+
+    def __enter__(self) -> NodeSites:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def answer(self, request: bytes, *, federation: str, to: str | None) -> bytes:
+        """Answer with a site that is opened for the request."""
+        with self._open_site(federation, self.number, self.home) as site:
+            return site.answer(request, federation=federation, to=to)
 
 
 def one_party() -> Party:

@@ -26,7 +26,7 @@ from consilience.networks.incoming import Arrival, task_names
 from consilience.site import read_party
 from consilience.tasks.base import Task
 from helpers.command_line import PROGRAM, shell
-from helpers.sites import as_deployed
+from helpers.party_sites import as_deployed
 
 Absence = tuple[str, int, str]
 """A party, a round, and the tasks that it was asked for in vain."""

@@ -61,7 +61,7 @@ def quadratics(columns: int = 2) -> dict[str, Quadratic]:
     }
 
 
-def cohort(**recipe: Any) -> list[Party]:
+def quadratic_parties(**recipe: Any) -> list[Party]:
     """The parties that hold them, with full batches and plain steps unless a recipe says otherwise."""
     usual = {"optimizer": "sgd", "learning_rate": RATE, "batch_size": 100, "epochs": STEPS}
     learner = as_learner(line, kind="regression", recipe={**usual, **recipe})
