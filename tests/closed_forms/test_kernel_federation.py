@@ -230,7 +230,7 @@ def indefinite(X: Any, Z: Any) -> Any:
     [
         ({"regularization": 0.0}, "regularization is 0.0"),
         ({"alpha": 1.0}, "alpha is 1.0"),
-        ({"jitter": -1.0}, "jitter -1.0"),
+        ({"jitter": -1.0}, "jitter is -1.0"),
         ({"landmarks": 26}, "landmarks is 26"),
         ({"kernel": "rbff"}, "Did you mean 'rbf'"),
         ({"kernel": indefinite}, "not positive semi-definite"),

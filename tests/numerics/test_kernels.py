@@ -59,12 +59,12 @@ def test_parameters_go_to_the_kernels_that_have_them() -> None:
         ("rbff", {}, "Did you mean 'rbf'"),
         ("zzz", {}, "Known: additive_chi2, brownian"),
         (3, {}, "unknown kernel 3"),
-        ("rbf", {"gamma": 0}, "kernel rbf: gamma is 0\n  It is a number above 0"),
+        ("rbf", {"gamma": 0}, "kernel rbf: gamma is 0\n  Give a number above 0"),
         ("rbf", {"gamma": np.nan}, "gamma is nan"),
         ("rbf", {"gamma": "auto"}, "gamma is 'auto'"),
-        ("poly", {"degree": 1.5}, "degree is 1.5\n  It is a whole number above 0"),
+        ("poly", {"degree": 1.5}, "degree is 1.5\n  Give a whole number above 0"),
         ("poly", {"degree": 0}, "degree is 0"),
-        ("sigmoid", {"coef0": np.inf}, "coef0 is inf\n  It is a finite number"),
+        ("sigmoid", {"coef0": np.inf}, "coef0 is inf\n  Give a finite number"),
     ],
 )
 def test_names_and_parameters_that_are_none(name, given, said) -> None:

@@ -28,6 +28,7 @@ import scipy.linalg
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 Targets = tuple[Array, ...]
 """One array an agent, shape ``(N_a, k)``."""
@@ -100,15 +101,13 @@ class KernelAgents:
     ) -> None:
         if len(data) < 2:
             raise InvalidInput("there are fewer than two agents", where="kernel agents")
-        if (
-            not isinstance(regularization, int | float | np.floating)
-            or not 0 <= regularization < np.inf
-        ):
-            raise InvalidInput(
-                f"regularization is {regularization!r}",
-                where="kernel agents",
-                mend="Give a finite c of 0 or above; 0 takes the fits of least norm.",
-            )
+        check_number(
+            "regularization",
+            regularization,
+            at_least=0,
+            where="kernel agents",
+            mend="Give a finite c of 0 or above; 0 takes the fits of least norm.",
+        )
         given = [kernels] * len(data) if isinstance(kernels, str) or callable(kernels) else kernels
         if len(given) != len(data):
             raise InvalidInput(
@@ -153,7 +152,14 @@ class KernelAgents:
         return lambda values: np.asarray(scipy.linalg.cho_solve(factor, values))
 
     def central(self, agent: int) -> Expansion:
-        """What an agent would learn from all rows (Proposition I), with its kernel."""
+        """Fit an agent's kernel to all rows (Proposition I).
+
+        Args:
+            agent: its position, from 0.
+
+        Raises:
+            InvalidInput: there is no such agent.
+        """
         if not 0 <= agent < len(self):
             raise InvalidInput(f"there is no agent {agent} of {len(self)}", where="kernel agents")
         kernel, X = self.kernels[agent], np.concatenate(self.X)
@@ -164,7 +170,7 @@ class KernelAgents:
         return Expansion(whole, tuple(parts))
 
     def fit(self, targets: Targets) -> tuple[Expansion, ...]:
-        """Every agent's model of its own rows with these targets."""
+        """Fit every agent's model to its own rows with these targets."""
         return tuple(
             Expansion(self, _only(a, solve(y), len(self)))
             for a, (solve, y) in enumerate(zip(self._solve, targets, strict=True))
@@ -181,11 +187,11 @@ class KernelAgents:
             targets = (passed[-1], *passed[:-1])
 
     def averaged(self) -> Iterator[Targets]:
-        """AvgKD."""
+        """Averaged knowledge distillation (AvgKD): the functions after rounds 0, 1, 2, …"""
         return self._mixed(labels=True)
 
     def parallel(self) -> Iterator[Targets]:
-        """PKD."""
+        """Parallel knowledge distillation (PKD): the functions after rounds 0, 1, 2, …"""
         return self._mixed(labels=False)
 
     def _mixed(self, *, labels: bool) -> Iterator[Targets]:

@@ -13,10 +13,10 @@ from consilience.validation.memory import check_memory
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows, their labels, and what the labels and columns are called.
+    """Rows with their labels, and the names of classes and columns.
 
     Attributes:
-        name: what reports call it.
+        name: in reports.
         X: training inputs: numbers, float32, shape ``(n, ...)`` with two or more axes (tables
             ``(n, columns)``, grey images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels
             in [0, 1]), or texts: an object array of ``str``, shape ``(n,)``.
@@ -92,36 +92,40 @@ class Dataset:
 
     @property
     def is_text(self) -> bool:
-        """Whether the inputs are texts and not numbers."""
+        """True if the inputs are texts, not numbers."""
         return self.X.ndim == 1
 
     def flat(self) -> Dataset:
-        """The same rows with every image as one line of numbers; tables and texts as they are."""
+        """Flatten every image to one row of numbers; tables and texts stay as they are."""
         if self.X.ndim < 3:
             return self
         flat = [rows.reshape(len(rows), -1) for rows in (self.X, self.X_test)]
         return replace(self, X=flat[0], X_test=flat[1])
 
     def take(self, rows: Array) -> Dataset:
-        """Some of the training rows, by index, with all of the test rows."""
+        """Select training rows by index, and keep all test rows."""
         group = None if self.group is None else self.group[rows]
         return replace(self, X=self.X[rows], y=self.y[rows], group=group)
 
     def take_test(self, rows: Array) -> Dataset:
-        """Some of the test rows, by index, with all of the training rows."""
+        """Select test rows by index, and keep all training rows."""
         group = None if self.group_test is None else self.group_test[rows]
         return replace(self, X_test=self.X_test[rows], y_test=self.y_test[rows], group_test=group)
 
 
 def as_texts(texts: list[str]) -> Array:
-    """Texts as an object array: a fixed-width one would be as wide as the longest of them."""
+    """Put texts into an object array: a fixed-width one would be as wide as the longest of them."""
     array = np.empty(len(texts), dtype=object)
     array[:] = texts
     return array
 
 
 def fixed_width(texts: Array, where: str) -> Array:
-    """Texts, shape ``(n,)``, each as wide as the longest of them.
+    """Turn texts, shape ``(n,)``, into an array of fixed width.
+
+    Args:
+        texts: an object array of ``str``.
+        where: the data, for errors.
 
     Raises:
         InvalidInput: they would not fit into memory.
@@ -153,7 +157,13 @@ def _labels(y: Array, classes: tuple[str, ...] | None, name: str) -> Array:
 
 
 def check_inputs(X: Array, columns: tuple[str, ...] | None, where: str) -> None:
-    """Raise ``InvalidInput`` unless ``X`` is texts or finite numbers; names the bad columns."""
+    """Raise ``InvalidInput`` unless ``X`` is texts or finite numbers; the error names the bad columns.
+
+    Args:
+        X: inputs, shape ``(n, ...)``.
+        columns: names of the columns, or ``None``.
+        where: the data, for errors.
+    """
     if X.dtype == object:
         if X.ndim != 1 or not all(isinstance(text, str) for text in X):
             raise InvalidInput(

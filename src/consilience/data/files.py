@@ -1,4 +1,4 @@
-"""Where data files lie, how they get there, and what is said when they are missing."""
+"""Files of data sets: their folder, downloads with a checksum, and errors where they are missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from consilience.validation.memory import check_memory, spare_memory
 
 
 def data_home() -> Path:
-    """The folder with one subfolder per dataset: ``CONSILIENCE_DATA``, or the platform's cache."""
+    """Return the folder with one subfolder per dataset: ``CONSILIENCE_DATA``, or the platform's cache."""
     if named := os.environ.get("CONSILIENCE_DATA"):
         return Path(named).expanduser()
     import pooch
@@ -24,13 +24,13 @@ def data_home() -> Path:
 
 
 def find(dataset: str, *names: str) -> Path | None:
-    """The first of some files that a dataset's folder has; names may contain folders."""
+    """Return the first of some files that a dataset's folder has; names may contain folders."""
     folder = data_home() / dataset
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def obtain(dataset: str, file: str, address: str, known_hash: str | None = None) -> Path:
-    """A file of a dataset: from its folder, or downloaded into it and checked.
+    """Return a file of a dataset: from its folder, or downloaded into it and checked.
 
     Args:
         dataset: the folder's name under :func:`data_home`.
@@ -62,7 +62,7 @@ def obtain(dataset: str, file: str, address: str, known_hash: str | None = None)
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, unpacked if it is named ``.gz`` or ``.xz``.
+    """Read all bytes of a file, unpacked if it is named ``.gz`` or ``.xz``.
 
     Raises:
         InvalidInput: it is damaged, or unpacks to more than there is memory for.
@@ -82,7 +82,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Every file in a tar archive by its name there, in one pass; nothing is written to disk.
+    """Read every file in a tar archive by its name there, in one pass; nothing is written to disk.
 
     Raises:
         InvalidInput: it is damaged, or unpacks to more than there is memory for.
@@ -102,7 +102,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
 
 
 def damaged(path: Path | str, why: str) -> InvalidInput:
-    """The error for a file that is there and cannot be read."""
+    """Make the error for a file that is there and cannot be read."""
     return InvalidInput(
         f"the file is damaged or of another format ({why})",
         where=str(path),

@@ -1,4 +1,4 @@
-"""Who holds what: rows of each class per party, as a table and as a picture."""
+"""Rows of each class that each party holds, as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUARTERS = 4
 
 @dataclass(frozen=True)
 class Holdings:
-    """How many rows of each class each party holds.
+    """Counts of rows by party and class.
 
     Attributes:
         counts: shape ``(parties, classes)``, int64.
@@ -40,14 +40,14 @@ class Holdings:
     classes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, dict[str, int]]:
-        """``{party: {class: rows}}``, for JSON."""
+        """Return ``{party: {class: rows}}``, for JSON."""
         return {
             party: {name: int(n) for name, n in zip(self.classes, row, strict=True)}
             for party, row in zip(self.parties, self.counts, strict=True)
         }
 
     def table(self) -> Table:
-        """The table for a terminal; with many classes, how many a party has and its largest."""
+        """Make the table for a terminal; with many classes, their number and the largest of each party."""
         from rich.table import Table
         from rich.text import Text
 
@@ -64,7 +64,7 @@ class Holdings:
         return table
 
     def text(self, width: int = 100) -> str:
-        """The table as plain text of at most ``width`` characters a line."""
+        """Format the table as plain text of at most ``width`` characters a line."""
         from rich.console import Console
 
         out = io.StringIO()

@@ -1,4 +1,4 @@
-"""Who gets which rows: pure functions from labels to one array of row indices per party.
+"""Partitions of rows among parties: pure functions from labels to one array of row indices per party.
 
 Each takes the labels ``y`` (n,), the number of parties and a generator, and returns a list of
 ``parties`` ascending index arrays that share no row. All but ``classes(samples=…)`` deal out every
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from consilience.data.party_sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 from consilience.validation.options import check_options
 
 Rows = NDArray[np.int64]
@@ -33,15 +34,15 @@ def iid(
     sizes: str | Sequence[float] | None = None,
     spread: float = 1.0,
 ) -> Parts:
-    """Rows shuffled and dealt out.
+    """Shuffle rows and deal them out.
 
     Args:
         y: labels or values, shape ``(n,)``.
-        parties: how many.
+        parties: their number.
         rng: the only source of randomness.
         sizes: ``None`` for equal parts, one share per party, or ``"power-law"`` / ``"lognormal"``
             (:func:`consilience.data.unequal`).
-        spread: how unequal these are; 0 is equal.
+        spread: inequality of these; 0 is equal.
     """
     _check_parties(y, parties)
     counts = apportion(len(y), shares(sizes, parties, rng, spread))
@@ -58,7 +59,7 @@ def classes(
     sizes: str | Sequence[float] | None = None,
     spread: float = 1.0,
 ) -> Parts:
-    """Each party holds a few classes (Kovalchuk et al. 2026: k classes per client).
+    """Give each party a few classes (Kovalchuk et al. 2026: k classes per client).
 
     One party after another takes ``per_party`` of the classes that have the fewest holders so far,
     ties broken at random; so every class has a holder, and holders differ by at most one between
@@ -66,12 +67,12 @@ def classes(
 
     Args:
         y: class codes, shape ``(n,)``.
-        parties: how many.
+        parties: their number.
         rng: the only source of randomness.
         per_party: classes per party.
         samples: rows per party, in equal numbers of each of its classes; ``None`` for all.
-        sizes: how holders divide a class, as in :func:`iid`; not with ``samples``.
-        spread: how unequal these are; 0 is equal.
+        sizes: shares of the holders of a class, as in :func:`iid`; not with ``samples``.
+        spread: inequality of these; 0 is equal.
     """
     _check_parties(y, parties)
     known, rows_of = _by_class(y, "classes")
@@ -109,20 +110,19 @@ def classes(
 def dirichlet(
     y: Array, parties: int, rng: np.random.Generator, *, alpha: float, min_rows: int = 1
 ) -> Parts:
-    """Each class divided among the parties in proportions drawn from Dirichlet(alpha, …, alpha).
+    """Divide each class among the parties in proportions drawn from Dirichlet(alpha, …, alpha).
 
     Proportions are drawn anew until every party has ``min_rows`` rows (Yurochkin et al. 2019).
 
     Args:
         y: class codes, shape ``(n,)``.
-        parties: how many.
+        parties: their number.
         rng: the only source of randomness.
         alpha: small for parties with few classes, large for nearly equal ones.
         min_rows: the fewest rows a party may have.
     """
     _check_parties(y, parties)
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InvalidInput(f"alpha must be positive; got {alpha}")
+    check_number("alpha", alpha, above=0, where="partition dirichlet")
     if min_rows < 1 or parties * min_rows > len(y):
         raise InvalidInput(f"cannot give {parties} parties {min_rows} of {len(y):,} rows each")
     _, rows_of = _by_class(y, "dirichlet")
@@ -148,16 +148,16 @@ def dirichlet(
 
 
 def shards(y: Array, parties: int, rng: np.random.Generator, *, share: float) -> Parts:
-    """A share dealt out evenly, the rest sorted by label and dealt in sequence (Shen et al. 2022).
+    """Deal out a share evenly, and the rest in sequence, sorted by label (Shen et al. 2022).
 
     Args:
         y: labels or values, shape ``(n,)``.
-        parties: how many.
+        parties: their number.
         rng: the only source of randomness.
         share: the part s in [0, 1] that is dealt evenly: 0 for sorted parties, 1 for IID.
     """
     _check_parties(y, parties)
-    _check_share("share", share)
+    check_number("share", share, at_least=0, at_most=1, where="partition shards")
     order = rng.permutation(len(y))
     even, rest = np.split(order, [round(share * len(y))])
     in_sequence = rest[np.argsort(y[rest], kind="stable")]
@@ -172,19 +172,19 @@ def shards(y: Array, parties: int, rng: np.random.Generator, *, share: float) ->
 
 
 def mixing(y: Array, parties: int, rng: np.random.Generator, *, portion: float) -> Parts:
-    """Consecutive blocks of labels, mixed in part (Afonin & Karimireddy 2022, Alpha).
+    """Give consecutive blocks of labels, mixed in part (Afonin & Karimireddy 2022, Alpha).
 
     With ten classes two agents hold labels 0-4 and 5-9, five agents 2(i-1) and 2i-1. A portion of
     each agent's rows is taken, pooled, shuffled and dealt back evenly.
 
     Args:
         y: class codes, shape ``(n,)``.
-        parties: how many agents, two or more.
+        parties: number of agents, two or more.
         rng: the only source of randomness.
         portion: Alpha in [0, 1]: 0 for separate labels, 1 for the same distribution.
     """
     _check_parties(y, parties)
-    _check_share("portion", portion)
+    check_number("portion", portion, at_least=0, at_most=1, where="partition mixing")
     known, _ = _by_class(y, "mixing")
     if not 2 <= parties <= len(known):
         raise InvalidInput(
@@ -204,11 +204,11 @@ def mixing(y: Array, parties: int, rng: np.random.Generator, *, portion: float) 
 def by_group(
     y: Array, parties: int, rng: np.random.Generator, *, group: Sequence[str] | Array
 ) -> Parts:
-    """One party per value of a natural column, such as the hospital, in alphabetical order.
+    """Make one party of each value of a natural column, such as the hospital, in alphabetical order.
 
     Args:
         y: labels or values, shape ``(n,)``.
-        parties: how many; must be the number of groups.
+        parties: their number, which is the number of groups.
         rng: not used; every partition takes one.
         group: the group of each row, shape ``(n,)``.
     """
@@ -243,7 +243,20 @@ PARTITIONS: dict[str, Partition] = {
 
 
 def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **options: Any) -> Parts:
-    """Deal out rows by a partition's name; unknown names and options are named with the nearest.
+    """Deal out rows by a partition's name.
+
+    Args:
+        name: a key of :data:`PARTITIONS`.
+        y: labels or values, shape ``(n,)``.
+        parties: their number.
+        rng: the only source of randomness.
+        options: of the partition, such as ``alpha`` of :func:`dirichlet`.
+
+    Returns:
+        Ascending row indices of each party.
+
+    Raises:
+        InvalidInput: an unknown name or option, with the nearest known, or an impossible request.
 
     >>> [part.size for part in partition("iid", np.zeros(5), 2, np.random.default_rng(0))]
     [3, 2]
@@ -260,19 +273,13 @@ def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **opt
 
 
 def _check_parties(y: Array, parties: int) -> None:
-    if parties < 1:
-        raise InvalidInput(f"there must be at least one party; got {parties}")
+    check_number("parties", parties, at_least=1, whole=True, where="partition")
     if len(y) < parties:
         raise InvalidInput(f"{len(y)} rows cannot be dealt to {parties} parties")
 
 
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise InvalidInput(f"{name} must lie in [0, 1]; got {value}")
-
-
 def _by_class(y: Array, partition: str) -> tuple[Array, list[Rows]]:
-    """The class codes that occur, and the rows of each."""
+    """Return the class codes that occur, and the rows of each."""
     if y.dtype.kind not in "iu":
         raise InvalidInput(
             f"needs class labels, and the targets are {y.dtype}",
@@ -289,7 +296,7 @@ def _cut(order: Rows, counts: Array, *, ordered: bool = True) -> Parts:
 
 
 def _first_of_each(pieces: list[Rows], samples: int, party: int) -> list[Rows]:
-    """``samples`` rows, in equal numbers of each class, one more of the first ones."""
+    """Take ``samples`` rows, in equal numbers of each class, one more of the first ones."""
     if samples < len(pieces):
         raise InvalidInput(f"{samples} samples per party for {len(pieces)} classes each")
     each, over = divmod(samples, len(pieces))

@@ -1,4 +1,4 @@
-"""How large parties are: shares of all rows, and whole numbers from them."""
+"""Sizes of parties: shares of all rows, and whole numbers of rows from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 
 def shares(
     sizes: str | Sequence[float] | None, parties: int, rng: np.random.Generator, spread: float
 ) -> NDArray[np.float64]:
-    """The share of each party, from what a partition's ``sizes`` option may be."""
+    """Turn a partition's ``sizes`` option into the share of each party, shape ``(parties,)``.
+
+    Args:
+        sizes: ``None`` for equal shares, a kind of :func:`unequal`, or one number a party.
+        parties: their number.
+        rng: the only source of randomness.
+        spread: inequality of random shares.
+
+    Raises:
+        InvalidInput: an unknown kind, or numbers that are no shares.
+    """
     if sizes is None:
         return np.full(parties, 1 / parties)
     if isinstance(sizes, str):
@@ -28,17 +39,16 @@ def shares(
 def unequal(
     kind: str, parties: int, rng: np.random.Generator, spread: float = 1.0
 ) -> NDArray[np.float64]:
-    """Random shares of unequal parties, shape ``(parties,)``, that sum to 1.
+    """Draw shares of unequal parties, shape ``(parties,)``, that sum to 1.
 
     Args:
         kind: ``"power-law"``: the i-th largest share is proportional to i^(−spread);
             ``"lognormal"``: shares are proportional to exp(spread·z), z standard normal.
-        parties: how many.
-        rng: the only source of randomness (for the power law, of who is which).
+        parties: their number.
+        rng: the only source of randomness (for the power law, of the order).
         spread: 0 for equal shares.
     """
-    if not (np.isfinite(spread) and spread >= 0):
-        raise InvalidInput(f"spread must be 0 or more; got {spread}")
+    check_number("spread", spread, at_least=0, where="sizes of parties")
     if kind == "power-law":
         shares = rng.permutation(np.arange(1, parties + 1) ** -float(spread))
     elif kind == "lognormal":
@@ -51,10 +61,7 @@ def unequal(
 
 
 def apportion(n: int, shares: Array) -> NDArray[np.int64]:
-    """Whole numbers that sum to ``n``, nearest to ``n·shares``, each at least 1.
-
-    Rounding gives what is left to the largest remainders.
-
+    """Round ``n·shares`` to whole numbers that sum to ``n``, each at least 1, by largest remainders.
 
     >>> apportion(10, np.array([0.85, 0.14, 0.01]))
     array([8, 1, 1])

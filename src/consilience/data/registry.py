@@ -20,7 +20,13 @@ from consilience.validation.options import check_options
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset as listed to users: how to load it, what it is, whom to cite."""
+    """A dataset as listed to users.
+
+    Attributes:
+        loader: makes the :class:`Dataset`.
+        line: description in one line.
+        citation: its source.
+    """
 
     loader: Callable[..., Dataset]
     line: str

@@ -27,13 +27,13 @@ def take_public(
 
     Args:
         y: labels or values, shape ``(n,)``.
-        amount: how many rows (int) or which share of them (float in (0, 1)).
+        amount: number of rows (int) or share of them (float in (0, 1)).
         rng: the only source of randomness.
-        stratified: whether to look at the labels; else rows are drawn without regard to them.
+        stratified: take rows evenly over the labels; else without regard to them.
         group: shape ``(n,)``; if given, ``amount`` is taken from each group.
 
     Returns:
-        (the rows that stay, the rows set aside), both ascending.
+        The rows that stay, and the rows set aside, both ascending.
 
     Raises:
         InvalidInput: nothing would be taken, or nothing would stay.
@@ -73,6 +73,6 @@ def _count(amount: int | float, n: int) -> int:
 
 
 def _equal_steps(n: int, count: int, rng: np.random.Generator) -> Array:
-    """Which of n sorted places to take: exactly count, and of any run of m about m·count/n."""
+    """Mask of ``count`` of n sorted places at equal steps: of any run of m about m·count/n."""
     marks = (np.arange(n + 1) * count + rng.integers(n)) // n
     return np.diff(marks).astype(bool)

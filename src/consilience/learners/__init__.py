@@ -66,7 +66,7 @@ def as_learner(
     kind: Kind | None = None,
     recipe: TorchRecipe | Mapping[str, Any] | None = None,
 ) -> Learner:
-    """The learner of a model.
+    """Make a learner of a model.
 
     Args:
         model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; a
@@ -108,7 +108,7 @@ def as_learner(
 
 
 def kind_told_by(model: Any, y: Any) -> Kind | None:
-    """What the labels say of a model that does not say it itself: all but fractions are classes.
+    """Tell classification from regression by the labels, for models of both: all but fractions are classes.
 
     ``None`` where the model knows.
     """

@@ -1,4 +1,4 @@
-"""How typical a row looks: Gaussians over a model's outputs, and ratios of the densities of rows.
+"""Densities of rows: Gaussians over a model's outputs, and ratios of densities.
 
 Rows can be rebuilt from exact ratios (:class:`PublicRatio`), which are for parties that trust whoever asks;
 :func:`coarse_ratios` are made to leave a party.
@@ -14,8 +14,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import issparse
 from scipy.special import logsumexp
 
-from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 VARIANCE_FLOOR = 1e-3
 """No component is narrower than this in any dimension: a logit that happens not to vary on the few
@@ -60,7 +60,7 @@ class ClassGaussians:
         return cls(means, np.maximum(variances, floor))
 
     def log_density(self, z: Array) -> Array:
-        """The log-density of each row of ``z``, shape ``(n,)``, by log-sum-exp."""
+        """Compute the log-density of each row of ``z``, shape ``(n,)``, by log-sum-exp."""
         scores = np.empty((len(self.means), len(z)))
         for component, (mean, variance) in enumerate(zip(self.means, self.variances, strict=True)):
             distance = ((z - mean) ** 2 / variance).sum(axis=1)
@@ -69,11 +69,11 @@ class ClassGaussians:
 
 
 MOST_LANDMARKS = 1000
-"""Public rows that a density ratio is made of; of more some are taken, since its cost is cubic in them."""
+"""Public rows that a density ratio is made of, at most, since its cost is cubic in them."""
 
 
 class PublicRatio:
-    """How much denser any rows lie than the public ones, at each public row.
+    """Ratio of the density of any rows to that of the public rows, at each public row.
 
     With the kernel ``k(x, z) = exp(-|x - z|² / h)``, h the median squared distance of public rows, the
     function r of least
@@ -94,8 +94,9 @@ class PublicRatio:
 
     Args:
         public: features of the public rows, shape ``(N, d)``, dense or sparse.
-        rng: which :data:`MOST_LANDMARKS` of more public rows r is made of (Nyström); the same at every party.
-        ridge: above 0; what a public row that lies alone counts beside itself.
+        rng: draws :data:`MOST_LANDMARKS` public rows for r, where there are more (Nyström); the same at every
+            party.
+        ridge: above 0; added to the count of one that a public row has by itself.
 
     Source:
         Kanamori, Suzuki & Sugiyama 2012 (kernel unconstrained least-squares importance fitting), with
@@ -122,11 +123,11 @@ class PublicRatio:
         return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
 
     def __call__(self, features: Any, groups: Array) -> Array:
-        """The ratio of each group of rows at each public row; below 0 where a fit overshoots.
+        """Compute the ratio of each group of rows at each public row; below 0 where a fit overshoots.
 
         Args:
             features: of the rows, shape ``(n, d)``.
-            groups: how much of each row belongs to each group, shape ``(n, n_groups)``.
+            groups: the share of each row that belongs to each group, shape ``(n, n_groups)``.
 
         Returns:
             Shape ``(N, n_groups)``.
@@ -148,7 +149,7 @@ Fashion-MNIST and TREC; between half and twice it little changes."""
 
 @dataclass(frozen=True)
 class Coarseness:
-    """How little :func:`coarse_ratios` say of a party's rows: its own choice, and never a coordinator's.
+    """Limits on what :func:`coarse_ratios` reveal of a party's rows: its own choice, never a coordinator's.
 
     Rebuilding was measured to fail with the least that can be set (``benchmarks/rebuilding.py``).
 
@@ -156,7 +157,7 @@ class Coarseness:
         rows: the fewest distinct rows of a class that anything is said of, at least 20.
         directions: principal directions of the space in which rows are compared, 1 to 30.
         unit: counts are rounded to multiples of it, and smaller ones are 0; at least 2.
-        sets: for how many sets of public rows it says anything in all its life; a changed row of its own, or
+        sets: number of sets of public rows that it answers for in all its life; a changed row of its own, or
             a changed setting, makes another set of one. It holds at a site alone.
 
     Raises:
@@ -176,19 +177,13 @@ class Coarseness:
             ("sets", 1, None),
         ):
             value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or value < least or (most is not None and value > most):
-                raise InvalidInput(
-                    f"{name} is {value!r}",
-                    where="density_ratios",
-                    mend=f"Give a whole number, {least} "
-                    + ("or more." if most is None else f"to {most}."),
-                )
+            where = "density_ratios"
+            check_number(name, value, at_least=least, at_most=most, whole=True, where=where)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a party lets be known of where its rows lie: how many of each group lie near some public rows.
+    """Rounded counts of a party's rows of each group near some public rows: all that it reveals of them.
 
     Attributes:
         landmarks: coordinates of these public rows, shape ``(n_landmarks, k)``.
@@ -210,10 +205,10 @@ class Counts:
         each count: rows always have more unknowns than there are numbers.
 
         Args:
-            own: as in :func:`coarse_ratios`.
-            groups: as there.
-            public: as there.
-            coarseness: as there.
+            own: coordinates of the party's rows, shape ``(n, k)``.
+            groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
+            public: coordinates of the public rows, shape ``(N, k)``.
+            coarseness: the party's settings.
         """
         own, public = own[:, : coarseness.directions], public[:, : coarseness.directions]
         chosen = np.sort(np.random.default_rng(0).permutation(len(public))[:LANDMARKS])
@@ -229,12 +224,12 @@ class Counts:
         return cls(landmarks, width, np.rint(values / coarseness.unit) * coarseness.unit)
 
     def near(self, rows: Array) -> Array:
-        """How much each row counts for near each landmark, shape ``(n, n_landmarks)``, in (0, 1]."""
+        """Kernel of each row and each landmark, shape ``(n, n_landmarks)``, in (0, 1]."""
         return np.asarray(np.exp(-_squared_distances(rows, self.landmarks) / self.width))
 
 
 def coarse_ratios(own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Array:
-    """How much denser the rows of each group lie than the public ones, told by few and round counts.
+    """Estimate density ratios of each group of rows to the public rows from few and rounded counts.
 
     Computed of the :class:`Counts` c and of public rows alone, by unconstrained least-squares importance
     fitting: with ``P = k(public, landmarks)``
@@ -246,7 +241,7 @@ def coarse_ratios(own: Array, groups: Array, public: Array, coarseness: Coarsene
     Args:
         own: coordinates of the party's rows along principal directions
             (:func:`consilience.numerics.feature_space.principal_directions`), shape ``(n, k)``.
-        groups: which group each row belongs to, shape ``(n, n_groups)``, 0 and 1.
+        groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
         public: coordinates of the public rows, shape ``(N, k)``.
         coarseness: the party's settings; the first of its ``directions`` are looked at.
 
@@ -305,7 +300,7 @@ class DensityRatio:
         return np.asarray(np.exp(_squared_distances(rows, others) / (-2 * self.width**2)))
 
     def __call__(self, rows: Array) -> Array:
-        """The ratio at each row, shape ``(n_rows,)``."""
+        """Compute the ratio at each row, shape ``(n_rows,)``."""
         against = self._kernel(rows, self.reference) @ self.coefficients
         near = self._kernel(rows, self.known).mean(axis=1)
         return np.asarray(against + near / self.regularization)
@@ -320,9 +315,9 @@ def selection(
     quantile: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Which public rows are as likely as a party's own, shape ``(n_public,)``, bool.
+    """Select the public rows that are as likely as a party's own.
 
-    Those whose density ratio is not below the ``quantile`` of what the party's held-out rows have. The
+    Their density ratio is not below the ``quantile`` of what the party's held-out rows have. The
     kernel's width is the median distance between public rows.
 
     Args:
@@ -335,10 +330,13 @@ def selection(
         quantile: the share of its own rows in [0, 1) that a party may take for foreign.
         rng: draws the uniform rows.
 
+    Returns:
+        True for selected rows, shape ``(n_public,)``.
+
     Source:
         Shao et al. 2024 (Selective-FD), client-side selectors.
     """
-    few = _few(public)
+    few = _thinned(public)
     width = float(np.sqrt(_median_distance(public)))
     if reference == "uniform":
         low, high = public.min(axis=0), public.max(axis=0)
@@ -364,17 +362,17 @@ def _squared_distances(rows: Any, others: Any) -> Array:
     return np.asarray(apart)
 
 
-def _few(rows: Array) -> Array:
-    """At most :data:`MOST_LANDMARKS` of the rows, evenly spread."""
+def _thinned(rows: Array) -> Array:
+    """Up to :data:`MOST_LANDMARKS` of the rows, evenly spread."""
     return rows[:: -(-len(rows) // MOST_LANDMARKS)]
 
 
 def _median_distance(rows: Array) -> float:
-    few = _few(rows)
+    few = _thinned(rows)
     return _median_of(_squared_distances(few, few))
 
 
 def _median_of(apart: Array) -> float:
-    """The median of the squared distances of all pairs; 1 where it is 0: most rows are the same."""
+    """Median squared distance of all pairs; 1 where it is 0, as most rows are the same."""
     median = np.median(apart[np.triu_indices(len(apart), 1)]) if len(apart) > 1 else 0.0
     return float(median) or 1.0

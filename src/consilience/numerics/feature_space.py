@@ -1,4 +1,4 @@
-"""Spaces that all parties share: features of a row that depend on the public rows and on nothing else.
+"""Feature spaces that all parties share: features of a row that depend on nothing but the public rows.
 
 Every party holds the public rows, so every party makes the same space by itself: nothing of it has to be
 sent, and no party's data shape it. What kind of features they are the rows themselves say:
@@ -47,27 +47,27 @@ _CHUNK = 16
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where rows lie.
+    """Features that are computed from public rows alone, the same at every party.
 
     Attributes:
-        features: of rows that look like the public ones.
-        public: of the public rows, shape ``(n_public, d)``.
+        features: function of rows that look like the public ones to their features.
+        public: features of the public rows, shape ``(n_public, d)``.
     """
 
     features: Features
     public: Any
 
     def __call__(self, X: Array) -> Any:
-        """Features of rows."""
+        """Compute the features of rows, shape ``(n, d)``."""
         return self.features(X)
 
 
 def shared_space(public: Array, rng: np.random.Generator) -> Space:
-    """The space of these public rows.
+    """Make the feature space of public rows.
 
     Args:
         public: public inputs, numbers of shape ``(n, …)`` or texts of shape ``(n,)``.
-        rng: which patches of pictures are drawn; the same at every party.
+        rng: draws the patches of pictures; the same at every party.
 
     Raises:
         InvalidInput: no two public rows differ, or public texts hold no words.
@@ -85,7 +85,7 @@ def shared_space(public: Array, rng: np.random.Generator) -> Space:
 
 
 def principal_directions(features: Any) -> Callable[[Any], Array]:
-    """The directions of a space in which the public rows spread most, at most :data:`DIRECTIONS`.
+    """Find up to :data:`DIRECTIONS` directions of a space in which the public rows spread most.
 
     They are the leading right singular vectors of the public rows' features. Of texts only words that
     stand in two public texts or more take part, and weights have length 1 over these: words of one text
@@ -108,19 +108,25 @@ def principal_directions(features: Any) -> Callable[[Any], Array]:
             mend="Give more texts.",
         )
 
-    def kept(features: Any) -> Any:
+    def common_columns(features: Any) -> Any:
         if not issparse(features):
             return features[:, common]
         from sklearn.preprocessing import normalize
 
         return normalize(features[:, common])
 
-    axes = _leading(kept(features))
-    return lambda features: np.asarray(kept(features) @ axes.T)
+    axes = _leading(common_columns(features))
+    return lambda features: np.asarray(common_columns(features) @ axes.T)
 
 
 def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """How to turn rows of this shape into ``(n, height, width, channels)``; ``None`` for no pictures.
+    """Return the order of axes that turns pictures into ``(n, height, width, channels)``.
+
+    Args:
+        shape: of the rows.
+
+    Returns:
+        ``None`` for rows that are no pictures, or smaller than 12 pixels a side.
 
     >>> picture_axes((5, 3, 32, 32)), picture_axes((5, 28, 28)), picture_axes((5, 64))
     ((0, 2, 3, 1), (0, 1, 2), None)
@@ -135,7 +141,7 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _leading(features: Any) -> Array:
-    """At most :data:`DIRECTIONS` leading right singular vectors, shape ``(k, d)``, by subspace iteration.
+    """Up to :data:`DIRECTIONS` leading right singular vectors, shape ``(k, d)``, by subspace iteration.
 
     scikit-learn has the same as ``randomized_svd``; importing it takes a second, and a run of networks
     needs nothing else of it.
@@ -205,7 +211,7 @@ def _texts(public: Array) -> Space:
 
 
 def _patches(public: Array, rng: np.random.Generator) -> Features:
-    """How strongly the quarters of pictures answer to whitened public patches."""
+    """Features of pictures: responses of their quarters to whitened public patches."""
     axes = picture_axes(public.shape)
     brightness = public.mean(dtype=np.float64)
 

@@ -10,11 +10,8 @@ Park et al. 2023 (appendix E.1).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from numbers import Real
-from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -26,6 +23,7 @@ from sklearn.metrics.pairwise import (
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 Kernel = Callable[[Array, Array], Array]
 
@@ -33,11 +31,6 @@ _ROWS_CHECKED = 200
 _INDEFINITE = 1e-8
 _DEFINITE = ("chi2", "cosine", "laplacian", "linear", "rbf")
 _POLYNOMIAL = ("poly", "polynomial")
-_RANGES = {
-    "gamma": "a number above 0",
-    "degree": "a whole number above 0",
-    "coef0": "a finite number",
-}
 
 
 def brownian(X: Array, Z: Array) -> Array:
@@ -82,7 +75,7 @@ KERNELS: tuple[str, ...] = tuple(sorted({*OURS, *PAIRWISE_KERNEL_FUNCTIONS}))
 
 
 def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
-    """The function behind a name.
+    """Return the kernel of a name, with its parameters.
 
     Args:
         kernel: a name of :data:`KERNELS`, or a function ``(n, d), (m, d) -> (n, m)``, taken as it is.
@@ -103,17 +96,11 @@ def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
     taken = KERNEL_PARAMS[kernel]
     given = {k: v for k, v in parameters.items() if v is not None and k in taken}
     for name, value in given.items():
-        if not _in_range(name, value):
-            raise InvalidInput(
-                f"{name} is {value!r}", where=f"kernel {kernel}", mend=f"It is {_RANGES[name]}."
-            )
+        if isinstance(value, float) and value.is_integer() and name == "degree":
+            value = int(value)
+        above = None if name == "coef0" else 0
+        check_number(name, value, above=above, whole=name == "degree", where=f"kernel {kernel}")
     return partial(_pairwise, name=kernel, parameters=given)
-
-
-def _in_range(name: str, value: Any) -> bool:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        return False
-    return name == "coef0" or (float(value) > 0 and (name == "gamma" or float(value).is_integer()))
 
 
 def _pairwise(X: Array, Z: Array, *, name: str, parameters: Mapping[str, float]) -> Array:
@@ -124,7 +111,7 @@ def _pairwise(X: Array, Z: Array, *, name: str, parameters: Mapping[str, float])
 
 
 def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
-    """The kernel matrix of rows, checked for shape and finite values.
+    """Compute the kernel matrix of rows, and check its shape and that it is finite.
 
     Args:
         kernel: as :func:`kernel_of` gives it.
@@ -203,7 +190,7 @@ def check_distinct(X: Array, *, where: str) -> None:
 
 
 def name_of(kernel: Kernel) -> str:
-    """A kernel's name for messages."""
+    """Return a kernel's name, for messages."""
     if isinstance(kernel, partial):
         return str(kernel.keywords.get("name", getattr(kernel.func, "__name__", "of your own")))
     return str(getattr(kernel, "__name__", type(kernel).__name__))

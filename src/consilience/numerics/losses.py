@@ -1,4 +1,4 @@
-"""Convex losses of functions: value, gradient in the function's value, and how fast the gradient grows.
+"""Convex losses of functions: value, gradient in the function's value, and smoothness.
 
 A loss compares rows of values f with rows of targets y, both of shape ``(n, n_outputs)``; targets are one-hot
 rows, class probabilities or numbers. Functional gradient methods ask it for ``∂ℓ(f, y)/∂f`` at their rows.
@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice
 
 Kind = Literal["classification", "regression"]
 
@@ -53,10 +54,7 @@ class Loss:
 
     def __post_init__(self) -> None:
         where = f"loss {self.name!r}"
-        if self.kind not in ("classification", "regression"):
-            raise InvalidInput(
-                f"kind is {self.kind!r}", where=where, mend="Known: classification, regression."
-            )
+        check_choice("kind", self.kind, get_args(Kind), where=where)
         if not (callable(self.value) and callable(self.gradient)):
             raise InvalidInput("value and gradient have to be functions of (f, y)", where=where)
         if not self.smoothness > 0:
@@ -69,19 +67,19 @@ class Loss:
             )
 
     def mean(self, f: Array, y: Array) -> float:
-        """The empirical risk ``(1/n) Σ_j ℓ(f_j, y_j)``; infinite or NaN where f is too large."""
+        """Compute the empirical risk ``(1/n) Σ_j ℓ(f_j, y_j)``; infinite or NaN where f is too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.mean(self.value(f, y)))
 
 
 def softmax(f: Array) -> Array:
-    """``exp f_c / Σ_d exp f_d``, shape ``(n, n_outputs)``."""
+    """Compute ``exp f_c / Σ_d exp f_d``, shape ``(n, n_outputs)``."""
     shares = np.exp(f - f.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def on_simplex(f: Array) -> Array:
-    """The positive parts of f brought to sum 1, alike where there are none, shape ``(n, n_outputs)``.
+    """Scale the positive parts of every row of f, ``(n, n_outputs)``, to sum 1; uniform where there are none.
 
     >>> on_simplex(np.array([[3.0, -1.0, 1.0], [-1.0, -2.0, 0.0]])).round(3).tolist()
     [[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
@@ -140,7 +138,10 @@ LOSSES: Mapping[str, Loss] = {
 
 
 def loss_of(given: str | Loss) -> Loss:
-    """The loss of that name, or the one that is given.
+    """Return the loss of a name, or a loss as it is.
+
+    Args:
+        given: a key of :data:`LOSSES`, or a loss.
 
     Raises:
         InvalidInput: there is none of that name, or it is no loss.
@@ -210,8 +211,9 @@ def check_convex(loss: Loss, n_outputs: int) -> None:
     if (above > room).any():
         worst = int(above.argmax())
         raise InvalidInput(
-            f"it is not convex in its first argument: between {_row(a[worst])} and {_row(b[worst])}, with "
-            f"y = {_row(y[worst])}, it rises {above[worst]:.3g} above the straight line",
+            f"it is not convex in its first argument: between {_row_text(a[worst])} and "
+            f"{_row_text(b[worst])}, with y = {_row_text(y[worst])}, it rises {above[worst]:.3g} "
+            "above the straight line",
             where=where,
             mend=f"Take a convex one: {', '.join(sorted(LOSSES))}.",
         )
@@ -219,13 +221,14 @@ def check_convex(loss: Loss, n_outputs: int) -> None:
     if (below > _ROUNDING * (1 + np.abs(at_a) + np.abs(at_b) + np.abs(slope).sum(axis=1))).any():
         worst = int(below.argmax())
         raise InvalidInput(
-            f"its gradient is not that of its value: at {_row(a[worst])}, with y = {_row(y[worst])}",
+            f"its gradient is not that of its value: at {_row_text(a[worst])}, with "
+            f"y = {_row_text(y[worst])}",
             where=where,
             mend="gradient(f, y) is the derivative of value(f, y) by f, row by row.",
         )
 
 
-def _row(values: Array) -> str:
+def _row_text(values: Array) -> str:
     return (
         f"({', '.join(f'{value:.3g}' for value in values[:4])}{', …' if len(values) > 4 else ''})"
     )

@@ -1,4 +1,4 @@
-"""Models that an additively homomorphic scheme can evaluate: linear in columns that the asking party has."""
+"""Linear models, which an additively homomorphic scheme can evaluate on a party's encrypted columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHARED = (
 
 @message
 class LinearModel:
-    """``f(x) = φ(x) W + b``: what an owner sends of its model to the relay, and to no one else.
+    """Linear model ``f(x) = φ(x) W + b``, which its owner sends to the relay and to no one else.
 
     Attributes:
         coefficients: W, float64 of shape ``(d, n_outputs)``.
@@ -67,7 +67,7 @@ class LinearModel:
 
 
 def linear_model(model: Any) -> LinearModel:
-    """The coefficients of a fitted model, with scalers folded in.
+    """Extract the coefficients of a fitted model, with scalers folded in.
 
     Args:
         model: a fitted regressor whose predictions are ``X @ coef_.T + intercept_``; ``KernelRidge`` with the
@@ -106,7 +106,7 @@ def linear_model(model: Any) -> LinearModel:
 
 
 def shared_features(features: Any) -> str:
-    """A name for features that every party computes for itself: the same for the same function.
+    """Name features that every party computes for itself: the same name for the same function.
 
     Args:
         features: a fitted ``RBFSampler`` whose seed and gamma are given, drawn from nothing else; or a

@@ -26,7 +26,7 @@ random plaintext, which leaves them empty once in 2^128."""
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """How numbers are written as whole ones before they are encrypted.
+    """Fixed-point format of numbers before they are encrypted.
 
     Inputs and coefficients are rounded to multiples of ``2^-fraction``, an answer is a multiple of
     ``2^-(2 fraction)`` that is computed exactly. So it is wrong by at most
@@ -63,7 +63,7 @@ class FixedPoint:
 
     @property
     def slot(self) -> int:
-        """Bits of a plaintext that one row takes."""
+        """Number of a plaintext's bits that one row takes."""
         return 2 * self.fraction + self.answers + 1
 
     def rows(self, key_length: int) -> int:
@@ -106,7 +106,7 @@ class FixedPoint:
 
 
 class PublicKey:
-    """What encrypts, and what computes on what is encrypted.
+    """Public key: encrypts, and computes on ciphertexts.
 
     Args:
         modulus: n, big-endian, uint8 of shape ``(key_length / 8,)``.

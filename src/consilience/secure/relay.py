@@ -1,4 +1,4 @@
-"""The two ends: a party that asks with encrypted inputs, and the relay that answers without decrypting."""
+"""Questioner and relay: a party asks with encrypted inputs, the relay answers without decrypting."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EncryptedQuestion:
 
     @property
     def fixed_point(self) -> FixedPoint:
-        """How its numbers are written."""
+        """Fixed-point format of its numbers."""
         return FixedPoint(self.fraction, self.inputs, self.answers)
 
     @property
@@ -62,7 +62,7 @@ class EncryptedQuestion:
 
     @property
     def key(self) -> str:
-        """A digest of all of it: an answer says what it answers."""
+        """Digest of the question, which its answer repeats."""
         plain = (self.fraction, self.inputs, self.answers, self.features, self.n_rows)
         digest = hashlib.sha256(repr((*plain, self.ciphertexts.shape)).encode())
         digest.update(self.modulus.tobytes() + self.ciphertexts.tobytes())
@@ -71,7 +71,7 @@ class EncryptedQuestion:
 
 @message
 class EncryptedAnswer:
-    """What the models' sum says, encrypted for the party that asked.
+    """Predictions of the models' sum, encrypted for the party that asked.
 
     Attributes:
         question: :attr:`EncryptedQuestion.key` of what it answers.

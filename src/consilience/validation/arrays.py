@@ -1,4 +1,4 @@
-"""What inputs must be: finite numbers or texts, and public ones of the same kind as private ones."""
+"""Checks of input arrays: finite numbers or texts, and public rows that look like private ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ Array = NDArray[Any]
 
 
 def read_only(values: Array) -> Array:
-    """A view that cannot be written through: a model that scales its inputs in place fails by name."""
+    """Return a view that cannot be written to, so that a model that scales its inputs in place fails."""
     view = values.view()
     view.flags.writeable = False
     return view
 
 
 def check_inputs(X: Array, *, where: str) -> None:
-    """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings."""
+    """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings.
+
+    Args:
+        X: inputs, shape ``(n, ...)``.
+        where: the party, for the error.
+    """
     if X.dtype.kind in "fc" and not np.isfinite(X).all():
         bad = ~np.isfinite(X.reshape(len(X), -1))
         columns = ", ".join(map(str, np.flatnonzero(bad.any(axis=0))[:5]))
@@ -44,11 +49,15 @@ def check_inputs(X: Array, *, where: str) -> None:
 def check_alike(private: Array, public: Array, *, where: str, discreet: bool = False) -> None:
     """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
 
-    A ``discreet`` error does not say where the private values lie, to a stranger who sends rows to find out.
-
     Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
     its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
     both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
+
+    Args:
+        private: rows of a party, shape ``(n, ...)``.
+        public: public rows, shape ``(m, ...)``.
+        where: the party, for the error.
+        discreet: leave the range of private values out of the error, as whoever sends public rows reads it.
     """
     if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
         raise InvalidInput("private and public data: one is text, the other numbers", where=where)

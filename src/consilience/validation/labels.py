@@ -16,11 +16,11 @@ from consilience.validation.memory import check_memory
 def label_names(
     y: Iterable[Any], *, where: str, aliases: Mapping[Any, str] | None = None
 ) -> NDArray[np.str_]:
-    """The canonical name of every label: ``3``, ``3.0``, ``np.int64(3)`` and ``"3"`` are all ``"3"``.
+    """Return the canonical name of every label: ``3``, ``3.0``, ``np.int64(3)`` and ``"3"`` are all ``"3"``.
 
     Args:
         y: n labels: strings, bytes, integers, booleans, or floats that are whole numbers.
-        where: whose labels they are, for errors.
+        where: the party, for errors.
         aliases: a party's own label to the name the federation uses for it.
 
     Returns:
@@ -64,14 +64,24 @@ def label_names(
 
 
 def one_hot(codes: Sequence[int] | NDArray[np.integer[Any]], classes: int) -> NDArray[np.float64]:
-    """Rows with a 1 in the column of each code, shape ``(n, classes)``."""
+    """Make rows with a 1 in the column of each code, shape ``(n, classes)``.
+
+    >>> one_hot([1, 0], 3).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
     rows = np.zeros((len(codes), classes))
     rows[np.arange(len(codes)), codes] = 1
     return rows
 
 
 def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -> None:
-    """Raise ``InvalidInput`` if an alias is for a label that is not in ``y``, mostly a misspelling."""
+    """Raise ``InvalidInput`` if an alias is for a label that does not occur, mostly a misspelling.
+
+    Args:
+        aliases: a party's own label to the name the federation uses for it.
+        y: its labels.
+        where: the party, for the error.
+    """
     occurring = set(label_names(y, where=where).tolist()) if aliases else set()
     for own in map(_name, aliases):
         if own not in occurring:
@@ -83,7 +93,7 @@ def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -
 
 
 def class_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Distinct names in their agreed order: by number if all are numbers, else by letters.
+    """Sort distinct names in their agreed order: by number if all are numbers, else by letters.
 
     >>> class_order(["10", "9", "9"])
     ('9', '10')

@@ -1,4 +1,4 @@
-"""Memory that is left, so that what would not fit is refused before any work starts."""
+"""Checks of free memory, so that work that would not fit is refused before it starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LITTLE = 1 << 26
 
 
 def spare_memory() -> int:
-    """Bytes that can still be taken: what the system has left, or a control group allows, if that is less."""
+    """Return the bytes of memory that are free, on the system or in a control group, if that has fewer."""
     left = [sys.maxsize]
     with suppress(OSError, ValueError, AttributeError):  # AttributeError: Windows
         left.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -52,9 +52,9 @@ def check_memory(needed: int, what: str, *, where: str, mend: str | None = None)
 
     Args:
         needed: bytes, by what was declared: sizes, shapes, numbers of rows.
-        what: what needs them, in words.
+        what: the thing that needs them, in words.
         where: the file, field or party.
-        mend: what would help.
+        mend: a remedy.
     """
     if needed > _LITTLE and needed > (left := spare_memory()):
         raise InvalidInput(

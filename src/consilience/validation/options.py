@@ -1,4 +1,4 @@
-"""Keyword options that a user gave, checked against the function that will take them."""
+"""Checks of a user's keyword options against the function that will take them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def check_options(
     """Raise ``InvalidInput`` unless ``function(**options)`` can be called: names and types.
 
     Args:
-        function: what will be called.
-        options: what the user wrote.
+        function: the function that will be called.
+        options: as the user wrote them.
         where: for the error, such as ``"aggregator suwa"``.
         given: parameters that the caller fills in itself, hidden from the user.
-        also: what else the user could have meant, for the error.
+        also: other names that the user could have meant, for the error.
     """
     parameters = {
         name: parameter
@@ -79,7 +79,7 @@ def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
     except ValidationError as error:
         if all(one["type"] == "needs_python_object" for one in error.errors()):
             return
-        said = dict.fromkeys(_wanted(one, hint) for one in error.errors())
+        said = dict.fromkeys(_expectation(one, hint) for one in error.errors())
         raise InvalidInput(
             f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(said)}."
         ) from error
@@ -92,8 +92,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
 
-def _wanted(error: Any, hint: Any) -> str:
-    """What pydantic would have, in words that a user of Python or of a configuration knows."""
+def _expectation(error: Any, hint: Any) -> str:
+    """Describe the value that pydantic expects, in words that a user of a configuration knows."""
     if error["type"] not in ("dict_type", "dataclass_type", "mapping_type"):
         return str(error["msg"]).removeprefix("Input should be ")
     made = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)]

@@ -1,4 +1,4 @@
-"""What all sections of a configuration have in common, and how a mistake in one is told."""
+"""Base classes of a configuration's sections, checks of their fields, and errors in plain words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from consilience.errors import InvalidInput, nearest, odd_name
 
 
 def check_address(text: str) -> str:
-    """The address, if it is a host and a port.
+    """Return an address unchanged if it is a host and a port.
 
     Raises:
         ValueError: it is something else.
@@ -29,7 +29,7 @@ def check_address(text: str) -> str:
 
 
 def check_name(text: str) -> str:
-    """The name of a party, if it is one that can be shown.
+    """Return a party's name unchanged if it can be shown.
 
     Raises:
         ValueError: it is not.
@@ -67,7 +67,7 @@ Quorum = Annotated[int | float, BeforeValidator(_no_truth)]
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a configuration to be filled in.
+    """Write a configuration for the user to fill in.
 
     Raises:
         InvalidInput: there is one already, or the folder cannot be written.
@@ -102,7 +102,13 @@ class Open(BaseModel):
 
 
 def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
-    """The first complaint about a section in our own words, unknown keys with their nearest valid name."""
+    """Turn pydantic's first complaint into an error in plain words, unknown keys with the nearest.
+
+    Args:
+        error: of pydantic.
+        where: the file.
+        section: the model class that was checked.
+    """
     errors = error.errors()
     # A misspelt name is why another is missing.
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -111,7 +117,9 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     place = [str(part) for part in first["loc"] if not tried.match(str(part))]
     if first["type"] == "extra_forbidden":
         for part in place[:-1]:
-            section = section if part.isdigit() else _held(section.model_fields[part].annotation)
+            section = (
+                section if part.isdigit() else _value_type(section.model_fields[part].annotation)
+            )
         return InvalidInput(
             f"unknown {'section' if isinstance(first['input'], dict) else 'key'} {'.'.join(place)!r}",
             where=where,
@@ -128,8 +136,8 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     return InvalidInput(what, where=where)
 
 
-def _held(annotation: Any) -> Any:
-    """The section that a key holds; of one that may be left out, without the ``None``."""
+def _value_type(annotation: Any) -> Any:
+    """Return the type of a key's value, without the ``None`` of one that may be left out."""
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     return kinds[0] if isinstance(annotation, UnionType) else annotation
 
@@ -137,6 +145,13 @@ def _held(annotation: Any) -> Any:
 def known(
     name: str, registry: Mapping[str, Any], what: str, also: Mapping[str, str] | None = None
 ) -> None:
-    """Raise ``InvalidInput`` unless a registry has that name; ``also`` as :func:`nearest` takes it."""
+    """Raise ``InvalidInput`` unless a registry has a name.
+
+    Args:
+        name: as the user wrote it.
+        registry: the known names.
+        what: the kind of thing, for the error.
+        also: what others call a known name, to that name.
+    """
     if name not in registry:
         raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry, also))

@@ -10,6 +10,7 @@ import scipy.linalg
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, gram, name_of
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 _ROWS_AT_ONCE = 4096
 
@@ -81,12 +82,15 @@ class Nystrom:
     """
 
     def __init__(self, kernel: Kernel, public: Array, landmarks: int) -> None:
-        if not 1 <= landmarks <= len(public):
-            raise InvalidInput(
-                f"landmarks is {landmarks}",
-                where="kernel federation",
-                mend=f"Give a number from 1 to the {len(public)} public rows.",
-            )
+        check_number(
+            "landmarks",
+            landmarks,
+            at_least=1,
+            at_most=len(public),
+            whole=True,
+            where="kernel federation",
+            mend=f"Give a number from 1 to the {len(public)} public rows.",
+        )
         self._kernel, self._public = kernel, public
         self._landmarks = public[np.linspace(0, len(public) - 1, landmarks).round().astype(int)]
         values, vectors = scipy.linalg.eigh(gram(kernel, self._landmarks), driver="evd")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
-from numbers import Real
 
 import numpy as np
 import scipy.linalg
@@ -17,6 +16,7 @@ from consilience.closed_forms.kernel_federation.models import Models
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 JITTER = 1e-10
 
@@ -73,19 +73,16 @@ class KernelFederation:
         self, gathered: Gathered, regularization: float, alpha: float | None, jitter: float
     ) -> None:
         alpha = 1 / len(gathered) if alpha is None else alpha
-        if not 0 < alpha < 1:
-            raise InvalidInput(
-                f"alpha is {alpha}",
-                where="kernel federation",
-                mend="It lies in (0, 1); a single client needs it said, such as alpha=0.5.",
-            )
-        numbers = isinstance(regularization, Real) and isinstance(jitter, Real)
-        if not numbers or not regularization > 0 or not jitter >= 0:
-            raise InvalidInput(
-                f"regularization is {regularization}, jitter {jitter}",
-                where="kernel federation",
-                mend="The first is above 0, such as 1e-3, the second 0 or above.",
-            )
+        check_number(
+            "alpha",
+            alpha,
+            above=0,
+            below=1,
+            where="kernel federation",
+            mend="It lies in (0, 1); a single client needs it said, such as alpha=0.5.",
+        )
+        check_number("regularization", regularization, above=0, where="kernel federation")
+        check_number("jitter", jitter, at_least=0, where="kernel federation")
         self.gathered, self.regularization, self.alpha = gathered, regularization, alpha
         self._jitter, self._values = jitter, gathered.basis.eigenvalues
         self._spread = regularization * len(gathered.public) / (1 - alpha)  # c
@@ -95,7 +92,7 @@ class KernelFederation:
     def varied(
         self, *, regularization: float | None = None, alpha: float | None = None
     ) -> KernelFederation:
-        """The same clients with another λ or α; what does not depend on them is not computed again."""
+        """Copy the clients with another λ or α; what does not depend on them is not computed again."""
         other = KernelFederation.__new__(KernelFederation)
         other._set(
             self.gathered,
@@ -115,7 +112,7 @@ class KernelFederation:
     # --- what clients do ------------------------------------------------------------------------
 
     def alone(self) -> Models:
-        """The clients after training on their own rows only (Algorithm 1, line 3)."""
+        """Train the clients on their own rows only (Algorithm 1, line 3)."""
         own: Array = np.zeros(self.gathered.y.shape)
         for block, (K, _) in self.gathered.couplings():
             ridge = self.regularization * self.gathered.sizes[block]
@@ -123,7 +120,7 @@ class KernelFederation:
         return Models(self.gathered, own, np.zeros((1, len(self._values), own.shape[2])))
 
     def taught(self, targets: Array) -> Models:
-        """The clients after distillation (Algorithm 1, line 9).
+        """Distil values on the public rows into the clients (Algorithm 1, line 9).
 
         Args:
             targets: w on the public rows, shape ``(N_p, k)``, the same for every client.
@@ -131,7 +128,7 @@ class KernelFederation:
         return self._taught(self.gathered.basis.of(np.asarray(targets)))
 
     def _taught(self, targets: Array) -> Models:
-        """The same in coordinates: ``(r, k)``, or ``(m, r, k)`` for each client its own."""
+        """Distil in coordinates: ``(r, k)``, or ``(m, r, k)`` for each client its own."""
         own: Array = np.zeros(self.gathered.y.shape)
         shared: Array = np.zeros((len(self), len(self._values), own.shape[2]))
         each = np.broadcast_to(targets, shared.shape)
@@ -162,7 +159,7 @@ class KernelFederation:
         consensus: ConsensusUpdate | None = None,
         participants: Iterable[Sequence[int] | Array] | None = None,
     ) -> Iterator[Iteration]:
-        """The rounds, one after another; without end, or as long as ``participants`` names some.
+        """Yield the rounds, one after another; without end, or as long as ``participants`` names some.
 
         Args:
             deregularization: λ₀ ≥ 0: 0 for Algorithm 1; the paper takes λ for Algorithms 2 and 3.
@@ -231,9 +228,17 @@ class KernelFederation:
         deregularization: float = 0.0,
         consensus: ConsensusUpdate | None = None,
     ) -> Models:
-        """The clients after so many rounds with all of them, the last one not de-regularised."""
-        if not isinstance(rounds, int) or rounds < 1:
-            raise InvalidInput(f"rounds is {rounds}", where="kernel federation", mend="At least 1.")
+        """Return the clients after some rounds with all of them, the last one not de-regularised.
+
+        Args:
+            rounds: their number, at least 1.
+            deregularization: λ₀; 0 for none.
+            consensus: the step from round to round; by default the plain mean.
+
+        Raises:
+            InvalidInput: an argument out of its range.
+        """
+        check_number("rounds", rounds, at_least=1, whole=True, where="kernel federation")
         steps = self.iterate(deregularization=deregularization, consensus=consensus)
         return next(islice(steps, rounds - 1, None)).models()
 
@@ -242,7 +247,7 @@ class KernelFederation:
     def limit(
         self, *, deregularization: float = 0.0, probabilities: Array | None = None
     ) -> Iteration:
-        """The consensus and the regressors after infinitely many rounds, by one solve.
+        """Compute the consensus and the regressors after infinitely many rounds, by one solve.
 
         Args:
             deregularization: λ₀, as for :meth:`iterate`.
@@ -260,7 +265,7 @@ class KernelFederation:
         return Iteration(-1, values, self.gathered, partial(self._taught, values))
 
     def contraction(self, *, deregularization: float = 0.0) -> float:
-        """The factor in [0, 1) by which plain rounds with all clients come nearer to the limit in the end."""
+        """Compute the rate in [0, 1) at which plain rounds with all clients approach the limit in the end."""
         A, _ = self._mean_map()
         root = np.sqrt(self._raised(deregularization))
         return float(scipy.linalg.eigvalsh(root * A * root.T)[-1])
@@ -314,7 +319,7 @@ class KernelFederation:
 
 @dataclass(frozen=True)
 class Iteration:
-    """A round as it was.
+    """State after a round.
 
     Attributes:
         number: from 1.

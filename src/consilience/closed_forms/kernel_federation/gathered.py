@@ -1,4 +1,4 @@
-"""What no regularisation changes: the clients' rows, the public rows, and the kernel between them."""
+"""Quantities that no regularisation changes: clients' rows, public rows, and the kernel between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS_AT_ONCE = 4_000_000
 
 
 class Blocks(Generic[T]):
-    """What is computed for a block of clients at a time; kept if it fits, else computed anew each time.
+    """Results for blocks of clients; kept if they fit into memory, else computed anew each time.
 
     It does not hold on to what computes: a large object in a circle with it would outlive its use.
 
@@ -34,11 +34,11 @@ class Blocks(Generic[T]):
         self._kept: dict[int, T] = {}
 
     def each(self, compute: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
-        """Every block with what ``compute`` makes of it, the same function every time."""
+        """Yield every block with its result by ``compute``, the same function every time."""
         return ((block, self.one(block, compute)) for block in self._slices)
 
     def one(self, block: slice, compute: Callable[[slice], T]) -> T:
-        """What ``compute`` makes of one block."""
+        """Return the result for one block."""
         if block.start in self._kept:
             return self._kept[block.start]
         computed = compute(block)
@@ -113,7 +113,7 @@ class Gathered:
         return self._couplings.each(self._coupling)
 
     def coupling(self, block: slice) -> tuple[Array, Array]:
-        """The same for one block."""
+        """Return ``K_XX`` and ``P`` of one block."""
         return self._couplings.one(block, self._coupling)
 
     def _coupling(self, block: slice) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ class Models:
     shared: Array
 
     def predict(self, X: Array | Points) -> Array:
-        """Every client's values, shape ``(m, n_rows, k)``.
+        """Compute every client's values, shape ``(m, n_rows, k)``.
 
         Args:
             X: rows of shape ``(n_rows, d)``, or what ``KernelFederation.points`` made of them.
@@ -43,7 +43,7 @@ class Models:
         )
 
     def coordinates(self) -> Array:
-        """Every client's predictions of the public rows, in the eigenbasis: shape ``(m, r, k)``."""
+        """Compute every client's predictions of the public rows, in the eigenbasis: shape ``(m, r, k)``."""
         shared = self.gathered.basis.eigenvalues[:, None] * self.shared
         return np.concatenate(
             [
@@ -54,7 +54,7 @@ class Models:
         )
 
     def mse(self, X: Array | Points, y: Array) -> Array:
-        """Every client's mean squared error, shape ``(m,)``.
+        """Compute every client's mean squared error, shape ``(m,)``.
 
         Args:
             X: as for :meth:`predict`.

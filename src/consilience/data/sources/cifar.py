@@ -92,7 +92,7 @@ def load_cifar_100(*, coarse: bool = False, test_fraction: float = 0.3, seed: in
 
 
 class _Source:
-    """Where the pickles of one dataset are: loose files (plain or .xz), or the archive."""
+    """Place of the pickles of one dataset: loose files (plain or .xz), or the archive."""
 
     def __init__(
         self, dataset: str, *, folder: str, archive: str, known_hash: str, needed: str

@@ -258,7 +258,14 @@ class _Comparison:
     def total_variation(
         self, of: Literal["labels", "inputs"], method: str, counts: Array, *, bound: bool = False
     ) -> Distance:
-        """Compute total variations, from rows of each party and outcome, shape ``(N, n_outcomes)``."""
+        """Compute total variations.
+
+        Args:
+            of: the thing compared.
+            method: the computation, in words.
+            counts: rows of each party and outcome, shape ``(N, n_outcomes)``.
+            bound: true for a lower bound.
+        """
         deals = self._random_tables(counts, of)
         return Distance(
             of=of,
@@ -280,7 +287,14 @@ class _Comparison:
         axes: Array | None = None,
         atoms: tuple[Array, Array] | None = None,
     ) -> Distance:
-        """Compute Wasserstein-1: exact without axes and for few atoms, else the mean along the axes."""
+        """Compute Wasserstein-1: exact without axes and for few atoms, else the mean along the axes.
+
+        Args:
+            of: the thing compared.
+            held: the parties' rows.
+            axes: directions of a sliced distance, shape ``(d, L)``; ``None`` in one dimension.
+            atoms: counts and places of distinct rows, if there are few.
+        """
         owners, weights = owners_of(held.sizes, by_rows=self.by_rows)
         if axes is not None and atoms is not None and len(atoms[1]) <= FEW_ATOMS:
             counts, places = atoms

@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 
 def lipschitz_constant(X: Array, values: Array) -> float:
-    """``max ‖v_i − v_j‖ / ‖x_i − x_j‖`` over all pairs of rows; infinite if equal rows differ in value.
+    """Compute ``max ‖v_i − v_j‖ / ‖x_i − x_j‖`` over all pairs; infinite if equal rows differ in value.
 
     It is the least Lipschitz constant of a function that takes these values, and of one that is given at
     more points a lower bound. Time goes with the square of the number of rows.
@@ -92,7 +92,7 @@ class LipschitzExtension:
         self.constants = np.full(len(own), float(constant))
 
     def predict(self, X: Array) -> Array:
-        """``u(x)``, shape ``(m,)`` or ``(m, c)`` as the values given."""
+        """Compute ``u(x)``, shape ``(m,)`` or ``(m, c)`` as the values given."""
         points = self._like(X)
         found = np.concatenate(
             [self._reached(points[rows])[0] for rows in _blocks(len(points), len(self._points))]
@@ -100,7 +100,7 @@ class LipschitzExtension:
         return found[:, 0] if self._one_axis else found
 
     def gradient(self, X: Array) -> Array:
-        """``∇u(x) = L (x − x_j) / ‖x − x_j‖`` with j that of the minimum, shape ``(m, c, d)``.
+        """Compute ``∇u(x) = L (x − x_j) / ‖x − x_j‖`` with j that of the minimum, shape ``(m, c, d)``.
 
         It is 0 at the data themselves, where u has a kink, unless another point explains the value as well.
         """

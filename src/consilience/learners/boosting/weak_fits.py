@@ -222,7 +222,7 @@ ORACLES: dict[str, Oracle] = {
 
 
 def oracle_of(name: str) -> Oracle:
-    """The oracle of that name.
+    """Return the oracle of a name.
 
     Raises:
         InvalidInput: there is none, with the nearest name.

@@ -35,11 +35,11 @@ class Packed(Protocol):
 
     @property
     def about(self) -> str:
-        """What it is."""
+        """Description of the model, as JSON."""
 
     @property
     def data(self) -> Array:
-        """Its bytes, shape ``(n_bytes,)``."""
+        """Bytes of the model, shape ``(n_bytes,)``."""
 
 
 class WeightedEnsemble:
@@ -86,14 +86,14 @@ class WeightedEnsemble:
         self._built: dict[int, Learner] = {}
 
     def __len__(self) -> int:
-        """How many models there are."""
+        """Number of models."""
         return len(self.models)
 
     def __deepcopy__(self, memo: Any) -> WeightedEnsemble:
         return self  # it never changes, nor do its models
 
     def predict(self, X: Any, *, batch: int = BATCH) -> Array:
-        """The sum at ``X``, shape ``(n, n_outputs)``; for classes, the largest column is the answer.
+        """Compute the sum at ``X``, shape ``(n, n_outputs)``; for classes, the largest column is the answer.
 
         Args:
             X: inputs, shape ``(n, ...)``.
@@ -106,7 +106,7 @@ class WeightedEnsemble:
         return total
 
     def partial_sums(self, X: Any, *, batch: int = BATCH) -> Iterator[Array]:
-        """The sums of the first 1, 2, … models, as :meth:`predict` gives them."""
+        """Yield the sums of the first 1, 2, … models, as :meth:`predict` gives them."""
         X = np.asarray(X)
         total: Array | None = None
         for i, weight in enumerate(self.weights):
@@ -124,7 +124,7 @@ class WeightedEnsemble:
             yield total
 
     def learner(self, i: int) -> Learner:
-        """The i-th model, built; copy it before you train it, as other sums may hold it too.
+        """Build the i-th model; copy it before you train it, as other sums may hold it too.
 
         Raises:
             KnowledgeRefused: it is not trusted, or damaged.
@@ -142,11 +142,11 @@ class WeightedEnsemble:
         return self._built[i]
 
     def scaled(self, factor: float) -> WeightedEnsemble:
-        """``factor · f``."""
+        """Return ``factor · f``."""
         return self._with(range(len(self)), factor * self.weights)
 
     def plus(self, other: WeightedEnsemble) -> WeightedEnsemble:
-        """``f + g``, the terms of g last."""
+        """Return ``f + g``, the terms of g last."""
         trusted = tuple(dict.fromkeys([*self.trusted, *other.trusted]))
         both = WeightedEnsemble(
             [*self.models, *other.models], [*self.weights, *other.weights], trusted=trusted
@@ -156,7 +156,7 @@ class WeightedEnsemble:
         return both
 
     def taken(self, kept: Iterable[int]) -> WeightedEnsemble:
-        """The terms at these positions."""
+        """Return the sum of the terms at these positions."""
         return self._with(kept, self.weights)
 
     def pruned(self, tolerance: float) -> WeightedEnsemble:
@@ -171,7 +171,7 @@ class WeightedEnsemble:
         return some
 
     def distilled(self, model: Any, X: Any, *, rng: np.random.Generator) -> Learner:
-        """One model trained on what the ensemble says of ``X``.
+        """Train one model on the ensemble's predictions for ``X``.
 
         Args:
             model: anything that :func:`consilience.learners.as_learner` takes. A regressor learns the sums; a
@@ -192,7 +192,7 @@ class WeightedEnsemble:
         return learner
 
     def packed(self) -> tuple[list[str], list[Array]]:
-        """Descriptions and bytes of all models.
+        """Return descriptions and bytes of all models.
 
         Raises:
             InvalidInput: a learner among them cannot be sent, nor saved.
@@ -233,12 +233,17 @@ class _AsSaved:
 
 
 def described(abouts: Sequence[str], arrays: Mapping[str, Array]) -> list[Packed]:
-    """Packed models of their descriptions and of arrays called ``"0"``, ``"1"``, …"""
+    """Pair descriptions of models with their bytes in arrays called ``"0"``, ``"1"``, …"""
     return [_AsSaved(str(about), arrays[str(i)]) for i, about in enumerate(abouts)]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], about: Any) -> None:
     """Write arrays and plain values, as JSON, to one file.
+
+    Args:
+        path: the file.
+        arrays: by name.
+        about: plain values.
 
     Raises:
         RunFailed: it cannot be written.
@@ -248,7 +253,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], about: Any) -> None:
 
 
 def _digest(arrays: Mapping[str, Array], about: Any) -> str:
-    """By which a file that was damaged on the way is told from one that was not."""
+    """Digest of a file's contents, by which damage is noticed."""
     digest = hashlib.sha256(json.dumps(about).encode())
     for name in sorted(arrays):
         digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
@@ -256,7 +261,7 @@ def _digest(arrays: Mapping[str, Array], about: Any) -> str:
 
 
 def read_arrays(path: Path) -> tuple[Any, dict[str, Array]]:
-    """What :func:`write_arrays` wrote: the plain values, and the arrays.
+    """Read a file of :func:`write_arrays`: the plain values, and the arrays.
 
     Raises:
         RunFailed: there is no such file, or it is damaged or something else.

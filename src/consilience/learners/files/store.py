@@ -42,7 +42,7 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
     """Write ``state`` (numbers, arrays, estimators) to ``path``.
 
     Args:
-        state: what to keep.
+        state: numbers, arrays, estimators.
         path: the file, usually ending in ``.skops``.
         given: the object that the user gave as model; its own types count as trusted.
         where: the learner, for messages.
@@ -55,7 +55,16 @@ def dump(state: dict[str, Any], path: Path, *, given: object, where: str) -> Non
 
 
 def blob_of(state: dict[str, Any], *, given: object, where: str) -> bytes:
-    """The bytes that :func:`dump` writes; raises what it raises, before there is a file."""
+    """Serialise ``state`` to the bytes that :func:`dump` writes.
+
+    Args:
+        state: numbers, arrays, estimators.
+        given: the object that the user gave as model; its own types count as trusted.
+        where: the learner, for messages.
+
+    Raises:
+        InvalidInput: the model holds something that cannot be written safely.
+    """
     skops = skops_io()
     mend = (
         "Keep the fitted state in plain attributes (numbers, strings, lists, arrays, scikit-learn "
@@ -82,8 +91,8 @@ def read(path: Path, *, given: object, packages: Sequence[str] = PACKAGES) -> di
 
     Args:
         path: the file.
-        given: what the caller has already; its own types count as trusted.
-        packages: whose classes may be built beside, as :mod:`consilience.learners.files.vetting` has it.
+        given: the object that the caller has already; its own types count as trusted.
+        packages: packages whose classes may be built too (:mod:`consilience.learners.files.vetting`).
 
     Raises:
         RunFailed: there is no such file, or it is damaged or foreign.

@@ -49,7 +49,7 @@ HOLDS_ROWS = frozenset(
 
 
 def rows_held_by(learner: Learner) -> str | None:
-    """The part of a model that will hold rows it is trained on, pipelines and ensembles looked into."""
+    """Name the part of a model that will hold rows it is trained on, also in pipelines and ensembles."""
     model: Any = getattr(learner, "model", None)
     members = [model]
     if hasattr(model, "get_params"):
@@ -65,9 +65,9 @@ def rows_held_by(learner: Learner) -> str | None:
 
 
 def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
-    """Whether two or more of the rows ``X``, shape ``(n, d)``, lie in an array of a trained model.
+    """Tell if two or more of the rows ``X``, shape ``(n, d)``, lie in an array of a trained model.
 
-    It finds rows as they are, not what was computed of them. Rows of one column are not looked for.
+    Rows are found as they are, not in what was computed of them. Rows of one column are not looked for.
     """
     if X.ndim != 2 or X.shape[1] < 2 or X.dtype.kind not in "biuf":
         return False
@@ -82,7 +82,7 @@ def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
 
 
 def _shared_rows(one: NDArray[Any], other: NDArray[Any], width: Any) -> int:
-    """How many rows of numbers of that width stand in both."""
+    """Count the rows that two arrays share, compared as numbers of a width."""
     first, second = (
         set(map(bytes, np.ascontiguousarray(rows, dtype=width))) for rows in (one, other)
     )
@@ -90,7 +90,13 @@ def _shared_rows(one: NDArray[Any], other: NDArray[Any], width: Any) -> int:
 
 
 def check_rows(learner: Learner, X: NDArray[Any], *, where: str) -> None:
-    """Raise ``InvalidInput`` if a model holds rows of ``X``, or will once it is trained on them."""
+    """Raise ``InvalidInput`` if a model holds rows of ``X``, or will once it is trained on them.
+
+    Args:
+        learner: the model.
+        X: private rows, shape ``(n, ...)``.
+        where: the party, for the error.
+    """
     part = rows_held_by(learner)
     if part is None and learner.fitted and holds_rows_of(learner, X):
         part = type(getattr(learner, "model", learner)).__name__
@@ -118,11 +124,11 @@ def check_packing(learner: Learner) -> None:
 
 
 def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
-    """A trained learner's description, as JSON, and its bytes, shape ``(n_bytes,)``.
+    """Serialise a trained learner: its description, as JSON, and its bytes, shape ``(n_bytes,)``.
 
     Args:
-        learner: what to send.
-        classes: what its columns are called, for whoever keeps it.
+        learner: a trained model.
+        classes: names of its columns, for readers of the file.
 
     Raises:
         InvalidInput: it has not been trained, or cannot be saved safely; a network that was given as a
@@ -146,7 +152,7 @@ def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
 
 
 def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Learner:
-    """The learner that :func:`pack` described, ready to predict.
+    """Build the learner that :func:`pack` described, ready to predict.
 
     Args:
         about: the description.
@@ -186,7 +192,7 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
 def _built(
     described: Mapping[str, Any], data: bytes, trusted: Sequence[str]
 ) -> tuple[Learner, bytes]:
-    """The untrained learner, and the bytes of what it was trained to."""
+    """Build the untrained learner; return it with the bytes of its trained state."""
     if "prototype" in described:
         length = int(described["prototype"])
         with temporary_file() as path:
@@ -215,7 +221,7 @@ def _built(
 
 
 def _construction(learner: Any) -> dict[str, Any]:
-    """The function that builds a network, with its parameters."""
+    """Describe the function that builds a network, with its parameters."""
     given = getattr(learner, "factory", None)
     function = given.func if isinstance(given, partial) else given
     parameters = dict(given.keywords) if isinstance(given, partial) else {}

@@ -1,4 +1,4 @@
-"""What a model file may hold, looked at before anything in it is built, and once it is.
+"""Vetting of model files: their contents, before anything in them is built, and the built model.
 
 skops names every object of a file with a loader, some of which call a class or a function with arguments
 from the file: ``subprocess.Popen`` and ``numpy.memmap`` are classes. Here a file may hold only plain
@@ -69,7 +69,7 @@ def skops_io() -> ModuleType:
 
 
 def plain(part: object) -> bool:
-    """Whether an untrained model is made of estimators that are :data:`SURE`, numbers and names alone.
+    """True if an untrained model is made of estimators of :data:`SURE`, numbers and names alone.
 
     Such a model can be written and read; skops need not be asked, which imports all of scikit-learn.
     """
@@ -82,9 +82,15 @@ def plain(part: object) -> bool:
 
 
 def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES) -> list[str]:
-    """What a file of skops holds that it may not, in words; nothing of it is built.
+    """List what a file of skops holds and may not, in words; nothing of it is built.
 
-    Takes and raises what :func:`vetted` does.
+    Args:
+        blob: the file.
+        known: full names of classes and functions that its reader has brought along.
+        packages: packages whose classes are accepted.
+
+    Raises:
+        Exception: of many kinds, where the file is damaged.
     """
     return vetted(blob, known=known, packages=packages)[0]
 
@@ -92,12 +98,12 @@ def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES)
 def vetted(
     blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES
 ) -> tuple[list[str], list[str]]:
-    """What :func:`refused` says, and the names that skops has to be told to trust.
+    """Vet a file of skops: its unsafe contents as of :func:`refused`, and the names for skops to trust.
 
     Args:
         blob: the file.
         known: full names of classes and functions that its reader has brought along.
-        packages: whose classes are accepted.
+        packages: packages whose classes are accepted.
 
     Raises:
         Exception: of many kinds, where the file is damaged.
@@ -148,14 +154,14 @@ def _accepted(loader: str, name: str, doubtful: bool, packages: Sequence[str]) -
 
 
 def defined(name: str) -> bool:
-    """Whether a module defines a class of that full name, and has not merely imported it."""
+    """True if a module defines a class of that full name, and has not merely imported it."""
     module, _, attribute = name.rpartition(".")
     found = found_at(name)
     return isinstance(found, type) and (found.__module__, found.__qualname__) == (module, attribute)
 
 
 def found_at(name: str) -> object:
-    """What a full name stands for; ``None`` if for nothing."""
+    """Import the object of a full name; ``None`` if there is none."""
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(import_module(module), attribute)
@@ -164,7 +170,7 @@ def found_at(name: str) -> object:
 
 
 def unsound(model: object) -> str | None:
-    """What is wrong with the indices of the trees in a built model; ``None`` if nothing is.
+    """Describe a fault in the indices of a built model's trees; ``None`` if they are sound.
 
     Compiled models of other kinds, such as support vector machines and k-d trees, are not looked into.
     """
@@ -208,7 +214,7 @@ def _beyond(features: Any, columns: int | None) -> str | None:
 
 
 def parts(model: object) -> Iterator[tuple[Any, int | None]]:
-    """All objects and arrays that a model is made of, with the number of columns that their owner takes."""
+    """Yield all objects and arrays of a model, with the number of columns that their owner takes."""
     return _parts(model, None, {})
 
 

@@ -1,4 +1,4 @@
-"""What can be done to an estimator or a pipeline without knowing what it is."""
+"""Operations on estimators and pipelines of any kind: copy, seed, split into steps, fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consilience.validation.arrays import Array
 
 
 def unfitted(model: Any) -> Any:
-    """An unfitted copy: ``clone`` for estimators, a deep copy for other objects."""
+    """Make an unfitted copy: ``clone`` for estimators, a deep copy for other objects."""
     if isinstance(model, type):
         return model
     if hasattr(model, "get_params"):
@@ -39,7 +39,7 @@ def seeded(model: Any, rng: np.random.Generator) -> Any:
 
 
 def parts(model: Any) -> tuple[list[tuple[str, Any]], Any]:
-    """A pipeline's transformers and its last step; ``([], model)`` for anything else."""
+    """Split a pipeline into its transformers and its last step; ``([], model)`` for anything else."""
     from sklearn.pipeline import Pipeline
 
     # A subclass (imbalanced-learn's) may change the number of rows: left to fit as a whole.
@@ -49,7 +49,7 @@ def parts(model: Any) -> tuple[list[tuple[str, Any]], Any]:
 
 
 def with_soft_label_equivalent(model: Any, n_classes: int) -> Any:
-    """``model`` with its last step replaced by that step's soft-label equivalent."""
+    """Replace the last step of a model by its soft-label equivalent."""
     _, last = parts(model)
     if last is model:
         return soft_label_equivalent(model, n_classes)
@@ -98,7 +98,7 @@ def fit_steps(
 
 
 def takes_many_outputs(last: Any) -> bool:
-    """Whether a regressor trains on targets of shape ``(n, several)``."""
+    """True if a regressor trains on targets of shape ``(n, several)``."""
     if type(last).__name__ == "MLPRegressor":  # can, but its tags do not say so
         return True
     if not hasattr(last, "__sklearn_tags__"):
@@ -109,6 +109,6 @@ def takes_many_outputs(last: Any) -> bool:
 
 
 def make_of(model: Any) -> list[type]:
-    """The types of a pipeline's steps, or of the model itself."""
+    """List the types of a pipeline's steps, or of the model itself."""
     before, last = parts(model)
     return [type(step) for _, step in before] + [type(last)]

@@ -97,7 +97,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @property
     def needs_validation(self) -> bool:
-        """Whether :meth:`fit` asks for ``validation`` rows."""
+        """True if :meth:`fit` needs ``validation`` rows."""
         return bool(self.regularization == "calibration")
 
     def check_inputs(self, X: Any) -> None:
@@ -113,7 +113,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         sample_weight: Any = None,
         validation: tuple[Any, Any] | None = None,
     ) -> KernelRidge:
-        """Solve for the coefficients.
+        """Compute the coefficients.
 
         Args:
             X: shape ``(n, d)``.
@@ -160,7 +160,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         return self
 
     def predict(self, X: Any) -> Array:
-        """Values, shape ``(n,)`` or ``(n, n_targets)`` as the targets were."""
+        """Compute values, shape ``(n,)`` or ``(n, n_targets)`` as the targets were."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return gram(self._kernel(), X, self.X_fit_) @ self.dual_coef_

@@ -1,4 +1,4 @@
-"""Regressors that are a classifier trained on soft labels, exactly."""
+"""Soft-label equivalents: regressors that are exactly a given classifier trained on soft labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODULES = {
 
 
 def equivalent_name(classifier: Any) -> str | None:
-    """The name of the regressor that stands in for ``classifier``, ``None`` if there is none.
+    """Return the name of the regressor that is equivalent to a classifier, ``None`` if there is none.
 
     The Gini impurity of a node is the sum over classes of the variance of their one-hot columns,
     so a multi-output regression tree on squared error grows the same tree and its leaves hold the
@@ -42,7 +42,7 @@ def equivalent_name(classifier: Any) -> str | None:
 
 
 def soft_label_equivalent(classifier: Any, n_classes: int) -> Any:
-    """The regressor that grows what ``classifier`` would, for targets with ``n_classes`` columns.
+    """Make the regressor that is equivalent to a classifier, for targets with ``n_classes`` columns.
 
     Squared error is averaged over outputs where Gini sums over classes, so thresholds on impurity
     are divided by the number of columns.

@@ -1,4 +1,4 @@
-"""Where a network's numbers lie, and in which precision they are multiplied."""
+"""Device and precision of a network: choice, memory, forward pass, transfer of rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from consilience.validation.arrays import Array
 
 
 def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:
-    """The device that a recipe asks for.
+    """Return the device that a recipe asks for.
 
     Args:
         recipe: its ``device`` and ``precision``.
-        where: whose recipe it is, for errors.
+        where: the model, for errors.
 
     Raises:
         InvalidInput: there is no such device, or it does not multiply in that precision.
@@ -39,7 +39,7 @@ def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:
 
 
 def given_room(module: nn.Module, device: torch.device) -> nn.Module:
-    """A module that was made on the meta device, with room for its numbers, whatever is there.
+    """Give a module that was made on the meta device memory for its numbers, uninitialised.
 
     As ``nn.Module.to_empty`` does, which imports PyTorch's symbolic shapes for it.
     """
@@ -55,7 +55,7 @@ def given_room(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def forward(module: Callable[[Tensor], Tensor], X: Tensor, precision: Precision) -> Tensor:
-    """A module's outputs; with ``"bfloat16"`` products are of that precision, the outputs float32.
+    """Compute a module's outputs; with ``"bfloat16"`` products are of that precision, outputs float32.
 
     Args:
         module: its parameters, which are float32, stay so, and so do their gradients.
@@ -98,7 +98,13 @@ class Rows:
         self._kept: tuple[Tensor, int] | None = None
 
     def moved(self, X: Array, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """``X`` as a contiguous tensor of that type on that device."""
+        """Move rows to a device, as a contiguous tensor.
+
+        Args:
+            X: rows, shape ``(n, ...)``.
+            dtype: type of the tensor.
+            device: place of the tensor.
+        """
         if self._array is not None and self._array() is X and self._kept is not None:
             rows, version = self._kept
             if rows.dtype == dtype and rows.device.type == device.type and rows._version == version:

@@ -15,14 +15,14 @@ from consilience.learners.torch.recipe import Augmentation
 
 @dataclass(frozen=True)
 class Layout:
-    """How a row lies as an image.
+    """Layout of a row as an image.
 
     Attributes:
         shape: of a row: ``(height, width)``, with the 1 or 3 channels first or last, or flat.
         depth: channels.
         height: pixels.
         width: pixels.
-        channels_last: whether a row has them last.
+        channels_last: true where a row has them last.
     """
 
     shape: tuple[int, ...]
@@ -32,20 +32,24 @@ class Layout:
     channels_last: bool = False
 
     def images(self, rows: Tensor) -> Tensor:
-        """Rows ``(n, *shape)`` as ``(n, depth, height, width)``."""
+        """Turn rows ``(n, *shape)`` into images ``(n, depth, height, width)``."""
         if self.channels_last:
             return rows.permute(0, 3, 1, 2)
         return rows.reshape(len(rows), self.depth, self.height, self.width)
 
     def rows(self, images: Tensor) -> Tensor:
-        """What :meth:`images` made, as it was."""
+        """Turn the images of :meth:`images` back into rows."""
         if self.channels_last:
             return images.permute(0, 2, 3, 1)
         return images.reshape(len(images), *self.shape)
 
 
 def layout_of(shape: tuple[int, ...], where: str) -> Layout:
-    """The layout of rows of a shape.
+    """Find the layout of rows of a shape.
+
+    Args:
+        shape: of a row.
+        where: the network, for errors.
 
     Raises:
         InvalidInput: they are no images.
@@ -63,7 +67,13 @@ def layout_of(shape: tuple[int, ...], where: str) -> Layout:
 
 
 def check_augmentation(how: Augmentation, shape: tuple[int, ...], where: str) -> None:
-    """Raise ``InvalidInput`` unless rows of that shape are images that can be changed so."""
+    """Raise ``InvalidInput`` unless rows are images that an augmentation can change.
+
+    Args:
+        how: the augmentation.
+        shape: of a row.
+        where: the network, for errors.
+    """
     layout = layout_of(shape, where)
     smallest = min(layout.height, layout.width)
     for name, pixels in (("crop", how.crop), ("cutout", how.cutout)):
@@ -76,13 +86,13 @@ def check_augmentation(how: Augmentation, shape: tuple[int, ...], where: str) ->
 
 
 def augmented(rows: Tensor, how: Augmentation, rng: np.random.Generator) -> Tensor:
-    """Images of a batch, each changed by draws of its own, on the device where they are.
+    """Change every image of a batch at random, on the device where they are.
 
     What is drawn does not depend on the device: a GPU sees the same images as a CPU.
 
     Args:
         rows: shape ``(n, *shape)``, in any layout of :func:`layout_of`; left as they are.
-        how: what is changed.
+        how: the augmentation.
         rng: the only source of randomness.
 
     Returns:
@@ -115,6 +125,6 @@ def augmented(rows: Tensor, how: Augmentation, rng: np.random.Generator) -> Tens
 
 
 def _within(start: np.ndarray, length: int, size: int) -> np.ndarray:
-    """Which of ``size`` places lie in each interval, shape ``(n, size)``."""
+    """Mask of the places in each interval, shape ``(n, size)``."""
     place = np.arange(size)
     return (place >= start[:, None]) & (place < start[:, None] + length)

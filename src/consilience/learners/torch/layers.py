@@ -62,6 +62,12 @@ def _channels_last(maps: Tensor) -> Tensor:
 class ResidualBlock(nn.Module):
     """Two convolutions, to whose output the input is added; where shapes differ, through a 1×1 convolution.
 
+    Args:
+        depth: channels of its inputs.
+        filters: channels of its outputs.
+        stride: of the first convolution.
+        norm: a key of :data:`NORMS`.
+
     A 1×1 convolution of a stride sees a pixel in each square of ``stride × stride``. These are picked first:
     the backward pass of such a convolution in one go writes beyond its memory in oneDNN 3.12 (torch 2.13) on
     x86 processors without AVX-512, if its maps lie with channels last and there are 2 to 7 of them.

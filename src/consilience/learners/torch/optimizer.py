@@ -1,8 +1,8 @@
 """A recipe's optimizer: the arithmetic of ``torch.optim``, and the state beside the parameters.
 
-``torch.optim``'s classes do the same by the same kernels. Making the first of them imports PyTorch's
-compiler, sympy included: more than importing PyTorch itself takes, for steps that nobody compiles; and what
-they check at every step takes as long as the step of a small network.
+``torch.optim``'s classes do the same by the same kernels, but making the first of them imports PyTorch's
+compiler, which takes longer than importing PyTorch itself, and their checks at every step take as long as the
+step of a small network.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ class Augmentation:
     They are made on the device, drawn from the party's own stream.
 
     Attributes:
-        crop: how many pixels of zeros are put around an image, before a window of its own size is cut out
+        crop: pixels of zeros that are put around an image, before a window of its own size is cut out
             at random (He et al. 2016, section 4.2: 4); 0 for none.
-        flip: whether it is mirrored, left to right, with a chance of one half. Not for digits and letters.
+        flip: mirror it, left to right, with a chance of one half. Not for digits and letters.
         cutout: the side of a square of zeros at a random place, cut off where it leaves the image (DeVries &
             Taylor 2017: 16 for CIFAR-10); 0 for none.
-        distillation: whether public images are changed too in distillation, where the teacher's labels are
+        distillation: change public images too in distillation, where the teacher's labels are
             of the unchanged ones.
     """
 
@@ -77,7 +77,7 @@ class TorchRecipe:
         gradient_clip: largest norm of the gradient, or ``None``.
         initial: ``"redraw"`` draws a given module's parameters anew (``reset_parameters`` of each
             of its parts), so that parties sharing one module start apart; ``"given"`` keeps them.
-        augment: how images are changed at random in training, an :class:`Augmentation` or a table of its
+        augment: random changes of images in training, an :class:`Augmentation` or a table of its
             fields; ``None`` for not at all.
     """
 

@@ -73,7 +73,7 @@ def _imported() -> Any:
 
 
 def _is_folder(pretrained: str) -> bool:
-    """Whether a path is meant: one that exists, or that could be no name on a hub."""
+    """True for a path: a folder that exists, or a text that could be no name on a hub."""
     path = Path(pretrained).expanduser()
     return path.exists() or path.is_absolute() or pretrained[0] == "." or pretrained.count("/") != 1
 
