@@ -32,7 +32,8 @@ from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
 from consilience.experiments import Cohort, gather, parse_spec
 from consilience.messages.replies import Replies
 from consilience.networks import LocalNetwork
-from consilience.tasks.base import ComparePublic, Distill, FitPrivate, PredictPublic
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import ComparePublic
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 

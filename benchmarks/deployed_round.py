@@ -27,7 +27,7 @@ import numpy as np
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.checks.example_models import Linear
 from consilience.deployment.coordinator.superlink import write_app
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.networks.flower.network import POLL, FlowerNetwork, coordinator_app, site_app
 from consilience.site import EVERYTHING, PartySite
 from helpers.party_sites import NodeSites

@@ -35,19 +35,13 @@ from sklearn.tree import DecisionTreeClassifier
 from consilience import Party
 from consilience.data import load
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import limited_threads
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks.base import (
-    Describe,
-    Distill,
-    Evaluate,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    TakePublic,
-)
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 ASKED = 120
 GUARDED = Limits()

@@ -20,10 +20,13 @@ import numpy as np
 
 from consilience import Party
 from consilience.learners import make
-from consilience.messages.replies import Agreement, Public
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import decode, encode
 from consilience.site import EVERYTHING, PartySite
-from consilience.tasks.base import Distill, FitPrivate, Join, PredictPublic, Task, answer
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.outgoing import answer
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 RECIPE = {"epochs": 1, "first_epochs": 1, "distill_epochs": 1, "batch_size": 512}
 MODELS = {

@@ -25,7 +25,7 @@ from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
 from consilience.data import load
 from consilience.experiments import Cohort, gather, parse_spec
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study

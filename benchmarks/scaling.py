@@ -29,7 +29,7 @@ from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillat
 from consilience.aggregation import Aggregator
 from consilience.federation.ledger import Ledger
 from consilience.learners import make
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.networks import base, local
 from consilience.report.plots import COLOURS, MARKERS
 

@@ -26,7 +26,8 @@ from consilience.aggregation.base import stack
 from consilience.checks import check_aggregator
 from consilience.checks.aggregator import is_linear, linear_rules_need_sums_alone
 from consilience.errors import InvalidInput
-from consilience.messages.replies import LogDensities, Predictions, Replies
+from consilience.messages.replies import Predictions, Replies
+from consilience.messages.scores import LogDensities
 from helpers.replies import replies
 
 MEAN_LIKE = [

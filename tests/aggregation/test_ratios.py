@@ -21,7 +21,7 @@ from consilience import (
 )
 from consilience.aggregation.reliability import _DOUBT
 from consilience.errors import InvalidInput
-from consilience.messages.replies import DensityRatios
+from consilience.messages.scores import DensityRatios
 from helpers.replies import replies
 
 A, B = [[0.9, 0.1]], [[0.4, 0.6]]

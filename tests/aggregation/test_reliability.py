@@ -9,7 +9,7 @@ import pytest
 
 from consilience.aggregation import certainty_weighted, selective_mean, variance_weighted
 from consilience.errors import InvalidInput
-from consilience.messages.replies import Certainties, Selection
+from consilience.messages.scores import Certainties, Selection
 from helpers.replies import replies
 
 

@@ -36,8 +36,8 @@ from consilience.protocols import (
     averaged_distillation,
     protocol,
 )
-from consilience.tasks.base import Distill, FitPrivate, PredictPublic
 from consilience.tasks.models import TrainTowards
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.site import AUDIT, AuditLog
 from helpers.command_line import Call
 

@@ -16,7 +16,7 @@ from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.messages.wire import encode
 from consilience.site.public_rows import FOLDER
-from consilience.tasks.base import TakePublic
+from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
 from helpers.deployed_example import Deployed
 

@@ -24,7 +24,8 @@ from consilience.federation.ledger import Ledger
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
-from consilience.tasks.base import Checkpoint, Describe, Distill, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, TakePublic
+from consilience.tasks.predictions import Distill
 from helpers.flower_grid import Context, Grid, Info, Message, Node, RecordDict, in_a_run
 from helpers.party_sites import as_deployed
 

@@ -16,8 +16,9 @@ from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillat
 from consilience.data import load
 from consilience.diagnostics.public_coverage import LITTLE, WELL, PublicCoverage, measure_coverage
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Public, Selection
-from consilience.tasks.base import SelectPublic
+from consilience.messages.schema import Public
+from consilience.messages.scores import Selection
+from consilience.tasks.scores import SelectPublic
 from helpers.stub_models import Share
 
 XY = np.array(["x", "y"])

@@ -12,7 +12,7 @@ from consilience import Federation, Party, avg, ensemble_distillation, local_onl
 from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.history import History
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols import RoundState
 from helpers.stub_models import Share
 

@@ -23,7 +23,7 @@ from consilience.checks import classifiers
 from consilience.messages.wire import encode
 from consilience.site import AUDIT, PartySite, kept_public, read_log, read_session
 from consilience.site.public_rows import FOLDER, read_public
-from consilience.tasks.base import TakePublic
+from consilience.tasks.lifecycle import TakePublic
 from helpers.party_sites import one_party, requests, without_rows
 
 FEWEST = 40

@@ -13,22 +13,16 @@ import numpy as np
 from consilience import Party
 from consilience.checks import classifiers
 from consilience.learners import Model
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply
 from consilience.networks.local import by_name
 from consilience.site import EVERYTHING, PartySite, PartySpec, own_secret
-from consilience.tasks.base import (
-    Checkpoint,
-    CountRows,
-    Describe,
-    Distill,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Task,
-)
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Checkpoint, Describe, Join
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import CountRows
 
 
 class SiteNetwork(Network):

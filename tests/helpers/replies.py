@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.replies import (
-    PRECISION,
+from consilience.messages.replies import Predictions, Replies
+from consilience.messages.schema import PRECISION
+from consilience.messages.scores import (
     Certainties,
     CoarseRatios,
     DensityRatios,
     LogDensities,
-    Predictions,
-    Replies,
     RowCount,
     Selection,
 )

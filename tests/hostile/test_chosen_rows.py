@@ -14,18 +14,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks.base import (
-    Describe,
-    Distill,
-    Evaluate,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    TakePublic,
-)
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 RNG = np.random.default_rng(3)
 PEOPLE = RNG.normal(size=(140, 5))

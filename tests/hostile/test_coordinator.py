@@ -21,7 +21,9 @@ from consilience.messages.message import REGISTRY, fields
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_session
-from consilience.tasks.base import LONGEST_REASON, Join, TakePublic, task_types
+from consilience.tasks.base import task_types
+from consilience.tasks.lifecycle import Join, TakePublic
+from consilience.tasks.outgoing import LONGEST_REASON
 from helpers.forged_messages import CHOICES, Choices, forged, written
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, one_party, requests, without_rows

@@ -18,7 +18,8 @@ from consilience.networks import LocalNetwork
 from consilience.networks.base import reply_of
 from consilience.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
 from consilience.protocols import Round
-from consilience.tasks.base import ScorePublic, Task
+from consilience.tasks.base import Task
+from consilience.tasks.scores import ScorePublic
 from helpers.forged_messages import CHOICES, Choices, forged, legal
 
 NAMES = ("ash", "birch", "cedar", "damson")

@@ -9,10 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.site import Limits, PartySite
-from consilience.tasks.base import TakePublic
+from consilience.tasks.lifecycle import TakePublic
 
 MEAN, SPREAD = 63.2, 9.1
 

@@ -16,10 +16,12 @@ from consilience import Party
 from consilience.errors import InvalidInput
 from consilience.federation.forming import incompatible_parties
 from consilience.learners.files.transfer import pack
-from consilience.messages.replies import Agreement, Description, Failure, Public, Receipt
+from consilience.messages.replies import Description, Failure, Receipt
+from consilience.messages.schema import Agreement, Public
 from consilience.numerics.feature_space import shared_space
 from consilience.site import Limits, PartySite
-from consilience.tasks.base import Distill, Evaluate, FitPrivate, Join, PredictPublic, TakePublic
+from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.party_sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))

@@ -19,9 +19,9 @@ from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.learners import KernelRidge, as_learner
 from consilience.learners.sklearn.kernel_ridge import GRID
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols import ensemble_distillation
-from consilience.tasks.base import Describe
+from consilience.tasks.lifecycle import Describe
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(30, 2))

@@ -17,7 +17,7 @@ from consilience.checks import check_learner
 from consilience.errors import InvalidInput
 from consilience.learners import make
 from consilience.learners.files.transfer import pack, unpack
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols import averaged_distillation, federated_averaging
 
 torch = pytest.importorskip("torch")

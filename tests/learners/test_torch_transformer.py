@@ -17,7 +17,7 @@ from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
 from consilience.learners import make
 from consilience.learners.files.transfer import check_packing, unpack
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols import averaged_distillation, federated_averaging
 
 torch = pytest.importorskip("torch")

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import (
-    Failure,
-    LogDensities,
-    Predictions,
-    Public,
-    Receipt,
-    Replies,
-    RowCount,
-)
+from consilience.messages.replies import Failure, Predictions, Receipt, Replies
+from consilience.messages.schema import Public
+from consilience.messages.scores import LogDensities, RowCount
 from consilience.tasks.parameters import Parameters
 
 

@@ -19,17 +19,13 @@ from safetensors.numpy import save
 from consilience import networks, protocols  # noqa: F401 (every message is registered)
 from consilience.errors import KnowledgeRefused
 from consilience.messages.message import REGISTRY, fields
-from consilience.messages.replies import (
-    Agreement,
-    Failure,
-    Metrics,
-    Predictions,
-    Receipt,
-    SharedModel,
-)
+from consilience.messages.replies import Failure, Metrics, Predictions, Receipt, SharedModel
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import LONGEST_HEADER, decode, encode, size
 from consilience.protocols import RoundState
-from consilience.tasks.base import Distill, FitPrivate, Join, PredictPublic, ScorePublic
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import ScorePublic
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62

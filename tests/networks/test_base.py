@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,31 +15,25 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.messages.replies import (
-    Agreement,
+from consilience.messages.replies import Description, Failure, Metrics, Predictions, Receipt
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import (
     Certainties,
     CoarseRatios,
     DensityRatios,
-    Description,
-    Failure,
     LogDensities,
-    Metrics,
-    Predictions,
-    Receipt,
     RowCount,
     Selection,
 )
 from consilience.messages.wire import decode, encode
 from consilience.networks import Network
 from consilience.networks.incoming import LONGEST_TEXT, Arrival
-from consilience.tasks.base import (
+from consilience.tasks.lifecycle import Describe, Evaluate
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.scores import (
     CompareCoarsely,
     ComparePublic,
     CountRows,
-    Describe,
-    Evaluate,
-    FitPrivate,
-    PredictPublic,
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
@@ -190,7 +184,7 @@ def test_logits_may_be_any_finite_numbers():
         (
             ScoreCertainty(round=2, regularization=0.1, epsilon=None, delta=0.1),
             Certainties(party="b", round=2, public="key", values=0 * HALVES[:, 0]),
-            "certainties are not in (0, 1]",
+            "Certainties from 0 to 0, where more than 0 and at most 1 can be",
         ),
         (
             SelectPublic(round=2, quantile=0.25, reference="public"),
@@ -244,12 +238,12 @@ def test_logits_may_be_any_finite_numbers():
                 public="key",
                 values=HALVES * np.float32(-2e18),
             ),
-            "ratios from -1e+18 to -1e+18, where -9.12871e+11 to 9.12871e+11 can be",
+            "DensityRatios from -1e+18 to -1e+18, where -9.12871e+11 to 9.12871e+11 can be",
         ),
         (
             CompareCoarsely(round=2),
             CoarseRatios(party="b", round=2, classes=("x", "y"), public="key", values=-HALVES),
-            "ratios from -0.5 to -0.5, where 0 to 1e+12 can be",
+            "CoarseRatios from -0.5 to -0.5, where 0 to 1e+12 can be",
         ),
         (
             CompareCoarsely(round=2),
@@ -457,7 +451,7 @@ def test_no_reply_can_crash_the_coordinator(data):
     }
     if kind in (Predictions, Failure):
         right["kind"] = {Predictions: "probabilities", Failure: "failed"}[kind]
-    fields = {name: right[name] for name in kind.__annotations__ if name in right}
+    fields = {name: right[name] for name in get_type_hints(kind) if name in right}
     for name in data.draw(st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=2)):
         fields[name] = data.draw(HOSTILE)
     data_on_the_wire = forged(kind, fields)

@@ -24,7 +24,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
-from consilience.messages.replies import Failure, Public, Receipt, RowCount
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
+from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.networks.flower.network import (
@@ -35,15 +37,9 @@ from consilience.networks.flower.network import (
 )
 from consilience.networks.processes import Export
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks.base import (
-    Checkpoint,
-    CountRows,
-    Describe,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Restore,
-)
+from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.scores import CountRows
 from helpers.flower_grid import Grid, Info, Node, in_a_run
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated

@@ -12,8 +12,10 @@ from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
 from consilience.messages.message import REGISTRY, message
-from consilience.messages.replies import Predictions, Public
-from consilience.tasks.base import Distill, FitPrivate, PredictPublic, Task
+from consilience.messages.replies import Predictions
+from consilience.messages.schema import Public
+from consilience.tasks.base import Task
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.stub_models import Says, Share, Writes
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

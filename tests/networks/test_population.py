@@ -21,10 +21,12 @@ from consilience import (
 from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.history import History
-from consilience.messages.replies import Predictions, Public
+from consilience.messages.replies import Predictions
+from consilience.messages.schema import Public
 from consilience.networks import PopulationNetwork
 from consilience.protocols import Protocol, federated_averaging
-from consilience.tasks.base import Checkpoint, FitPrivate, PredictPublic, Restore
+from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

@@ -15,9 +15,10 @@ import pytest
 from consilience import Federation, Party, ProcessNetwork, ensemble_distillation, uwa
 from consilience.checks import check_network, classifiers
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Predictions, Public
+from consilience.messages.replies import Predictions
+from consilience.messages.schema import Public
 from consilience.networks.shared_arrays import MappedRows, take_up
-from consilience.tasks.base import FitPrivate, PredictPublic
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.stub_models import Dies, Memory, Share, Threads
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -79,7 +80,7 @@ def test_large_messages_both_ways_and_a_party_that_stalls():
     try:
         Federation.over(network, public).form()
         network.ask(FitPrivate(round=1))
-        from consilience.tasks.base import Distill
+        from consilience.tasks.predictions import Distill
 
         teacher = np.full((len(X), 2), 0.5, dtype=np.float32)
         task = Distill(round=1, targets=teacher, alpha=0.5)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from consilience.numerics.membership import Privacy, certainties
+from consilience.numerics.membership import certainties
+from consilience.transforms.privacy import GaussianNoise
 
 
 def column(*values: float) -> np.ndarray:
@@ -47,19 +48,20 @@ def test_where_all_public_rows_are_the_same():
 
 def test_the_scale_of_noise():
     """Δ = 2 / (100 · 0.01) = 2, sqrt(2 ln(1.25/δ)) = 2 for δ = 1.25 e⁻²: 2 · 2 / 0.5."""
-    assert Privacy(0.5, 1.25 * exp(-2)).scale(100, 0.01) == pytest.approx(8)
+    assert GaussianNoise(0.5, 1.25 * exp(-2)).scale(2 / (100 * 0.01)) == pytest.approx(8)
 
 
 def test_noise_is_as_large_as_it_is_said_to_be():
     """logit(s) is <w, h>, and |h| = 1 at norm 1: its noise has the standard deviation of a weight's."""
-    privacy, rng = Privacy(0.5, 1e-3), np.random.default_rng(0)
+    noise, rng = GaussianNoise(0.5, 1e-3), np.random.default_rng(0)
+
+    def add(weights: np.ndarray, sensitivity: float) -> np.ndarray:
+        return weights + rng.normal(scale=noise.scale(sensitivity), size=weights.shape)
+
     public = np.vstack([np.ones((1, 1)), -np.ones((49, 1))])
     exact = logit(certainties(column(1), public, regularization=1.0)[0])
-    noisy = [
-        certainties(column(1), public, regularization=1.0, privacy=privacy, rng=rng)[0]
-        for _ in range(1000)
-    ]
-    scale = privacy.scale(51, 1.0)
+    noisy = [certainties(column(1), public, regularization=1.0, noise=add)[0] for _ in range(1000)]
+    scale = noise.scale(2 / 51)
     assert np.std(logit(noisy)) == pytest.approx(scale, rel=0.1)
     assert np.mean(logit(noisy)) == pytest.approx(exact, abs=4 * scale / sqrt(1000))
 

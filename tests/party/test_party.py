@@ -15,8 +15,8 @@ from consilience import Federation, Party
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.learners import KernelRidge
-from consilience.messages.replies import Public
-from consilience.tasks.base import Describe
+from consilience.messages.schema import Public
+from consilience.tasks.lifecycle import Describe
 from helpers.stub_models import Share
 
 RNG = np.random.default_rng(0)

@@ -12,12 +12,12 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Party
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.party import row_scores as scores
-from consilience.tasks.base import (
+from consilience.tasks.lifecycle import Describe
+from consilience.tasks.scores import (
     CompareCoarsely,
     ComparePublic,
-    Describe,
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
@@ -39,6 +39,11 @@ def joined(model=None, y=Y, public=None, **more) -> Party:
     party.public = Public(X) if public is None else public
     party.join(negotiate([Describe().run(party)], party.public, strict=False))
     return party
+
+
+def spent(party: Party) -> tuple[float, float]:
+    loss = party.privacy.accountant.spent
+    return loss.epsilon, loss.delta
 
 
 def fitted(party: Party) -> Party:
@@ -110,9 +115,9 @@ def test_a_party_remembers_noise_alone():
     party = joined()
     for task in (SURE, CHOICE, RATIOS):
         task.run(party)
-    assert party.memory == party.drawn == {}
+    assert party.memory == party.privacy.accountant.arrays() == {}
     said = NOISY.run(party).values
-    (kept,) = party.drawn.values()
+    (kept,) = party.privacy.accountant.arrays().values()
     np.testing.assert_array_equal(kept.astype(np.float32), said)
 
 
@@ -123,10 +128,10 @@ def test_noise_is_drawn_once_for_good():
     party.memory = {}
     party.join(party.agreement)
     np.testing.assert_array_equal(NOISY.run(party).values, said)
-    assert scores.spent(party.drawn) == pytest.approx((0.5, 1e-5))
+    assert spent(party) == pytest.approx((0.5, 1e-5))
     other = ScoreCertainty(round=1, regularization=0.1, epsilon=0.25, delta=1e-5)
     assert not np.array_equal(other.run(party).values, said)
-    assert scores.spent(party.drawn) == pytest.approx((0.75, 2e-5)), "another question spends anew"
+    assert spent(party) == pytest.approx((0.75, 2e-5)), "another question spends anew"
 
 
 def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
@@ -138,7 +143,7 @@ def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
     party.save("after")
     party.restore("before")
     np.testing.assert_array_equal(NOISY.run(party).values, said)
-    party.drawn = {}
+    party.privacy.accountant.clear()
     party.restore("after")
     np.testing.assert_array_equal(NOISY.run(party).values, said)
 
@@ -147,7 +152,7 @@ def test_answers_to_ever_other_questions_do_not_pile_up():
     party = joined()
     for i in range(40):
         ComparePublic(round=1, ridge=0.3 + i).run(party)
-    assert len(party.scores._said) == len(party.scores._common._ratios) == scores._MOST_KEPT
+    assert len(party.scores._computed) == len(party.scores._common._ratios) == scores._MOST_KEPT
 
 
 def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
@@ -187,9 +192,9 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
         party.public = public
         party.join(negotiate([Describe().run(party)], public, strict=False))
         COARSE.run(party)
-    assert scores.compared_sets(party.drawn) == 2
+    assert party.privacy.accountant.count(scores.COMPARED_SETS) == 2
     NOISY.run(party)
-    assert scores.spent(party.drawn) == pytest.approx((0.5, 1e-5))
+    assert spent(party) == pytest.approx((0.5, 1e-5))
 
 
 def test_a_coarseness_is_one():

@@ -15,7 +15,9 @@ from consilience.messages.replies import Failure
 from consilience.messages.wire import encode
 from consilience.party import nearness, state
 from consilience.site import Limits, PartySite, read_session
-from consilience.tasks.base import FitPrivate, Join, PredictPublic
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.transforms.privacy import PrivacyLoss
 from helpers.party_sites import agreement, ask, one_party
 
 
@@ -28,14 +30,18 @@ def trained() -> Party:
 
 def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     party, again = trained(), one_party()
-    party.memory, party.drawn = {"control": np.arange(3.0)}, {"noisy": np.ones(2)}
+    party.memory = {"control": np.arange(3.0)}
+    loss = PrivacyLoss(0.5, 1e-5)
+    party.privacy.accountant.release("noisy", (), loss, lambda: np.ones(2))
     state.write_state(party, tmp_path)
     state.join_again(again, tmp_path)
     state.read_state(again, tmp_path)
     assert encode([again.agreement]) == encode([party.agreement])
     np.testing.assert_array_equal(again.outputs("probabilities"), party.outputs("probabilities"))
     np.testing.assert_array_equal(again.memory["control"], party.memory["control"])
-    np.testing.assert_array_equal(again.drawn["noisy"], party.drawn["noisy"])
+    kept = again.privacy.accountant.release("noisy", (), loss, lambda: np.zeros(2))
+    np.testing.assert_array_equal(kept, np.ones(2))
+    assert again.privacy.accountant.spent == loss
 
 
 def test_what_stays_is_shared_with_the_state_before(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from consilience.aggregation import AGGREGATORS, Stack, count_weighted, mean_log
 from consilience.aggregation.base import Aggregator, plain_mean
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.networks.base import Network
 from consilience.protocols.predictions.compressed_exchange import (

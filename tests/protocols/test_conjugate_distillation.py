@@ -15,10 +15,10 @@ from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.learners import KernelRidge
 from consilience.learners.boosting.signed_ensemble import SignedEnsemble
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.protocols import alternating_distillation, conjugate_distillation
-from consilience.tasks.base import Checkpoint, Restore
+from consilience.tasks.lifecycle import Checkpoint, Restore
 from consilience.tasks.models import Products, Residual
 
 RIDGE = 0.4

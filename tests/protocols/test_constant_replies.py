@@ -8,10 +8,10 @@ import pytest
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import avg, count_weighted
 from consilience.errors import QuorumLost
-from consilience.messages.replies import RowCount
+from consilience.messages.scores import RowCount
 from consilience.protocols import Round
-from consilience.protocols.constant_replies import Standing
-from consilience.tasks.base import CountRows
+from consilience.protocols.constant_replies import ConstantReplies
+from consilience.tasks.scores import CountRows
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0], [3.0]])
@@ -56,7 +56,7 @@ def test_who_has_not_said_it_is_asked_and_misses_the_round_if_it_cannot(
 ):
     federated = federation()
     federated.form()
-    standing = Standing(federated.network, count_weighted())
+    constant = ConstantReplies(federated.network, count_weighted())
     honest = CountRows.run
 
     def of_two(task: CountRows, party: Party) -> RowCount:
@@ -65,22 +65,22 @@ def test_who_has_not_said_it_is_asked_and_misses_the_round_if_it_cannot(
         return honest(task, party)
 
     monkeypatch.setattr(CountRows, "run", of_two)
-    assert standing.ask(("a", "c"), round=1) == ("a",)
-    assert standing.ask(("a", "b", "c"), round=2) == ("a", "b")
+    assert constant.ask(("a", "c"), round=1) == ("a",)
+    assert constant.ask(("a", "b", "c"), round=2) == ("a", "b")
     with pytest.raises(QuorumLost, match="c"):
-        standing.ask(("c",), round=3)
+        constant.ask(("c",), round=3)
     monkeypatch.undo()
-    assert standing.ask(("a", "b", "c"), round=4) == ("a", "b", "c")
+    assert constant.ask(("a", "b", "c"), round=4) == ("a", "b", "c")
     federated.network.deliveries.clear()
-    assert standing.ask(("a", "b", "c"), round=5) == ("a", "b", "c")
+    assert constant.ask(("a", "b", "c"), round=5) == ("a", "b", "c")
     assert federated.network.deliveries == []
 
 
 def test_a_rule_that_needs_nothing_of_the_kind_asks_nothing():
     federated = federation()
     federated.form()
-    standing = Standing(federated.network, avg())
+    constant = ConstantReplies(federated.network, avg())
     federated.network.deliveries.clear()
-    assert standing.questions(round=1) == ()
-    assert standing.ask(("a", "c"), round=1) == ("a", "c")
+    assert constant.questions(round=1) == ()
+    assert constant.ask(("a", "c"), round=1) == ("a", "c")
     assert federated.network.deliveries == []

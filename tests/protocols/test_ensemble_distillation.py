@@ -23,7 +23,7 @@ from consilience.aggregation import (
     variance_weighted,
 )
 from consilience.errors import InvalidInput
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols import RoundState
 from helpers.stub_models import Share
 

@@ -12,7 +12,8 @@ from sklearn.ensemble import RandomForestRegressor
 from consilience import Federation, LocalNetwork, Party
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners import as_learner, make
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.protocols import federated_averaging
 from consilience.protocols.sampling import participants
@@ -185,8 +186,8 @@ def test_models_without_parameters_are_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"party": "b"}, "another party"),
-        ({"round": 2}, "another party or round"),
+        ({"party": "b"}, "party is .b., expected .a."),
+        ({"round": 2}, "round is 2, expected 1"),
         ({"values": np.zeros(2)}, r"of shape \(2,\), expected \(3,\)"),
         ({"values": np.zeros(3, dtype=np.int64)}, "parameters are int64"),
         ({"values": np.array([0, np.inf, 0])}, "NaN or infinite"),
@@ -200,7 +201,7 @@ def test_parameters_are_checked_on_arrival(change: dict[str, Any], said: str) ->
     with pytest.raises(KnowledgeRefused, match=said):
         replace(good, **change).validate(party="a", task=task, agreement=None)
     nothing = Architecture(party="a", round=1, parts=(), size=0)
-    with pytest.raises(KnowledgeRefused, match="of nothing"):
+    with pytest.raises(KnowledgeRefused, match="has no parameters"):
         nothing.validate(party="a", task=task, agreement=None)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from consilience import Federation, LocalNetwork
 from consilience.checks.example_parties import networks
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.protocols import federated_averaging, federated_dynamics
 from consilience.tasks.parameters import TrainDynamically
 from helpers.quadratic_losses import (

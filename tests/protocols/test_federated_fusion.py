@@ -16,7 +16,8 @@ from consilience.checks.example_models import normalised_network as network
 from consilience.checks.example_parties import networks
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.learners import as_learner, make
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, federated_fusion
 from helpers.quadratic_losses import RATE, SIZES, mean, quadratic_parties, quadratics

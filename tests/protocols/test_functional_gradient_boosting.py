@@ -22,7 +22,8 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFa
 from consilience.learners import as_learner, make
 from consilience.learners.boosting.boosted import Boosted
 from consilience.learners.files.transfer import pack
-from consilience.messages.replies import Agreement, Failure, Public, SharedModel
+from consilience.messages.replies import Failure, SharedModel
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 from consilience.networks.incoming import Arrival
 from consilience.numerics.losses import LOSSES

@@ -17,7 +17,8 @@ from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.learners import KernelRidge, TorchRecipe, make
 from consilience.learners.boosting.signed_ensemble import SignedEnsemble
-from consilience.messages.replies import Public, SharedModel
+from consilience.messages.replies import SharedModel
+from consilience.messages.schema import Public
 from consilience.protocols import (
     alternating_distillation,
     averaged_distillation,
@@ -143,7 +144,7 @@ def test_the_wire_changes_nothing(name: str) -> None:
 
 def test_resuming_changes_nothing(tmp_path: Path) -> None:
     from consilience.messages.wire import decode, encode
-    from consilience.tasks.base import Checkpoint, Restore
+    from consilience.tasks.lifecycle import Checkpoint, Restore
 
     protocol = averaged_distillation(rounds=3)
     straight = mixed()

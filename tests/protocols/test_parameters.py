@@ -393,7 +393,7 @@ def test_only_what_counted_is_remembered() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"party": "b"}, "another party"),
+        ({"party": "b"}, "party is .b., expected .a."),
         ({"trained": 4}, "counts that cannot be"),
         ({"rows": 0}, "a row count of 0"),
         ({"precision": "int8"}, "precision 'int8'"),

@@ -10,7 +10,8 @@ import pytest
 
 from consilience import Federation, LocalNetwork
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, scaffold
 from consilience.tasks.parameters import ControlledParameters, TrainControlled
@@ -158,7 +159,7 @@ def test_other_steps_than_plain_ones_are_refused(recipe: dict[str, Any], said: s
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"party": "b"}, "another party"),
+        ({"party": "b"}, "party is .b., expected .a."),
         ({"values": np.zeros(2)}, r"parameters are float64 of shape \(2,\), expected \(3,\)"),
         ({"change": np.zeros(3)}, r"changes are float64 of shape \(3,\), expected \(2,\)"),
         ({"change": np.array([0, np.nan])}, "changes are NaN"),

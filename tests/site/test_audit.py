@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.messages.replies import Predictions, RowCount
+from consilience.messages.replies import Predictions
+from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents

@@ -15,17 +15,13 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Party
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import CoarseRatios, Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
+from consilience.messages.scores import CoarseRatios
 from consilience.numerics.density import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySite
-from consilience.tasks.base import (
-    CompareCoarsely,
-    ComparePublic,
-    Describe,
-    Join,
-    ScoreCertainty,
-    SelectPublic,
-)
+from consilience.tasks.lifecycle import Describe, Join
+from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
 from helpers.party_sites import ask
 
 EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)

@@ -16,32 +16,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import (
-    Certainties,
-    Failure,
-    Metrics,
-    Predictions,
-    Public,
-    Receipt,
-)
+from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
+from consilience.messages.schema import Public
+from consilience.messages.scores import Certainties
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.protocols.predictions.compressed_exchange import SendEncoded
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
-from consilience.tasks.base import (
-    Checkpoint,
-    CountRows,
-    Describe,
-    Distill,
-    Evaluate,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Restore,
-    ScoreCertainty,
-)
+from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.tasks.models import TrainTowards
 from consilience.tasks.parameters import SendParameters
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import CountRows, ScoreCertainty
 from consilience.transforms.compression import zstd
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests
@@ -466,7 +452,7 @@ def test_a_coordinator_cannot_buy_noise_off_with_delta(tmp_path: Path) -> None:
     with PartySite(one_party, tmp_path, limits=Limits(epsilon=1.0, delta=2e-5)) as site:
         ask(site, Join(agreement=agreement()))
         said = refused(site, certainty(0.1, delta=0.999))
-        assert "limits.delta: certainties would have spent 0.999 in all, of 2e-05" in said
+        assert "limits.delta: replies with noise would have spent 0.999 in all, of 2e-05" in said
         assert isinstance(ask(site, certainty(0.1)), Certainties)
         assert isinstance(ask(site, certainty(0.2)), Certainties)
         assert "limits.delta" in refused(site, certainty(0.3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +26,9 @@ from consilience.checks import (
     classifiers,
 )
 from consilience.checks.example_parties import networks
-from consilience.messages.replies import Metrics, Public
-from consilience.tasks.base import Checkpoint, Restore
+from consilience.messages.replies import Metrics
+from consilience.messages.schema import Public
+from consilience.tasks.lifecycle import Checkpoint, Restore
 from helpers.party_sites import SiteNetwork
 
 
@@ -60,15 +60,13 @@ def with_secrets(make: MakeParties) -> MakeParties:
 
 def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit the same where the noise is, though every request starts the party anew."""
-    from consilience.party import row_scores as scores
+    drawn = []
 
-    compute, drawn = scores.certainties, []
-
-    def fixed(*args: Any, **options: Any) -> Any:
+    def fixed() -> np.random.Generator:
         drawn.append(1)
-        return compute(*args, **options | {"rng": np.random.default_rng(7)})
+        return np.random.default_rng(7)
 
-    monkeypatch.setattr(scores, "certainties", fixed)
+    monkeypatch.setattr("consilience.transforms.privacy.system_generator", fixed)
     rule = certainty_weighted(regularization=0.5, epsilon=0.5)
     case = ProtocolCase(
         ensemble_distillation(aggregate=rule, rounds=3, participation=3), classifiers
@@ -86,8 +84,8 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def seen(network: SiteNetwork, name: str) -> list[bytes]:
     with network.site(name) as site:
         party = site.party()
-        assert party is not None and party.drawn
-        return [value.tobytes() for value in party.drawn.values()]
+        assert party is not None and party.privacy.accountant
+        return [value.tobytes() for value in party.privacy.accountant.arrays().values()]
 
 
 def test_measured_kept_and_resumed(tmp_path: Path) -> None:

@@ -21,20 +21,14 @@ from sklearn.pipeline import make_pipeline
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import Failure, Public, Receipt
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
 from consilience.site.public_rows import FOLDER, SETS, read_public
-from consilience.tasks.base import (
-    Checkpoint,
-    Describe,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Restore,
-    TakePublic,
-)
+from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
 
 ROWS = classifiers()[1]

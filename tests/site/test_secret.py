@@ -14,17 +14,12 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.site import AUDIT, Limits, PartySite, own_secret
-from consilience.tasks.base import (
-    Checkpoint,
-    Describe,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Restore,
-    answer,
-)
+from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
+from consilience.tasks.outgoing import answer
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import ask
 
 RNG = np.random.default_rng(0)

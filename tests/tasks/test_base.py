@@ -12,28 +12,22 @@ from consilience import Party
 from consilience.aggregation import AGGREGATORS
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.protocols.predictions.compressed_exchange import DistillEncoded
-from consilience.tasks.base import (
-    LONGEST_REASON,
-    PROVIDES,
-    Checkpoint,
+from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
+from consilience.tasks.outgoing import LONGEST_REASON, answer
+from consilience.tasks.parameters import TrainDynamically, TrainParameters
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import (
     ComparePublic,
     CountRows,
-    Describe,
-    Distill,
-    Evaluate,
-    FitPrivate,
-    Join,
-    PredictPublic,
-    Restore,
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
-    answer,
+    score_tasks,
 )
-from consilience.tasks.parameters import TrainDynamically, TrainParameters
 from consilience.transforms.compression import Codec
 from helpers.stub_models import Share
 
@@ -153,8 +147,7 @@ def test_without_a_folder_there_is_no_state(task):
 
 def test_every_need_of_an_aggregator_has_its_task():
     needs = {kind for make in AGGREGATORS.values() for kind in make().needs}
-    assert needs == set(PROVIDES)
-    assert all(PROVIDES[kind].reply_type is kind for kind in needs)
+    assert needs == set(score_tasks())
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ from consilience.cli.console import PlainConsole
 from consilience.cli.output import handle_errors, say, write_json
 from consilience.data import Holdings, draw
 from consilience.errors import InvalidInput, KnowledgeRefused, as_cell, as_json, odd_name, visible
-from consilience.messages.replies import Agreement, Description, Metrics, Public
+from consilience.messages.replies import Description, Metrics
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 from consilience.site import AUDIT, PartySite, read_log
-from consilience.tasks.base import Describe, Evaluate
+from consilience.tasks.lifecycle import Describe, Evaluate
 from consilience.validation.labels import label_names
 from helpers.party_sites import one_party
 

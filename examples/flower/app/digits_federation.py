@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.learners import make
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.networks.flower.network import FlowerNetwork, party_app
 
 KNOWN = {"a": range(0, 7), "b": range(3, 10), "c": [0, 1, 2, 3, 6, 7, 8, 9]}

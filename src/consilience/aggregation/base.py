@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import (
-    PRECISION,
-    OutputKind,
-    Predictions,
-    Replies,
-    RowCount,
-)
+from consilience.messages.replies import Predictions, Replies
+from consilience.messages.schema import PRECISION, OutputKind
+from consilience.messages.scores import RowCount
 from consilience.validation.arrays import Array
 
 
@@ -71,10 +67,10 @@ class Aggregator:
         name: as reports show it.
         rule: the pure function.
         outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
-        needs: further knowledge the rule reads: :class:`~consilience.messages.replies.LogDensities`,
-            :class:`~consilience.messages.replies.RowCount`,
-            :class:`~consilience.messages.replies.Certainties`,
-            :class:`~consilience.messages.replies.Selection`.
+        needs: further knowledge the rule reads: :class:`~consilience.messages.scores.LogDensities`,
+            :class:`~consilience.messages.scores.RowCount`,
+            :class:`~consilience.messages.scores.Certainties`,
+            :class:`~consilience.messages.scores.Selection`.
         options: type of such knowledge to what parties are asked for it with, where that has options.
         linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
             whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are

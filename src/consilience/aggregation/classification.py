@@ -25,7 +25,7 @@ from consilience.aggregation.base import (
 )
 from consilience.aggregation.reliability import RIDGE
 from consilience.errors import InvalidInput
-from consilience.messages.replies import DensityRatios, LogDensities, RowCount
+from consilience.messages.scores import DensityRatios, LogDensities, RowCount
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.aggregation.base import Aggregator, Stack, mean_by_rows, plain_mean
-from consilience.messages.replies import RowCount
+from consilience.messages.scores import RowCount
 from consilience.validation.arrays import Array
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from scipy.special import softmax
 
 from consilience.aggregation.base import Aggregator, Stack, weighted_mean_of
-from consilience.messages.replies import Certainties, CoarseRatios, DensityRatios, Selection
+from consilience.messages.scores import Certainties, CoarseRatios, DensityRatios, Selection
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 

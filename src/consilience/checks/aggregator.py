@@ -12,16 +12,11 @@ from consilience.aggregation.base import one_party, stack
 from consilience.checks.example_parties import NAMES
 from consilience.checks.expectations import expect, same_bits
 from consilience.errors import KnowledgeRefused
-from consilience.messages.replies import (
-    PRECISION,
-    Certainties,
-    CoarseRatios,
-    DensityRatios,
-    LogDensities,
-    Predictions,
-    Replies,
+from consilience.messages.replies import Predictions, Replies
+from consilience.messages.schema import PRECISION
+from consilience.messages.scores import (
+    PublicScores,
     RowCount,
-    Selection,
 )
 from consilience.messages.sums import Weights
 from consilience.validation.arrays import Array
@@ -72,17 +67,11 @@ def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, 
     aggregator(_replies(aggregator, parties, seed=1))
     expect(same_bits(first, aggregator(replies).values), "the same replies gave another teacher")
     untouched = _replies(aggregator, parties)
-    kinds: tuple[type[Any], ...] = (
-        Predictions,
-        LogDensities,
-        Certainties,
-        Selection,
-        DensityRatios,
-        CoarseRatios,
-    )
+    kinds: tuple[type[Any], ...] = (Predictions, *aggregator.needs)
     for kind in kinds:
         for before, after in zip(untouched.of(kind), replies.of(kind), strict=True):
-            expect(same_bits(before.values, after.values), "the rule changed what it was given")
+            same = same_bits(np.asarray(before.values), np.asarray(after.values))
+            expect(same, "the rule changed what it was given")
 
 
 def order_of_parties_does_not_matter(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
@@ -203,24 +192,27 @@ def _replies(
             values = rng.normal(size=(ROWS, OUTPUTS))
         values = values.astype(PRECISION[kind])
         values.flags.writeable = False
-        density = rng.normal(size=ROWS).astype(np.float32)
-        certainty = rng.uniform(0.1, 1, ROWS).astype(np.float32)
-        selected = rng.random(ROWS) < 0.5
-        ratios = rng.normal(size=(ROWS, OUTPUTS)).astype(np.float32)
-        for array in (density, certainty, selected, ratios):
-            array.flags.writeable = False
         common: dict[str, Any] = {"party": name, "round": 1}
         classes = tuple(map(str, range(OUTPUTS)))
-        further: dict[type[Any], Any] = {
-            LogDensities: LogDensities(public="", values=density, **common),
-            RowCount: RowCount(rows=int(rng.integers(1, 100)), **common),
-            Certainties: Certainties(public="", values=certainty, **common),
-            Selection: Selection(public="", values=selected, **common),
-            DensityRatios: DensityRatios(classes=classes, public="", values=ratios, **common),
-            CoarseRatios: CoarseRatios(classes=classes, public="", values=ratios, **common),
-        }
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),
-            *(further[needed] for needed in aggregator.needs),
+            *(_score(needed, rng, classes, common) for needed in aggregator.needs),
         )
     return Replies(answers, {})
+
+
+def _score(
+    kind: type[Any], rng: np.random.Generator, classes: tuple[str, ...], common: dict[str, Any]
+) -> Any:
+    """A random score of a kind, within its bounds."""
+    if not issubclass(kind, PublicScores):
+        return kind(rows=int(rng.integers(1, 100)), **common)
+    shape = (ROWS, OUTPUTS) if kind.per_class else (ROWS,)
+    if kind.precision is np.bool_:
+        values = rng.random(shape) < 0.5
+    else:
+        low, high = max(kind.above, kind.at_least, -3.0), min(kind.at_most, 3.0)
+        values = rng.uniform(low + 0.1 * (high - low), high, shape).astype(kind.precision)
+    values.flags.writeable = False
+    more: dict[str, Any] = {"classes": classes} if kind.per_class else {}
+    return kind(public="", values=values, **more, **common)

@@ -25,7 +25,7 @@ from consilience.aggregation import (
 )
 from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.party.party import Party
 from consilience.protocols import (
     alternating_distillation,

@@ -9,11 +9,12 @@ from consilience.checks.example_parties import classifiers
 from consilience.checks.expectations import expect, same_bits
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
-from consilience.messages.replies import Predictions, Public
+from consilience.messages.replies import Predictions
+from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.networks import LocalNetwork, Network
 from consilience.party.party import Party
-from consilience.tasks.base import FitPrivate, PredictPublic
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 
 MakeNetwork = Callable[[list[Party], Public], Network]
 

@@ -20,7 +20,8 @@ from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
 from consilience.networks.incoming import Arrival
 from consilience.protocols import Protocol
-from consilience.tasks.base import Checkpoint, Restore, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Checkpoint, Restore
 
 
 def check_protocol(

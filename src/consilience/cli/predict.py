@@ -23,7 +23,7 @@ from consilience.experiments.setup import Scaling
 from consilience.federation.methods import BASELINES
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
-from consilience.messages.replies import MOST_CLASSES
+from consilience.messages.schema import MOST_CLASSES
 from consilience.site import read_party, read_session
 
 WAIT = 60.0

@@ -1,6 +1,6 @@
 """Coverage of the public rows by the parties' own rows, by inputs alone, before anything is trained.
 
-A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.base.SelectPublic`).
+A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.scores.SelectPublic`).
 It takes 5% of its own held-out rows for foreign, so that it knows 95% of them by construction, and about as
 many of public rows that were drawn as its own were. One that holds two classes of ten should know about a
 fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at least
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.messages.replies import Selection
-from consilience.tasks.base import Network, SelectPublic
+from consilience.messages.scores import Selection
+from consilience.tasks.base import Network
+from consilience.tasks.scores import SelectPublic
 from consilience.validation.arrays import Array
 
 QUANTILE = 0.05
@@ -52,7 +53,7 @@ class PublicCoverage:
     def of(
         cls, selections: Sequence[Selection], *, missing: Mapping[str, str] | None = None
     ) -> PublicCoverage:
-        """Put together the parties' answers to one :class:`~consilience.tasks.base.SelectPublic`.
+        """Put together the parties' answers to one :class:`~consilience.tasks.scores.SelectPublic`.
 
         Args:
             selections: one a party.

@@ -10,7 +10,7 @@ from consilience.diagnostics.public_coverage import PublicCoverage
 from consilience.experiments.setup import Cohort
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 
 MOST_ROWS = 2000

@@ -27,12 +27,13 @@ from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.federation.methods import MethodSpec
 from consilience.files import inside, write_whole
-from consilience.messages.replies import Predictions, Public
+from consilience.messages.replies import Predictions
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
 from consilience.party.party import Party
 from consilience.protocols import Round, RoundState
-from consilience.tasks.base import Checkpoint, Restore
+from consilience.tasks.lifecycle import Checkpoint, Restore
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from consilience.files import database, read_text, without_links
 from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.messages.replies import Agreement, Replies, SharedModel
+from consilience.messages.replies import Replies, SharedModel
+from consilience.messages.schema import Agreement
 from consilience.networks import LocalNetwork
 from consilience.tasks.base import Task
 

@@ -23,7 +23,7 @@ from consilience.data import (
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.learners import Kind, make
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.validation.arrays import Array, check_alike

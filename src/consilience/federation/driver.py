@@ -49,7 +49,7 @@ def drive(
         federation: the parties.
         protocol: bound to its options.
         state: of the round to go on after, with the parties as they were then
-            (:class:`~consilience.tasks.base.Restore`); by default untrained parties join first.
+            (:class:`~consilience.tasks.lifecycle.Restore`); by default untrained parties join first.
         seconds: wall time of the rounds before.
         evaluate: asks parties for their metrics after a round.
         checkpoint: has the parties write their states if it is time to, given the wall time of the run in

@@ -12,12 +12,13 @@ from consilience.errors import InvalidInput
 from consilience.federation.driver import CompletedRound, drive, measured_rounds, tracked
 from consilience.federation.forming import lacking_public, negotiate
 from consilience.federation.history import History
-from consilience.messages.replies import Agreement, Description, Metrics, Public
+from consilience.messages.replies import Description, Metrics
+from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.tasks.base import Describe, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 
 
 class Federation:
@@ -150,8 +151,8 @@ class Federation:
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
         """Compute the rounds of a protocol, one at a time, from untrained models.
 
-        With ``state`` the parties are taken as they are (see :class:`~consilience.tasks.base.Restore`) and
-        the protocol goes on after it.
+        With ``state`` the parties are taken as they are (see :class:`~consilience.tasks.lifecycle.Restore`),
+        and the protocol goes on after it.
 
         Raises:
             InvalidInput: the parties or the protocol's options do not go together; before any training.

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from consilience.errors import InvalidInput, nearest
-from consilience.messages.replies import Agreement, Description, Public
-from consilience.tasks.base import TakePublic
+from consilience.messages.replies import Description
+from consilience.messages.schema import Agreement, Public
+from consilience.tasks.lifecycle import TakePublic
 from consilience.validation.labels import class_order
 
 

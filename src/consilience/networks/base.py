@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.learners import Model
-from consilience.messages.replies import Agreement, Failure, Replies
+from consilience.messages.replies import Failure, Replies
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import encode
 from consilience.networks.incoming import (
     Arrival,
@@ -22,7 +23,8 @@ from consilience.networks.incoming import (
     task_names,
 )
 from consilience.party.party import Party
-from consilience.tasks.base import Task, answer
+from consilience.tasks.base import Task
+from consilience.tasks.outgoing import answer
 
 
 @dataclass

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from consilience.errors import KnowledgeRefused
-from consilience.messages.replies import Agreement, Failure, Receipt, Replies
+from consilience.messages.replies import Failure, Receipt, Replies
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
 from consilience.tasks.base import Task
 

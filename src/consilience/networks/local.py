@@ -9,7 +9,7 @@ from functools import partial
 
 from consilience.learners import Model
 from consilience.learners.batching import BatchScheduler
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode, size
 from consilience.networks.base import Network, check_names, one_request_each, reply_of
 from consilience.networks.incoming import Arrival, Request, decode_reply

@@ -19,14 +19,17 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_fsync
 from consilience.learners import Model
 from consilience.learners.batching import BatchScheduler
-from consilience.messages.replies import Failure, Public, Receipt
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, size
 from consilience.networks.base import check_names
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.local import InProcessNetwork
 from consilience.party.party import Party
 from consilience.party.state import join_again, read_state, write_state
-from consilience.tasks.base import Join, Task, answer
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.outgoing import answer
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import Model
 from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY, message
-from consilience.messages.replies import Failure, Public, Receipt
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks.base import Network, reply_of
 from consilience.networks.incoming import Arrival, decode_reply, timed_out

@@ -1,8 +1,8 @@
-"""How surely a party takes public rows for its own, told by inputs alone and, if asked, with privacy."""
+"""Certainty that a public row is of a party's own kind, from inputs alone, with or without noise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import expit
@@ -10,32 +10,7 @@ from scipy.special import expit
 from consilience.validation.arrays import Array
 
 CERTAINTY_FLOOR = 1e-8
-"""Added to every certainty, so that those of a row cannot all be 0 (Sattler et al. 2021)."""
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """Gaussian noise on the weights of a logistic regression: (ε, δ)-differential privacy.
-
-    For one private row replaced by another. The scale is ``sqrt(2 ln(1.25 / δ)) Δ / ε`` with the
-    sensitivity ``Δ = 2 / (n λ)``; it holds for ε below 1.
-
-    Attributes:
-        epsilon: ε in (0, 1).
-        delta: δ in (0, 1).
-
-    Source:
-        Sattler et al. 2021 (FedAUX); Chaudhuri et al. 2011, Corollary 8 (sensitivity); Dwork & Roth 2014,
-        Theorem 3.22 (scale).
-    """
-
-    epsilon: float
-    delta: float
-
-    def scale(self, rows: int, regularization: float) -> float:
-        """Standard deviation of the noise on each weight, for n ``rows`` and λ ``regularization``."""
-        sensitivity = 2 / (rows * regularization)
-        return float(np.sqrt(2 * np.log(1.25 / self.delta)) * sensitivity / self.epsilon)
+"""Added to every certainty, so that the certainties of a row cannot all be 0 (Sattler et al. 2021)."""
 
 
 def certainties(
@@ -43,10 +18,9 @@ def certainties(
     public: Array,
     *,
     regularization: float,
-    privacy: Privacy | None = None,
-    rng: np.random.Generator | None = None,
+    noise: Callable[[Array, float], Array] | None = None,
 ) -> Array:
-    """How surely each public row is taken for a private one: a logistic regression that tells them apart.
+    """Estimate how surely each public row is a private one, by a logistic regression that tells them apart.
 
     ``s(x) = 1 / (1 + exp(-<w, h(x)>)) + 1e-8``, where w minimises
 
@@ -54,16 +28,15 @@ def certainties(
 
     over the n private (y = 1) and public (y = −1) rows, and ``h(x) = (z, 1) / sqrt(2)`` with z the row
     divided by the largest norm of a public row, and pulled back to norm 1 where it is longer. So ``|h| ≤ 1``
-    whatever the private rows are, and the constant is regularised too: the sensitivity of
-    :class:`Privacy` needs both.
+    whatever the private rows are, and the constant is regularised too: w then moves by at most
+    ``Δ = 2 / (n λ)`` when one private row is replaced by another (Chaudhuri et al. 2011, Corollary 8).
 
     Args:
         private: shape ``(n_private, k)``, coordinates of
             :func:`consilience.numerics.feature_space.principal_directions`.
         public: shape ``(n_public, k)``.
         regularization: λ > 0.
-        privacy: noise on w; none by default.
-        rng: where the noise comes from; nobody else may know its seed.
+        noise: adds noise to w, given w and Δ, such as :meth:`.privacy.GaussianNoise.add`; none by default.
 
     Returns:
         shape ``(n_public,)``, in (0, 1].
@@ -85,14 +58,12 @@ def certainties(
         tol=1e-8,
     ).fit(rows, own)
     weights = model.coef_[0]
-    if privacy is not None:
-        assert rng is not None
-        weights = weights + rng.normal(
-            scale=privacy.scale(len(rows), regularization), size=weights.shape
-        )
+    if noise is not None:
+        weights = noise(weights, 2 / (len(rows) * regularization))
     return np.asarray(np.minimum(expit(theirs @ weights) + CERTAINTY_FLOOR, 1.0))
 
 
 def _in_the_ball(rows: Array) -> Array:
+    """Rows of norm 1 at most, with a constant, divided by sqrt(2): h of :func:`certainties`."""
     norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
     return np.asarray(np.hstack([rows / norms, np.ones((len(rows), 1))]) / np.sqrt(2))

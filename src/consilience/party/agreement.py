@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience.errors import InvalidInput, odd_name
-from consilience.messages.replies import MOST_CLASSES, Agreement
+from consilience.messages.schema import MOST_CLASSES, Agreement
 from consilience.validation.memory import check_memory
 
 if TYPE_CHECKING:

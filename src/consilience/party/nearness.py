@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.validation.arrays import Array
 
 COPY, CROWD = 1 / 3, 1 / 2

@@ -13,7 +13,7 @@ from consilience.errors import InvalidInput, RunFailed, odd_name
 from consilience.files import inside, write_folder
 from consilience.learners import Kind, as_learner, kind_told_by
 from consilience.learners.files.transfer import TRUSTED
-from consilience.messages.replies import Agreement, Public
+from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import Coarseness
 from consilience.party.agreement import check_agreement
 from consilience.party.metrics import classification_metrics, regression_metrics
@@ -21,6 +21,7 @@ from consilience.party.nearness import Comparison
 from consilience.party.row_scores import Scores
 from consilience.party.state import delete_states, read_state, write_state
 from consilience.party.training import Training
+from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, check_inputs, read_only
 from consilience.validation.labels import check_aliases, class_order, label_names, one_hot
 
@@ -128,9 +129,8 @@ class Party(Training):
         """Its rows held against public ones; what was found is part of its state."""
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
-        self.drawn: dict[str, Array] = {}
-        """Scores with noise, each drawn once, and for which public rows coarse ratios were said: neither
-        joining nor restoring undoes it."""
+        self.privacy = Privacy()
+        """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.columns: tuple[str, ...] = ()
         """Names of the input columns, where they are known."""
         self.takes_public = 0

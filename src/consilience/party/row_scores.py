@@ -1,12 +1,12 @@
-"""What a party says of each public row beside its predictions: whether it knows rows like this one.
+"""Scores of each public row beside predictions: whether a party knows rows like this one.
 
-By its model's logits, anew in every round; or by inputs alone, which says the same in every round and is
+Log-densities come from the model's logits, anew in every round; the others from inputs alone, and are
 computed once. Inputs are compared in one space, made of the public rows, which parties in one process share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.messages.replies import Agreement, Public
+from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import (
     ClassGaussians,
     Coarseness,
@@ -24,27 +24,31 @@ from consilience.numerics.density import (
     selection,
 )
 from consilience.numerics.feature_space import principal_directions, shared_space
-from consilience.numerics.membership import Privacy, certainties
+from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
+from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss
 from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
 V = TypeVar("V")
 
+COMPARED_SETS = "coarse ratios"
+"""Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
+
 
 @dataclass(frozen=True)
 class Scores:
-    """What one party says of the public rows.
+    """Scores of the public rows by one party.
 
     Attributes:
         party: its name.
-        agreement: what the federation agreed on.
+        agreement: agreement of the federation.
         public: the public rows.
         rows: all its private rows.
-        train: those that are trained on.
-        held_out: those for calibration; there may be none.
-        secret: what the party's random streams are mixed with.
+        train: private rows that are trained on.
+        held_out: calibration rows; there may be none.
+        secret: bytes that the party's random streams are mixed with.
     """
 
     party: str
@@ -54,12 +58,12 @@ class Scores:
     train: Rows
     held_out: Rows
     secret: bytes = field(repr=False)
-    _said: dict[str, Array] = field(default_factory=dict, init=False)
+    _computed: dict[str, Array] = field(default_factory=dict, init=False)
 
     def log_density(
         self, logits: Callable[[Array], Array], public: Array
     ) -> tuple[Array, tuple[str, ...]]:
-        """How typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
+        """Compute how typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
 
         The density (:class:`~consilience.numerics.density.ClassGaussians`) is fitted to the logits of the
         calibration rows. Where a class has fewer than two of these, its component has no width of its
@@ -86,22 +90,18 @@ class Scores:
     def certainties(
         self,
         regularization: float,
-        epsilon: float | None,
-        delta: float,
+        noise: GaussianNoise | None,
         *,
-        drawn: dict[str, Array],
+        accountant: Accountant,
     ) -> Array:
-        """How surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
+        """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
 
-        Those with noise are drawn once for each question, that is rows, public rows, seed and settings, and
-        kept for good: noise that was drawn anew could be averaged away. It does not come from the seed,
-        which the coordinator knows. What all questions spend, :func:`spent` says.
+        With noise they are released once for each question, that is rows, public rows, seed and settings.
 
         Args:
             regularization: λ of :func:`~consilience.numerics.membership.certainties`.
-            epsilon: ε of :class:`~consilience.numerics.membership.Privacy`; ``None`` for no noise.
-            delta: δ of it.
-            drawn: where those with noise are kept.
+            noise: noise on the weights of the logistic regression; ``None`` for none.
+            accountant: the party's, which is charged for the noise and keeps what was released.
         """
 
         def computed() -> Array:
@@ -109,20 +109,21 @@ class Scores:
                 self._common.coordinates(self.train[0]),
                 self._common.public,
                 regularization=regularization,
-                privacy=None if epsilon is None else Privacy(epsilon, delta),
-                rng=np.random.default_rng(),
+                noise=None if noise is None else noise.add,
             )
 
-        name = f"certainties {epsilon!r} {delta!r} {regularization!r}"
-        if epsilon is None:
-            return _once(self._said, name, computed)
-        name += f" {self.agreement.seed} {self.agreement.public} {Public(self.train[0]).key}"
-        if name not in drawn:
-            drawn[name] = computed()
-        return drawn[name]
+        if noise is None:
+            return _once(self._computed, f"certainties {regularization!r}", computed)
+        question = (
+            repr(regularization),
+            str(self.agreement.seed),
+            self.agreement.public,
+            Public(self.train[0]).key,
+        )
+        return accountant.release("certainties", question, noise.loss, computed)
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
-        """Which public rows are as likely as the party's own, ``(n_public,)``, and notes for the ledger.
+        """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.
 
         The density ratio is fitted to the training rows, and its threshold is set by the calibration
         rows; where there are none, by the training rows, which seem likelier than others of their kind.
@@ -147,12 +148,12 @@ class Scores:
                 rng=stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret),
             )
 
-        return _once(self._said, f"selection {quantile!r} {reference}", computed), notes
+        return _once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
     def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
-        """How much denser the private rows of each class lie than the public ones, at each public row.
+        """Compute how much denser private rows of each class lie than public ones, at each public row.
 
-        Of all private rows, those held out too.
+        All private rows count, the calibration rows too.
 
         Args:
             ridge: of :class:`~consilience.numerics.density.PublicRatio`, above 0.
@@ -176,16 +177,16 @@ class Scores:
         def computed() -> Array:
             return self._common.ratio(ridge)(self._common.space(X), targets)
 
-        return _once(self._said, f"density ratios {ridge!r} {calibration}", computed)
+        return _once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
 
-    def coarse_ratios(self, coarseness: Coarseness, *, drawn: dict[str, Array]) -> Array:
-        """Density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
+    def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
+        """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
 
-        It depends on no seed: a coordinator that begins anew with another one is told nothing new.
+        They depend on no seed: a coordinator that begins anew with another one is told nothing new.
 
         Args:
             coarseness: the party's settings.
-            drawn: where it is put down for good that something was said of these public rows.
+            accountant: the party's, which counts the sets of public rows that were compared.
 
         Returns:
             Shape ``(n_public, n_classes)``.
@@ -201,9 +202,10 @@ class Scores:
             own = self._fixed.coordinates(X)
             return coarse_ratios(own, targets, self._fixed.public, coarseness)
 
-        said = _once(self._said, f"{_SETS} {coarseness!r}", computed)
-        drawn[f"{_SETS} {self.agreement.public} {Public(X).key} {coarseness!r}"] = np.zeros(0)
-        return said
+        ratios = _once(self._computed, f"coarse ratios {coarseness!r}", computed)
+        question = (self.agreement.public, Public(X).key, repr(coarseness))
+        accountant.release(COMPARED_SETS, question, PrivacyLoss(), lambda: np.zeros(0))
+        return ratios
 
     def _check_classes(self) -> None:
         """Raise ``InvalidInput`` where there are no classes to compare by."""
@@ -218,26 +220,12 @@ class Scores:
 
     @property
     def _fixed(self) -> _Common:
-        """The space that no coordinator's seed can change."""
+        """Common space that no coordinator's seed can change."""
         return _common(self.public, 0)
 
 
-_SETS = "coarse ratios"
-
-
-def spent(drawn: Iterable[str]) -> tuple[float, float]:
-    """ε and δ of all certainties with noise that were drawn, by their names: privacy losses add up."""
-    each = [tuple(map(float, name.split()[1:3])) for name in drawn if not name.startswith(_SETS)]
-    return sum(epsilon for epsilon, _ in each), sum(delta for _, delta in each)
-
-
-def compared_sets(drawn: Iterable[str]) -> int:
-    """Of how many sets of public rows coarse ratios were said, by the names of what was put down."""
-    return sum(name.startswith(_SETS) for name in drawn)
-
-
 class _Common:
-    """What is the same for all parties: the space of the public rows, and where these lie in it."""
+    """Space of the public rows and their places in it, the same for all parties."""
 
     def __init__(self, public: Array, seed: int) -> None:
         self.space = shared_space(public, stream(seed, "coordinator", 0, "patches"))
@@ -261,17 +249,19 @@ class _Common:
 
 
 def _common(public: Public, seed: int) -> _Common:
+    """The space of these public rows and this seed."""
     return _once(_COMMON.setdefault(public, {}), seed, lambda: _Common(public.X, seed))
 
 
 _MOST_KEPT = 16
-"""Answers to different questions that are kept; whoever asks on has the first computed anew."""
+"""Answers to different questions that are kept; the first of more is computed anew if it is asked for."""
 
 _COMMON: WeakKeyDictionary[Public, dict[int, _Common]] = WeakKeyDictionary()
-"""By the public rows and the seed: made once for all parties in this process."""
+"""Spaces by public rows and seed, made once for all parties in this process."""
 
 
 def _once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
+    """The value of a key, computed where it is not there yet."""
     if key not in kept:
         value = compute()
         while len(kept) >= _MOST_KEPT:

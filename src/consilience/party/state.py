@@ -4,7 +4,7 @@
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
     folder/memory.safetensors      arrays that a protocol keeps from round to round
-    folder/drawn.safetensors       noisy replies that are given for good
+    folder/released.safetensors    releases of the privacy accountant, such as noisy replies
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
 
 One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site`) and for parties of
@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save
 
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.files import inside
-from consilience.messages.replies import Agreement
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ ABOUT = "state.json"
 """The file by which a folder is known to hold a state."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
-_RELEASED, _NEARNESS = "drawn.safetensors", "nearness.safetensors"
+_RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
 
 
 def write_state(
@@ -72,7 +72,7 @@ def write_state(
         files[_AGREEMENT] = encode([party.agreement])
     for name, arrays in (
         (_MEMORY, party.memory),
-        (_RELEASED, party.drawn),
+        (_RELEASED, party.privacy.accountant.arrays()),
         (_NEARNESS, party.comparison.found),
     ):
         if arrays:
@@ -103,7 +103,7 @@ def read_state(party: Party, folder: Path) -> None:
         party.memory = _read_arrays(folder / _MEMORY)
     except (OSError, SafetensorError, KnowledgeRefused) as error:
         raise _damaged(folder, error) from error
-    party.drawn = read_released(folder) | party.drawn
+    read_released(party, folder)
 
 
 def join_again(party: Party, folder: Path) -> None:
@@ -126,15 +126,23 @@ def join_again(party: Party, folder: Path) -> None:
     party.join(agreement)
 
 
-def read_released(folder: Path) -> dict[str, Any]:
-    """Read the noisy replies of a state; empty where there are none.
+def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
+    """Load the releases of a state into the party's privacy accountant; there may be none.
+
+    Args:
+        party: the party; what it has released meanwhile stays as it is.
+        folder: the folder of the state.
+        only: whether to forget what it has released meanwhile.
 
     Raises:
         RunFailed: the file is damaged.
     """
     try:
-        return _read_arrays(folder / _RELEASED)
-    except (OSError, SafetensorError) as error:
+        released = _read_arrays(folder / _RELEASED)
+        if only:
+            party.privacy.accountant.clear()
+        party.privacy.accountant.restore(released)
+    except (OSError, ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from error
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.learners import GradientCorrection, Kind, Learner, Model, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
-from consilience.messages.replies import Agreement, Public
+from consilience.messages.schema import Agreement, Public
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 

@@ -11,16 +11,12 @@ from typing import Any, Concatenate, Generic, ParamSpec
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
-from consilience.messages.replies import Public, Replies
+from consilience.messages.replies import Replies
+from consilience.messages.schema import Public
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.tasks.base import (
-    PROVIDES,
-    STANDING,
-    Exchange,
-    Network,
-    PredictPublic,
-    Task,
-)
+from consilience.tasks.base import Exchange, Network, Task
+from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.scores import score_tasks
 from consilience.validation.arrays import Array
 from consilience.validation.options import check_options as options_are_known
 
@@ -167,17 +163,32 @@ def protocol(
 
 
 def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
-    """What to ask the parties in every round so that ``aggregate`` can be computed from their replies.
+    """List the tasks of every round whose replies ``aggregate`` is computed from.
 
-    What they say once is asked by :class:`~consilience.protocols.constant_replies.Standing`.
+    Static scores are asked for once, by :class:`~consilience.protocols.constant_replies.ConstantReplies`.
+
+    Args:
+        aggregate: the rule.
+        round: the round.
     """
-    return (
-        PredictPublic(round=round, outputs=aggregate.outputs),
-        *(
-            PROVIDES[kind](round=round, **aggregate.options.get(kind, {}))
-            for kind in aggregate.needs
-            if kind not in STANDING
-        ),
+    return PredictPublic(round=round, outputs=aggregate.outputs), *score_questions(
+        aggregate, round=round, static=False
+    )
+
+
+def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple[Task, ...]:
+    """List the tasks for the scores that an aggregator needs.
+
+    Args:
+        aggregate: the rule.
+        round: the round.
+        static: whether to list those that depend on a party's data alone, or the others.
+    """
+    tasks = score_tasks()
+    return tuple(
+        tasks[kind](round=round, **aggregate.options.get(kind, {}))  # type: ignore[call-arg]
+        for kind in aggregate.needs
+        if tasks[kind].static == static
     )
 
 

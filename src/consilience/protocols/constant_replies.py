@@ -1,4 +1,4 @@
-"""What parties say once: knowledge that depends on their data alone, and is the same in every round."""
+"""Cache of replies that are constant over rounds because they depend on a party's data only."""
 
 from __future__ import annotations
 
@@ -8,52 +8,60 @@ from typing import Any
 from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost
 from consilience.messages.replies import Replies
-from consilience.tasks.base import PROVIDES, STANDING, Network, Task
+from consilience.protocols.base import score_questions
+from consilience.tasks.base import Network, Task
 
 
-class Standing:
-    """What has been said so far, of what an aggregator needs.
+class ConstantReplies:
+    """Static scores of the parties, as far as they have been asked for them.
 
-    Whoever has not said it, for having missed a round or because the coordinator was started anew, is asked
-    for it first; the answer is the same then.
+    A party that missed the question is asked first when it next takes part; so are all when the coordinator
+    was started anew. The answer is the same then.
 
     Args:
         network: the parties.
-        aggregate: the rule that needs it.
+        aggregate: the rule that needs the scores.
     """
 
     def __init__(self, network: Network, aggregate: Aggregator) -> None:
         self._network, self._aggregate = network, aggregate
-        self._kinds = tuple(kind for kind in aggregate.needs if kind in STANDING)
-        self._said: dict[str, tuple[Any, ...]] = {}
+        self._kinds = tuple(
+            type_ for type_ in (task.reply_type for task in self.questions(round=1))
+        )
+        self._replies: dict[str, tuple[Any, ...]] = {}
 
     def questions(self, *, round: int) -> tuple[Task, ...]:
-        """What to ask those who have not said it."""
-        options = self._aggregate.options
-        return tuple(PROVIDES[kind](round=round, **options.get(kind, {})) for kind in self._kinds)
+        """List the tasks for a party that has not been asked."""
+        return score_questions(self._aggregate, round=round, static=True)
 
-    def take(self, replies: Replies) -> None:
-        """Remember what is in replies to :meth:`questions`, whatever else was asked with them."""
+    def keep(self, replies: Replies) -> None:
+        """Remember the replies to :meth:`questions`, whatever else was asked with them."""
         for party, answers in replies.answers.items():
-            self._said[party] = tuple(one for one in answers if isinstance(one, self._kinds))
+            self._replies[party] = tuple(one for one in answers if isinstance(one, self._kinds))
 
     def ask(self, parties: Sequence[str], *, round: int) -> tuple[str, ...]:
-        """Ask those of the parties who have not said it; who has, after that.
+        """Ask the parties whose replies are missing, and give the names of all whose replies are there.
+
+        Args:
+            parties: names of the parties that take part in the round.
+            round: the round.
 
         Raises:
-            QuorumLost: nobody has.
+            QuorumLost: there are none.
         """
-        new = tuple(party for party in parties if party not in self._said)
+        new = tuple(party for party in parties if party not in self._replies)
         if self._kinds and new:
             try:
-                self.take(self._network.ask(*self.questions(round=round), to=new))
+                self.keep(self._network.ask(*self.questions(round=round), to=new))
             except QuorumLost:  # they miss the round; the others may be enough for it
                 if len(new) == len(parties):
                     raise
-        return tuple(p for p in parties if p in self._said) if self._kinds else tuple(parties)
+        return tuple(p for p in parties if p in self._replies) if self._kinds else tuple(parties)
 
-    def beside(self, replies: Replies) -> Replies:
-        """The replies of a round, with what was said once."""
-        said = {party: self._said.get(party, ()) for party in replies}
-        answers = {party: (*given, *said[party]) for party, given in replies.answers.items()}
+    def added_to(self, replies: Replies) -> Replies:
+        """Make the replies of a round complete with the constant ones."""
+        answers = {
+            party: (*given, *self._replies.get(party, ()))
+            for party, given in replies.answers.items()
+        }
         return Replies(answers, replies.missing)

@@ -6,9 +6,10 @@ what the protocol adds is the exchange and not the training time.
 
 from __future__ import annotations
 
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import FitPrivate, Network
+from consilience.tasks.base import Network
+from consilience.tasks.predictions import FitPrivate
 
 
 @protocol(exchanges=None)

@@ -39,7 +39,7 @@ from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.learners.base import Kind
 from consilience.learners.files.transfer import TRUSTED
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite

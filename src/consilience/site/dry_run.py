@@ -14,14 +14,17 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import PRECISION, Agreement, Failure, OutputKind, Public
+from consilience.messages.replies import Failure
+from consilience.messages.schema import PRECISION, Agreement, OutputKind, Public
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
 from consilience.site.party_site import PartySite
 from consilience.site.public_rows import kept_public
-from consilience.tasks.base import Describe, Distill, FitPrivate, Join, PredictPublic, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe, Join
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 MOST_ROWS = 300
 """Own rows, and public ones, that a dry run works with."""

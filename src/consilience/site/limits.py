@@ -14,17 +14,10 @@ from consilience.messages.replies import Metrics
 from consilience.numerics.density import Coarseness
 from consilience.party.party import Party
 from consilience.site.fields import within
-from consilience.tasks.base import (
-    CompareCoarsely,
-    ComparePublic,
-    Evaluate,
-    Join,
-    ScoreCertainty,
-    SelectPublic,
-    TakePublic,
-    Task,
-    task_types,
-)
+from consilience.tasks.base import Task, task_types
+from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
+from consilience.transforms.privacy import PrivacyLoss
 from consilience.validation.options import check_options
 from consilience.validation.sections import Flag, Number, Section, Whole
 
@@ -82,27 +75,28 @@ class Limits(Section):
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
             any.
         epsilon: the privacy loss ε that certainties with noise
-            (:class:`~consilience.tasks.base.ScoreCertainty`) may come to in all its life, those of different
-            settings, seeds and public rows added up; certainties without noise are refused then. ``None`` for
-            no limit. It says nothing of predictions.
+            (:class:`~consilience.tasks.scores.ScoreCertainty`) may come to in all its life, those of
+            different settings, seeds and public rows added up; certainties without noise, and replies whose
+            class states no privacy cost, are refused then. ``None`` for no limit. It says nothing of
+            predictions.
         delta: what their δ may come to, where ``epsilon`` is a limit: the coordinator chooses the δ of each
             question, and a large one leaves next to no noise.
         classes: how many classes a coordinator may have it tell apart, its own among them: what its models
             and answers cost grows with them. ``None`` for no limit.
         public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
-            file of them (:attr:`~consilience.tasks.base.TakePublic.unpacked`); those of two federations may
-            be on the disk at once. 0 for none, ``None`` for no limit.
+            file of them (:attr:`~consilience.tasks.lifecycle.TakePublic.unpacked`); those of two federations
+            may be on the disk at once. 0 for none, ``None`` for no limit.
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
         density_ratios: how coarsely it says how densely its rows of each class lie
-            (:class:`~consilience.tasks.base.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
+            (:class:`~consilience.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
             simulations, where parties trust whoever asks: rows can be rebuilt from exact ratios, whose ridge
-            the coordinator chooses (:class:`~consilience.tasks.base.ComparePublic`). No file may say it.
+            the coordinator chooses (:class:`~consilience.tasks.scores.ComparePublic`). No file may say it.
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
-            foreign (:class:`~consilience.tasks.base.SelectPublic`).
+            foreign (:class:`~consilience.tasks.scores.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
-            (:class:`~consilience.tasks.base.ScoreCertainty`).
+            (:class:`~consilience.tasks.scores.ScoreCertainty`).
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.
@@ -319,6 +313,8 @@ class Limits(Section):
             measured: how often it was measured in all its life.
         """
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
+        budget = None if self.epsilon is None else PrivacyLoss(self.epsilon, self.delta)
+        party.privacy.accountant.budget = budget
         if isinstance(self.density_ratios, Coarseness):
             party.coarseness = self.density_ratios
         bounds = [self.metrics]
@@ -327,25 +323,6 @@ class Limits(Section):
         if not self._allows(Evaluate):
             bounds.append(0)
         party.metrics = min((most for most in bounds if most is not None), default=None)
-
-    def refuse_spending(self, epsilon: float, delta: float) -> None:
-        """Raise ``KnowledgeRefused`` if the certainties that were drawn spend more than the limits.
-
-        Args:
-            epsilon: what all of them spend, those that have not left yet among them.
-            delta: likewise, of δ.
-        """
-        if self.epsilon is None:
-            return
-        for name, given, most in (
-            ("epsilon", epsilon, self.epsilon),
-            ("delta", delta, self.delta),
-        ):
-            if given > most * (1 + 1e-9):
-                raise KnowledgeRefused(
-                    f"limits.{name}: certainties would have spent {given:g} in all, of {most:g}",
-                    mend=f"The party's engineer may raise {name}.",
-                )
 
     def refuse_comparisons(self, sets: int) -> None:
         """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""

@@ -29,11 +29,12 @@ from types import TracebackType
 from typing import Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
-from consilience.messages.replies import Failure, Public, Receipt
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
-from consilience.party.row_scores import compared_sets, spent
+from consilience.party.row_scores import COMPARED_SETS
 from consilience.party.state import (
     join_again,
     read_agreement,
@@ -64,7 +65,8 @@ from consilience.site.secret import own_secret
 from consilience.site.session import FILE as SESSION_FILE
 from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import StateFolder
-from consilience.tasks.base import Describe, Join, Restore, TakePublic, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
@@ -219,8 +221,9 @@ class PartySite:
         party = self._joined() if isinstance(first, Restore) else self._load()
         try:
             return (*self._run_and_write(party, tasks, request, further), "ok")
-        except TasksFailed:
-            if not isinstance(first, Restore):
+        except TasksFailed as failed:
+            refused = failed.failure.kind == "refused"  # by its privacy budget
+            if not (refused or isinstance(first, Restore)):
                 self._count(further)
             raise
 
@@ -268,7 +271,10 @@ class PartySite:
 
         def fill(after: Path, before: Path | None) -> None:
             party.home = after / "checkpoints"
-            party.drawn = {} if before is None else read_released(before)
+            if before is None:
+                party.privacy.accountant.clear()
+            else:
+                read_released(party, before, only=True)
             if before is not None and not (
                 isinstance(first, Join) and self._another(first, session)
             ):
@@ -277,8 +283,7 @@ class PartySite:
             outcome, reply = run_tasks(party, tasks)
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
-            self.limits.refuse_spending(*spent(party.drawn))
-            self.limits.refuse_comparisons(compared_sets(party.drawn))
+            self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))
             result.append((outcome, reply))
             session.write(after)
             keeps_model = all(task.keeps_model for task in tasks)
@@ -327,7 +332,7 @@ class PartySite:
         if folder == self._loaded_state:
             return party
         self._joined()
-        party.drawn = {}
+        party.privacy.accountant.clear()
         read_state(party, folder)
         self._loaded_state = folder
         return party

@@ -21,11 +21,11 @@ from typing import Any
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.files import PART, force, inside, write_whole
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.site.limits import Limits
-from consilience.tasks.base import TakePublic
+from consilience.tasks.lifecycle import TakePublic
 
 FOLDER, SETS = "public-rows", "public-sets.json"
 

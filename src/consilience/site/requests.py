@@ -11,17 +11,9 @@ from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
 from consilience.site.fields import undefined, within
-from consilience.tasks.base import (
-    LONGEST_REASON,
-    Checkpoint,
-    Describe,
-    Evaluate,
-    Join,
-    Restore,
-    TakePublic,
-    Task,
-    answer,
-)
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
+from consilience.tasks.outgoing import LONGEST_REASON, answer
 
 Outcome = tuple[Any, ...] | Failure
 """One reply for each task, or one failure for all."""

@@ -15,7 +15,8 @@ from consilience.site.audit import BEGINNING
 from consilience.site.fields import within
 from consilience.site.limits import Limits
 from consilience.site.state import current_state
-from consilience.tasks.base import Restore, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Restore
 
 FILE = "session.json"
 

@@ -17,8 +17,10 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners.boosting.boosted import Boosted
 from consilience.learners.boosting.weighted_ensemble import WeightedEnsemble
 from consilience.learners.files.transfer import TRUSTED, unpack
+from consilience.messages.base import Reply
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Asked, Receipt, SharedModel
+from consilience.messages.replies import Receipt, SharedModel
+from consilience.messages.schema import Agreement, TaskLike
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.models import shared_model
@@ -59,12 +61,10 @@ class Change:
 
 
 @message
-class Objective:
+class Objective(Reply, privacy="outside"):
     """How large a party's objective is, and what it is made of.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         loss: the name of its loss.
         smoothness: of the loss; infinite where it has none.
         packages: what has to be trusted to use its weak learners.
@@ -72,67 +72,55 @@ class Objective:
         notes: for the ledger.
     """
 
-    party: str
-    round: int
     loss: str
     smoothness: float
     packages: tuple[str, ...]
     value: float
     notes: tuple[str, ...] = ()
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a finite number."""
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
         if not math.isfinite(self.value) or not self.smoothness > 0:
-            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
+            raise KnowledgeRefused(f"its objective is {self.value}", where=self.party)
 
 
 @message
-class WeakLearners:
+class WeakLearners(Reply, privacy="outside"):
     """What a party's K steps come to.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         models: h¹ … h^K; fewer where the objective grew beyond all bounds.
         value: the objective at g^{K+1}.
     """
 
-    party: str
-    round: int
     models: tuple[SharedModel, ...]
     value: float
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are the party's, as many as were asked for, and usable."""
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
         if not math.isfinite(self.value):
-            raise KnowledgeRefused(f"its objective is {self.value}", where=party)
+            raise KnowledgeRefused(f"its objective is {self.value}", where=self.party)
         limit, steps = getattr(task, "limit", math.inf), len(getattr(task, "step_sizes", ()))
         if self.value <= limit and len(self.models) != steps:
-            raise KnowledgeRefused(f"{len(self.models)} weak learners of {steps}", where=party)
+            raise KnowledgeRefused(f"{len(self.models)} weak learners of {steps}", where=self.party)
         for model in self.models:
-            _check_model(model, party, task, agreement)
+            _check_model(model, self.party, task, agreement)
 
 
 @message
-class Student:
+class Student(Reply, privacy="outside"):
     """A weak learner that stands for a sum of them."""
 
-    party: str
-    round: int
     model: SharedModel
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless it is the party's, and usable."""
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
-        _check_model(self.model, party, task, agreement)
+        _check_model(self.model, self.party, task, agreement)
 
 
-def _check_model(model: SharedModel, party: str, task: Asked, agreement: Agreement | None) -> None:
+def _check_model(
+    model: SharedModel, party: str, task: TaskLike, agreement: Agreement | None
+) -> None:
     assert agreement is not None
     model.validate(party=party, task=task, agreement=agreement)
     packages = getattr(task, "packages", ())

@@ -12,8 +12,10 @@ import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners import Learner
+from consilience.messages.base import Reply
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Asked, Receipt, SharedModel
+from consilience.messages.replies import Receipt, SharedModel
+from consilience.messages.schema import Agreement, TaskLike
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.validation.arrays import Array
@@ -79,33 +81,29 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
 
 
 @message
-class Products:
+class Products(Reply, privacy="outside"):
     """One inner product for every target column.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         values: shape ``(n_outputs,)``, float64.
         ridge: the agent's ``λ N_a``.
         kernel: what its kernel is.
     """
 
-    party: str
-    round: int
     values: Array
     ridge: float
     kernel: str
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are finite and as many as the outputs."""
         assert agreement is not None
-        if (self.party, self.round) != (party, task.round):
-            raise KnowledgeRefused("speaks for another party or round", where=party)
         numbers = (
             self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
         )
         if self.values.shape != (agreement.outputs,) or not numbers:
-            raise KnowledgeRefused("its products are not one finite number an output", where=party)
+            raise KnowledgeRefused(
+                "its products are not one finite number an output", where=self.party
+            )
 
 
 @message

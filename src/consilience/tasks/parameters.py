@@ -11,8 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.base import Reply, check_count, check_reach
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, Asked, Receipt, countable, within_reach
+from consilience.messages.replies import Receipt
+from consilience.messages.schema import Agreement, TaskLike
 from consilience.messages.sums import Weights, party_weights, weighted_sum
 from consilience.numerics.losses import softmax
 from consilience.party.party import Party
@@ -34,12 +36,10 @@ from consilience.validation.numbers import check_number
 
 
 @message
-class Architecture:
+class Architecture(Reply, privacy="outside"):
     """Names, shapes and counts of the parameters of a party's model.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         parts: name and shape of each, in line.
         size: how many numbers there are in all.
         trained: how many of them, the first in line, training changes by gradients.
@@ -47,38 +47,32 @@ class Architecture:
         rows: how many rows the party trains on.
     """
 
-    party: str
-    round: int
     parts: tuple[str, ...]
     size: int
     trained: int = 0
     precision: str = "float32"
     rows: int = 1
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the party speaks for itself, and has any."""
-        if (self.party, self.round) != (party, task.round) or self.size < 1:
-            raise KnowledgeRefused("speaks for another party or round, or of nothing", where=party)
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless there are parameters, and the counts can be."""
+        if self.size < 1:
+            raise KnowledgeRefused("its model has no parameters", where=self.party)
         if not 0 <= self.trained <= self.size:
-            raise KnowledgeRefused("counts that cannot be", where=party)
-        countable(self.rows, where=party)
+            raise KnowledgeRefused("counts that cannot be", where=self.party)
+        check_count(self.rows, where=self.party)
         if self.precision not in ("float32", "float64"):
-            raise KnowledgeRefused(f"numbers of precision {self.precision!r}", where=party)
+            raise KnowledgeRefused(f"numbers of precision {self.precision!r}", where=self.party)
 
 
 @message
-class Parameters:
+class Parameters(Reply, privacy="outside", lossy={"values": "numbers"}):
     """All parameters of a party's model in one line, and how many rows it trains on.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         values: shape ``(size,)``.
         rows: n_k.
     """
 
-    party: str
-    round: int
     values: Array
     rows: int
 
@@ -88,45 +82,33 @@ class Parameters:
         values = flatten(learner_of(party))
         return cls(party=party.name, round=round, values=values, rows=party.train_rows)
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
         size = getattr(task, "size", len(self.values))
-        _check_parameters(self, size, party, task)
+        check_line("parameters", self.values, size, where=self.party)
+        check_count(self.rows, where=self.party)
 
 
 @message
-class ControlledParameters:
+class ControlledParameters(Reply, privacy="outside", lossy={"values": "numbers"}):
     """Parameters after training, and by how much the control variate changes.
 
     Attributes:
-        party: its name.
-        round: the round of the task.
         values: y_i, shape ``(size,)``.
         change: c_i⁺ − c_i, shape ``(trained,)``.
         rows: how many rows the party trains on.
     """
 
-    party: str
-    round: int
     values: Array
     change: Array
     rows: int
 
-    def validate(self, *, party: str, task: Asked, agreement: Agreement | None) -> None:
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
         assert isinstance(task, TrainControlled)
-        _check_parameters(self, task.size, party, task)
-        check_line("changes", self.change, len(task.control), where=party)
-
-
-def _check_parameters(
-    given: Parameters | ControlledParameters, size: int, party: str, task: Asked
-) -> None:
-    """Raise ``KnowledgeRefused`` unless they are the party's, of the round, and ``size`` numbers."""
-    if (given.party, given.round) != (party, task.round):
-        raise KnowledgeRefused("speaks for another party or round", where=party)
-    check_line("parameters", given.values, size, where=party)
-    countable(given.rows, where=party)
+        check_line("parameters", self.values, task.size, where=self.party)
+        check_count(self.rows, where=self.party)
+        check_line("changes", self.change, len(task.control), where=self.party)
 
 
 def check_line(what: str, values: Array, size: int, *, where: str) -> None:
@@ -143,7 +125,7 @@ def check_line(what: str, values: Array, size: int, *, where: str) -> None:
         raise KnowledgeRefused(f"{what} are {got}, expected {(size,)}", where=where)
     if not np.isfinite(values).all():
         raise KnowledgeRefused(f"{what} are NaN or infinite", where=where)
-    within_reach(what, values, where=where)
+    check_reach(what, values, where=where)
 
 
 # --- tasks of all protocols -----------------------------------------------------------------------------
@@ -201,7 +183,12 @@ class SendParameters(Task, reply_type=Parameters, exchanges="parameters", protoc
 
 @message
 class AdoptParameters(
-    Task, reply_type=Receipt, exchanges="parameters", protocol=None, deferrable=True
+    Task,
+    reply_type=Receipt,
+    exchanges="parameters",
+    protocol=None,
+    deferrable=True,
+    lossy={"values": "numbers"},
 ):
     """Take these parameters for your own."""
 
@@ -215,7 +202,13 @@ class AdoptParameters(
 
 
 @message
-class TrainParameters(Task, reply_type=Parameters, exchanges="parameters", protocol=None):
+class TrainParameters(
+    Task,
+    reply_type=Parameters,
+    exchanges="parameters",
+    protocol=None,
+    lossy={"values": "numbers"},
+):
     """Train on your private rows, and send your parameters.
 
     Attributes:

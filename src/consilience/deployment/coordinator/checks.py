@@ -19,7 +19,7 @@ from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
 from consilience.files import inside, without_links
 from consilience.networks.flower.network import check_installed
-from consilience.tasks.base import TakePublic
+from consilience.tasks.lifecycle import TakePublic
 
 
 def coordinator_facts(folder: Path) -> dict[str, Any]:

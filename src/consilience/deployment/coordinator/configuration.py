@@ -33,7 +33,8 @@ from consilience.deployment.certificates import make_authority, public_key, requ
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.methods import MethodSpec, ProtocolSpec, protocol_for
 from consilience.files import read_text, write_whole
-from consilience.messages.replies import DensityRatios, Public
+from consilience.messages.schema import Public
+from consilience.messages.scores import DensityRatios
 from consilience.protocols import Protocol
 from consilience.validation.sections import (
     Address,

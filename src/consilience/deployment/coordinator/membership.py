@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
 from consilience.federation.forming import incompatible_parties, too_large_for
-from consilience.messages.replies import Description, Failure, Public, Replies
+from consilience.messages.replies import Description, Failure, Replies
+from consilience.messages.schema import Public
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival
-from consilience.tasks.base import Describe, Join, TakePublic, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe, Join, TakePublic
 
 SENDS = 3
 """Times that the public rows are sent to a party in a run: it may refuse them, or lose them, without end."""

@@ -35,7 +35,7 @@ from consilience.messages.replies import Failure, Metrics, Replies
 from consilience.messages.wire import decode, encode
 from consilience.networks import Network
 from consilience.protocols import Round, RoundState
-from consilience.tasks.base import Checkpoint, Evaluate, Restore
+from consilience.tasks.lifecycle import Checkpoint, Evaluate, Restore
 
 OUTCOME = "outcome.json"
 

@@ -29,7 +29,8 @@ from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, Delivery, decode_reply, task_names, timed_out
 from consilience.party.party import Party
 from consilience.site import EVERYTHING, Limits, PartySite, failure_of
-from consilience.tasks.base import Describe, Task
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict

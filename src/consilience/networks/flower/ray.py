@@ -17,7 +17,7 @@ from consilience.errors import ConsilienceError
 from consilience.learners import Model
 from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.networks.flower.network import (
     PATIENCE,
     QUIET,

@@ -40,7 +40,8 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Public, Replies, SharedModel
+from consilience.messages.replies import Replies, SharedModel
+from consilience.messages.schema import Public
 from consilience.protocols.base import (
     Round,
     Rounds,

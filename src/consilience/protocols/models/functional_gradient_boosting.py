@@ -53,7 +53,8 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import InvalidInput, QuorumLost, RunFailed
-from consilience.messages.replies import Public, Replies, SharedModel
+from consilience.messages.replies import Replies, SharedModel
+from consilience.messages.schema import Public
 from consilience.numerics.ensemble_weights import descent_weights, negligible
 from consilience.numerics.losses import DIVERGED
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol

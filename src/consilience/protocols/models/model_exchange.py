@@ -32,7 +32,8 @@ Deviations
 from __future__ import annotations
 
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Public, Replies, SharedModel
+from consilience.messages.replies import Replies, SharedModel
+from consilience.messages.schema import Public
 from consilience.protocols.base import (
     Round,
     Rounds,
@@ -41,7 +42,8 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks.base import CheckSharing, Network
+from consilience.tasks.base import Network
+from consilience.tasks.lifecycle import CheckSharing
 from consilience.tasks.models import TrainTowards
 
 

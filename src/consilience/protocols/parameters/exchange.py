@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, load_file
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import LARGEST, Replies
+from consilience.messages.replies import Replies
+from consilience.messages.schema import LARGEST
 from consilience.messages.sums import Weights
 from consilience.protocols.base import RoundState
 from consilience.tasks.base import Network

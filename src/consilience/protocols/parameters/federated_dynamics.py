@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (

@@ -41,7 +41,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.messages.sums import Weights
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.parameters.exchange import (

@@ -25,9 +25,12 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
-from consilience.messages.replies import Agreement, LogDensities, Predictions, Receipt, Replies
+from consilience.messages.replies import Predictions, Receipt, Replies
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import LogDensities
 from consilience.protocols.base import RoundState, check_made
-from consilience.tasks.base import Distill, Network, Task
+from consilience.tasks.base import Network, Task
+from consilience.tasks.predictions import Distill
 from consilience.transforms.compression import Codec, Coder, Form, Memory, compress, sections
 from consilience.validation.arrays import Array
 
@@ -121,7 +124,7 @@ class SendEncoded(Task, reply_type=Encoded, exchanges="predictions", protocol=No
     """Do some tasks and send what they say of the public rows through a codec.
 
     Attributes:
-        tasks: such as :class:`~consilience.tasks.base.PredictPublic`.
+        tasks: such as :class:`~consilience.tasks.predictions.PredictPublic`.
         codec: what is done.
         wanted: which rows are asked for, a bit each, shape ``(n_bytes,)``, uint8; empty for all.
         since: party to the round of it that was last heard, where that is not the round before.

@@ -49,7 +49,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, onto_simplex, replace
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols.base import (
     Round,
     Rounds,
@@ -58,10 +58,11 @@ from consilience.protocols.base import (
     protocol,
     questions,
 )
-from consilience.protocols.constant_replies import Standing
+from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.predictions.compressed_exchange import ask, check_codec, settle, teach
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import FitPrivate, Network
+from consilience.tasks.base import Network
+from consilience.tasks.predictions import FitPrivate
 from consilience.transforms.compression import Codec
 
 
@@ -112,20 +113,20 @@ def ensemble_distillation(
     step = replace() if consensus is None else consensus
     share = 1 / len(network.parties) if alpha is None else alpha
 
-    standing = Standing(network, aggregate)
+    constant = ConstantReplies(network, aggregate)
     if state is None:
-        standing.take(
-            network.ask(FitPrivate(round=1), *standing.questions(round=1))
+        constant.keep(
+            network.ask(FitPrivate(round=1), *constant.questions(round=1))
         )  # line 2, t = 1
         state = RoundState(round=0, memory=step.init())
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t, probabilities=probabilities)
-        chosen = standing.ask(chosen, round=t)
+        chosen = constant.ask(chosen, round=t)
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
         asked = (*train, *questions(aggregate, round=t))
         replies, coding = ask(network, codec, state, *asked, to=chosen)  # line 3
-        replies = standing.beside(replies)
+        replies = constant.added_to(replies)
         proposal = aggregate(replies)  # line 4
         values, memory = step.update(proposal.values, state.consensus, state.memory)
         if aggregate.kind == "classification":

@@ -56,7 +56,7 @@ from consilience.aggregation import (
     replace,
 )
 from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import Public
+from consilience.messages.schema import Public
 from consilience.protocols.base import (
     Round,
     Rounds,
@@ -66,9 +66,10 @@ from consilience.protocols.base import (
     protocol,
     questions,
 )
-from consilience.protocols.constant_replies import Standing
+from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Distill, FitPrivate, Network
+from consilience.tasks.base import Network
+from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.validation.arrays import Array
 
 _FIRST, _DIVERGED = 5, 1e3
@@ -136,19 +137,19 @@ def iterative_distillation(
     )
     lifted = (lambda values: values) if deregularize is None else deregularize.of(public.X)
 
-    standing = Standing(network, rule)
+    constant = ConstantReplies(network, rule)
     if state is None:
-        standing.take(network.ask(FitPrivate(round=1), *standing.questions(round=1)))  # line 3
+        constant.keep(network.ask(FitPrivate(round=1), *constant.questions(round=1)))  # line 3
         state = RoundState(round=0, memory={"step": step.init(), "largest": 0.0})
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(
             network, participation, round=t, probabilities=probabilities
         )  # line 6
-        chosen = standing.ask(chosen, round=t)
+        chosen = constant.ask(chosen, round=t)
         train = (FitPrivate(round=t),) if t > 1 else ()
         replies = network.ask(*train, *questions(rule, round=t), to=chosen)  # line 7
-        replies = standing.beside(replies)
+        replies = constant.added_to(replies)
         proposal = rule(replies)
         before = state.memory["step"]
         values, memory = step.update(proposal.values, state.consensus, before)  # line 8

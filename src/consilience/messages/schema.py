@@ -1,0 +1,116 @@
+"""Schema of a federation: the public rows, what the parties agreed on, and bounds of what numbers can be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.messages.message import message
+from consilience.validation.arrays import Array, check_inputs, read_only
+
+OutputKind = Literal["probabilities", "logits", "values"]
+TaskKind = Literal["classification", "regression"]
+
+PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
+    "probabilities": np.float32,
+    "logits": np.float32,
+    "values": np.float64,
+}
+"""Data types of exchanged numbers. Values keep all their digits, since a step of the protocol such as
+de-regularisation may multiply their rounding errors a millionfold."""
+
+LARGEST = 1e18
+"""Largest absolute value of a model's number: its square still has a place in 32 bits. A finite number beyond
+it makes the others' teacher, or what they compute from it, infinite."""
+
+MOST_ROWS = 10**12
+"""Most private rows that a party may say it has."""
+
+MOST_CLASSES = 65_536
+"""Most classes, or targets of a regression."""
+
+
+class Public:
+    """Unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
+
+    Args:
+        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
+        columns: names of the columns, where they have names; a party that knows the names of its own takes
+            no rows whose columns are others, or in another order.
+
+    Raises:
+        InvalidInput: no rows, values that are not finite, or not a name for each column.
+    """
+
+    def __init__(self, X: Array, columns: tuple[str, ...] = ()) -> None:
+        X = np.asarray(X)
+        if X.ndim == 0 or len(X) == 0:
+            raise InvalidInput(
+                "there is no public data",
+                where="public",
+                mend="Parties teach one another on shared unlabelled rows: give at least one.",
+            )
+        check_inputs(X, where="public data")
+        if columns and X.shape[1:] != (len(columns),):
+            raise InvalidInput(
+                f"rows of shape {X.shape[1:]} have {len(columns)} names of columns",
+                where="public data",
+            )
+        self.X, self.columns = read_only(X), columns
+
+    @classmethod
+    def none(cls) -> Public:
+        """Make an empty set of public rows, for protocols that exchange models."""
+        absent = cls.__new__(cls)
+        absent.X, absent.columns = read_only(np.zeros(0)), ()
+        return absent
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the rows, their order, shape and type: both sides must mean the same set."""
+        texts = self.X.dtype.kind in "UO"
+        digest = hashlib.sha256(f"{'texts' if texts else self.X.dtype.kind}{self.X.shape}".encode())
+        if texts:
+            for text in map(str, self.X.ravel()):
+                said = text.encode()
+                digest.update(len(said).to_bytes(8, "little") + said)  # else "ab", "c" is "a", "bc"
+        else:
+            digest.update(self.X.astype(self.X.dtype.newbyteorder("<"), copy=False).tobytes())
+        return digest.hexdigest()[:32]  # 128 bits: one who chooses both sets finds no two alike
+
+
+class TaskLike(Protocol):
+    """A task, as far as a reply is validated against it."""
+
+    @property
+    def round(self) -> int:
+        """Round that the task belongs to."""
+
+
+@message
+class Agreement:
+    """Schema of a federation, which the parties agree on when they join; replies are validated against it.
+
+    Attributes:
+        kind: ``"classification"`` or ``"regression"``.
+        classes: the class order of every exchanged row, empty for regression.
+        outputs: number of columns of every exchanged row.
+        public: :attr:`Public.key` of the public data.
+        rows: number of public rows.
+        seed: the seed that all random streams are keyed by.
+    """
+
+    kind: TaskKind
+    classes: tuple[str, ...]
+    outputs: int
+    public: str
+    rows: int
+    seed: int

@@ -1,0 +1,187 @@
+"""Scores: replies that an aggregator may need beside predictions, such as how typical a public row looks.
+
+A new score is a class here, a task in :mod:`consilience.tasks.scores` whose ``reply_type`` it is, and the
+aggregator that needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from consilience.errors import KnowledgeRefused
+from consilience.messages.base import (
+    Form,
+    PrivacyCost,
+    Reply,
+    check_array,
+    check_count,
+    check_finite,
+    check_same,
+)
+from consilience.messages.message import message
+from consilience.messages.schema import MOST_ROWS, Agreement, TaskLike
+from consilience.validation.arrays import Array
+
+
+class Score(Reply):
+    """Base of replies that an aggregator may need beside predictions; it reads their ``values``.
+
+    The task that asks for one is the one whose ``reply_type`` it is
+    (:func:`consilience.tasks.scores.score_tasks`).
+    """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PublicScores(Score):
+    """Base of scores of every public row, one number a row, or one a row and class.
+
+    A subclass states how its values look::
+
+        @message
+        class Surprise(PublicScores, privacy="outside", at_least=0.0): ...
+
+    Attributes:
+        public: digest of the public data.
+        values: shape ``(n_public,)``, or ``(n_public, n_classes)`` where ``per_class``.
+        precision: data type of the values.
+        per_class: whether there is a number for each class.
+        above: exclusive lower bound of the values.
+        at_least: inclusive lower bound.
+        at_most: inclusive upper bound.
+    """
+
+    public: str
+    values: Array
+    precision: ClassVar[type[np.generic]] = np.float32
+    per_class: ClassVar[bool] = False
+    above: ClassVar[float] = -math.inf
+    at_least: ClassVar[float] = -math.inf
+    at_most: ClassVar[float] = math.inf
+
+    def __init_subclass__(
+        cls,
+        *,
+        privacy: PrivacyCost | None = None,
+        lossy: Mapping[str, Form] | None = None,
+        precision: type[np.generic] = np.float32,
+        per_class: bool = False,
+        above: float = -math.inf,
+        at_least: float = -math.inf,
+        at_most: float = math.inf,
+    ) -> None:
+        cls.precision, cls.per_class = precision, per_class
+        cls.above, cls.at_least, cls.at_most = above, at_least, at_most
+        super().__init_subclass__(privacy=privacy, lossy=lossy)
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless there is a number for each public row, within its bounds."""
+        assert agreement is not None
+        check_same("public data", self.public, agreement.public, where=self.party)
+        shape = (agreement.rows, agreement.outputs) if self.per_class else (agreement.rows,)
+        check_array(self.values, shape, self.precision, where=self.party)
+        check_finite(self.values, where=self.party)
+        low, high = self.bounds(task)
+        if not self.values.size:
+            return
+        least, most = self.values.min(), self.values.max()
+        if not (low <= least and self.above < least and most <= high):
+            wanted = f"{low:g} to {high:g}"
+            if self.above > low:
+                wanted = f"more than {self.above:g} and at most {high:g}"
+            raise KnowledgeRefused(
+                f"{type(self).__name__} from {least:g} to {most:g}, where {wanted} can be",
+                where=self.party,
+            )
+
+    def bounds(self, task: TaskLike) -> tuple[float, float]:
+        """Give the least and the largest value that there can be in reply to a task."""
+        return self.at_least, self.at_most
+
+
+@message
+class LogDensities(PublicScores, privacy="outside", lossy={"values": "scores"}):
+    """How typical each public row looks to a party: natural logarithms of densities, shape ``(n_public,)``.
+
+    Attributes:
+        notes: warnings for the ledger.
+    """
+
+    notes: tuple[str, ...] = ()
+
+
+@message
+class Certainties(PublicScores, privacy="charged", above=0.0, at_most=1.0):
+    """How surely a party takes each public row for one of its own kind, in (0, 1], shape ``(n_public,)``."""
+
+
+@message
+class Selection(PublicScores, privacy="outside", precision=np.bool_):
+    """Choice of the public rows that a party speaks for, shape ``(n_public,)``, bool.
+
+    Attributes:
+        notes: warnings for the ledger.
+    """
+
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassRatios(PublicScores, per_class=True):
+    """Base of density ratios: how much denser a party's rows of each class lie than the public ones.
+
+    Attributes:
+        classes: the column order.
+    """
+
+    classes: tuple[str, ...]
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are one number for each public row and class."""
+        assert agreement is not None
+        check_same("classes", self.classes, agreement.classes, where=self.party)
+        super().check(task, agreement)
+
+
+@message
+class DensityRatios(ClassRatios, privacy="outside", per_class=True):
+    """Density ratios at each public row, exactly: shape ``(n_public, n_classes)``, float32.
+
+    Each estimates how many of the party's rows of the class come on one public row there
+    (:class:`consilience.numerics.density.PublicRatio`); below 0 where it overshoots. With ``n`` rows none is
+    beyond ``n / (2 sqrt(ridge))``, of either sign: the ratios are ``K^½ (K + ridge I)⁻¹ s`` with ``|s| ≤ n``
+    and the eigenvalues of K at least 0.
+    """
+
+    def bounds(self, task: TaskLike) -> tuple[float, float]:
+        """Give the least and the largest ratio that there can be with the ridge of a task."""
+        reach = MOST_ROWS / (2 * math.sqrt(getattr(task, "ridge", 0.25)))
+        return -reach, reach
+
+
+@message
+class CoarseRatios(ClassRatios, privacy="outside", per_class=True, at_least=0, at_most=MOST_ROWS):
+    """Density ratios by round counts, in a party's settings (:func:`.density.coarse_ratios`).
+
+    Shape ``(n_public, n_classes)``, float32, from 0 to the party's rows of the class.
+    """
+
+
+@message
+class RowCount(Score, privacy="outside"):
+    """Number of private rows that a party trains on."""
+
+    rows: int
+
+    @property
+    def values(self) -> int:
+        """The count, as aggregators stack it."""
+        return self.rows
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless it is a count that a party can have."""
+        check_count(self.rows, where=self.party)

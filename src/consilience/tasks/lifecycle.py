@@ -1,0 +1,242 @@
+"""Tasks around a protocol: describing, public rows, joining, measuring, checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.base import check_reach
+from consilience.messages.message import message
+from consilience.messages.replies import Description, Metrics, Receipt
+from consilience.messages.schema import Agreement, Public
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
+
+
+@message
+class Describe(Task, reply_type=Description, exchanges="predictions", protocol=None):
+    """Describe yourself: classes, kind of learner. No data."""
+
+    round: int = 0
+
+    def run(self, party: Party) -> Description:
+        """Describe the party."""
+        return Description(
+            party=party.name,
+            kind=party.kind,
+            classes=party.classes,
+            outputs=0 if party.kind == "classification" else party.y.shape[1],
+            soft_targets=party.how_soft_targets,
+            fewest_classes=party.fewest_classes,
+            tested=party.test is not None,
+            row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
+            public=party.public_digests,
+            takes_public=party.takes_public,
+            metrics=party.metrics,
+        )
+
+
+@message
+class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
+    """Take these rows as the public rows; asked of parties that have none of their own, before they join.
+
+    Attributes:
+        public: digest of the rows, :attr:`consilience.messages.schema.Public.key`.
+        values: numbers, shape ``(n_public, ...)``; of texts the UTF-8 bytes, one text after another, uint8.
+        lengths: number of bytes of each text, shape ``(n_public,)``, int64; ``None`` for numbers.
+        columns: names of the columns, where they have names.
+    """
+
+    public: str
+    values: Array
+    lengths: Array | None = None
+    columns: tuple[str, ...] = ()
+    round: int = 0
+
+    @classmethod
+    def of(cls, public: Public) -> TakePublic:
+        """Make the task that sends these rows.
+
+        Raises:
+            InvalidInput: texts in more than one column.
+        """
+        if public.X.dtype.kind not in "UO":
+            return cls(public=public.key, values=public.X, columns=public.columns)
+        if public.X.ndim != 1:
+            raise InvalidInput(
+                f"public texts of shape {public.X.shape} cannot be sent",
+                where="public data",
+                mend="Give one text a row, or every party a file of them.",
+            )
+        texts = [str(text).encode() for text in public.X]
+        return cls(
+            public=public.key,
+            values=np.frombuffer(b"".join(texts), dtype=np.uint8),
+            lengths=np.array([len(text) for text in texts], dtype=np.int64),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows on the wire."""
+        return self.values.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of memory that the rows take: 8 a number, however it is sent; 80 a text, and 4 a byte of it.
+
+        Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
+        """
+        if self.lengths is None:
+            return 8 * self.values.size
+        return 4 * self.values.nbytes + 80 * self.lengths.size
+
+    def rows(self) -> Public:
+        """Read the rows, which have to be the ones that the digest names.
+
+        Raises:
+            KnowledgeRefused: they are no public rows, or others.
+        """
+        try:
+            X = self.values if self.lengths is None else _texts(self.values, self.lengths)
+            public = Public(X, self.columns)
+        except InvalidInput as error:
+            raise KnowledgeRefused(f"what was sent are no public rows: {error.what}") from error
+        if self.values.dtype.kind == "f":
+            check_reach("public rows", self.values, where="TakePublic")
+        if public.key != self.public:
+            raise KnowledgeRefused(
+                f"the public rows that were sent have the digest {public.key}, and not "
+                f"{self.public[:_LONGEST_DIGEST]!r}"
+            )
+        return public
+
+    def rows_for(self, party: Party) -> Public:
+        """Read the rows for a party, before they are compared with its own.
+
+        Raises:
+            InvalidInput: it has rows of its own choice.
+            KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
+        """
+        party.check_takes_public()
+        if (self.lengths is None) == (party.X.dtype.kind in "UO"):  # before texts are made of bytes
+            raise KnowledgeRefused("private and public data: one is text, the other numbers")
+        return self.rows()
+
+    def run(self, party: Party) -> Receipt:
+        """Check the rows against the party's own, and take them."""
+        party.take_public(self.rows_for(party))
+        return Receipt(party=party.name, round=self.round)
+
+
+_LONGEST_DIGEST = 64
+"""Characters of an announced digest that an error repeats."""
+
+
+def _texts(values: Array, lengths: Array) -> Array:
+    """Split bytes into texts of these lengths."""
+    whole = values.dtype == np.uint8 and values.ndim == lengths.ndim == 1
+    if (
+        not whole
+        or lengths.dtype != np.int64
+        or ((lengths < 0) | (lengths > len(values))).any()
+        or lengths.sum() != len(values)
+    ):
+        raise InvalidInput("the lengths of the texts do not fit their bytes")
+    ends = np.cumsum(lengths).tolist()
+    try:
+        texts = [
+            values[end - length : end].tobytes().decode()
+            for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
+    except UnicodeDecodeError as error:
+        raise InvalidInput("the texts are not UTF-8") from error
+    return np.array(texts, dtype=object)
+
+
+@message
+class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+    """Take on the agreement and start from an untrained model."""
+
+    agreement: Agreement
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Check the agreement against the party's own data, and join."""
+        party.join(self.agreement)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class CheckSharing(
+    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
+):
+    """Check that your model, once trained, may and can be sent to others."""
+
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Raise ``InvalidInput`` where it may not or cannot."""
+        party.check_sharing()
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Evaluate(
+    Task,
+    reply_type=Metrics,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
+    """Measure your model on your own test rows."""
+
+    round: int
+
+    def run(self, party: Party) -> Metrics:
+        """Compute accuracy and log loss, or squared error."""
+        rows, values = party.evaluate()
+        return Metrics(party=party.name, round=self.round, rows=rows, values=values)
+
+
+@message
+class Checkpoint(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
+    """Write your state to your own disk.
+
+    Attributes:
+        previous: round of the last checkpoint that is known to be whole at every party.
+    """
+
+    round: int
+    previous: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Write the state whole or not at all; the one before is kept until the next one is written."""
+        party.save(_label(self.round))
+        party.keep({_label(self.round), _label(self.previous)})
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, bookkeeping=True):
+    """Load the state that you wrote after a round."""
+
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """Load the model and the memory of that round, bit for bit."""
+        party.restore(_label(self.round))
+        return Receipt(party=party.name, round=self.round)
+
+
+def _label(round: int) -> str:
+    """Name of the folder of a round's state."""
+    return f"round-{round:05d}"

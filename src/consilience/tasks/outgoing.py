@@ -1,0 +1,68 @@
+"""The one door out: run the tasks of a request at a party, and make what leaves of its replies.
+
+:func:`answer` is the only caller of :meth:`~consilience.tasks.base.Task.run`, on every network and at a
+party's own machine. Every reply passes, in this order:
+
+1. the party's own privacy (:class:`~consilience.transforms.privacy.Privacy`): noise, and the charge for it,
+   which no coordinator can lower;
+2. what the coordinator asked for: compression (:mod:`consilience.transforms.exchange`); masks for sums that
+   nobody can look into belong here too;
+3. the log, where the party keeps one: it sees what leaves (:mod:`consilience.site`).
+
+An exception becomes a :class:`~consilience.messages.replies.Failure` here, and nowhere else while tasks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+from consilience.errors import Code, ConsilienceError, InvalidInput
+from consilience.messages.replies import Failure
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+from consilience.transforms.privacy import BudgetExceeded
+
+LONGEST_REASON = 200
+"""Characters of an error that leave a party."""
+
+
+def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
+    """Run the tasks of a request at a party.
+
+    Args:
+        party: the party.
+        tasks: tasks, in the order in which they are run.
+
+    Returns:
+        All that leaves: a reply for each task, or the failure of the first that went wrong.
+    """
+    try:
+        return tuple(party.privacy.outgoing(partial(task.run, party)) for task in tasks)
+    except BudgetExceeded as error:
+        return _failure(party, error.what, error.mend, kind="refused", code=error.code)
+    except InvalidInput as error:
+        reason = f"{error.where}: {error.what}" if error.where else error.what
+        return _failure(party, reason, error.mend, kind="invalid", code=error.code)
+    except ConsilienceError as error:
+        return _failure(party, error.what, error.mend, code=error.code)
+    except Exception as error:  # a model may raise anything; the round goes on without it
+        return _failure(party, f"{type(error).__name__}: {error}")
+
+
+def _failure(
+    party: Party,
+    reason: str,
+    mend: str | None = None,
+    *,
+    kind: Literal["failed", "invalid", "refused"] = "failed",
+    code: Code = "",
+) -> Failure:
+    """Make the failure that leaves in place of replies."""
+    # What a model says may hold rows of private data, so that little of it leaves; and what no file or
+    # terminal takes, such as half of a surrogate pair.
+    reason = reason.encode(errors="replace").decode().strip()
+    if len(reason) > LONGEST_REASON:
+        reason = reason[:LONGEST_REASON] + " …"
+    return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind, code=code)

@@ -1,0 +1,79 @@
+"""Tasks of protocols that exchange predictions: train, predict public rows, learn from a teacher."""
+
+from __future__ import annotations
+
+from consilience.messages.message import message
+from consilience.messages.replies import Predictions, Receipt
+from consilience.messages.schema import PRECISION, OutputKind
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+
+@message
+class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+    """Train on your private rows."""
+
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """Train: stage 1 of the round."""
+        party.fit_private(self.round)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class PredictPublic(
+    Task, reply_type=Predictions, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Predict every public row.
+
+    Attributes:
+        outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
+    """
+
+    round: int
+    outputs: OutputKind = "probabilities"
+
+    def run(self, party: Party) -> Predictions:
+        """Predict, in the precision of the outputs' kind."""
+        assert party.agreement is not None
+        return Predictions(
+            party=party.name,
+            round=self.round,
+            kind=self.outputs,
+            classes=party.agreement.classes,
+            public=party.agreement.public,
+            values=party.outputs(self.outputs).astype(PRECISION[self.outputs]),
+        )
+
+
+@message
+class Distill(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    lossy={"targets": "rows"},
+):
+    """Train towards the teacher on the public rows.
+
+    Attributes:
+        targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
+        alpha: weight of the private rows, for learners that refit on both.
+        taught: mask of the public rows to train on, shape ``(n_public,)``, bool; ``None`` for all.
+    """
+
+    round: int
+    targets: Array
+    alpha: float
+    taught: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, at_least=0, at_most=1, where=type(self).__name__)
+
+    def run(self, party: Party) -> Receipt:
+        """Train towards the teacher: stage 2 of the round."""
+        notes = party.distill(self.round, self.targets, self.alpha, self.taught)
+        return Receipt(party=party.name, round=self.round, notes=notes)

@@ -1,0 +1,195 @@
+"""Tasks that ask for what aggregators need beside predictions: scores of the public rows, and row counts.
+
+A party computes scores in :mod:`consilience.party.row_scores`; :mod:`consilience.messages.scores` has the
+replies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from consilience.messages.message import message
+from consilience.messages.scores import (
+    Certainties,
+    CoarseRatios,
+    DensityRatios,
+    LogDensities,
+    PublicScores,
+    RowCount,
+    Score,
+    Selection,
+)
+from consilience.party.party import Party
+from consilience.tasks.base import Task, task_types
+from consilience.transforms.privacy import GaussianNoise
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+S = TypeVar("S", bound=PublicScores)
+
+
+def score_tasks() -> dict[type[Score], type[Task]]:
+    """List the task that asks for each kind of score.
+
+    Raises:
+        TypeError: two tasks have the same score for their reply.
+    """
+    found: dict[type[Score], type[Task]] = {}
+    for task in task_types().values():
+        if issubclass(task.reply_type, Score) and found.setdefault(task.reply_type, task) != task:
+            first = found[task.reply_type].__name__
+            raise TypeError(f"{first} and {task.__name__} both ask for {task.reply_type.__name__}")
+    return found
+
+
+@message
+class ScorePublic(
+    Task, reply_type=LogDensities, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Say how typical each public row is of the rows that you were trained on."""
+
+    round: int
+
+    def run(self, party: Party) -> LogDensities:
+        """Compute one log-density for each public row."""
+        values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
+        return _scored(LogDensities, self, party, values, notes=notes)
+
+
+@message
+class ScoreCertainty(
+    Task,
+    reply_type=Certainties,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say how surely each public row is of your own kind.
+
+    Attributes:
+        regularization: λ of the logistic regression that tells private rows from public ones.
+        epsilon: ε of the noise on it; ``None`` for none.
+        delta: δ of that noise.
+    """
+
+    round: int
+    regularization: float
+    epsilon: float | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        check_number("regularization", self.regularization, above=0, where=where)
+        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
+        check_number("delta", self.delta, above=0, below=1, where=where)
+
+    def run(self, party: Party) -> Certainties:
+        """Compute one number for each public row, the same in every round."""
+        noise = None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
+        accountant = party.privacy.accountant
+        values = party.scores.certainties(self.regularization, noise, accountant=accountant)
+        return _scored(Certainties, self, party, values)
+
+
+@message
+class SelectPublic(
+    Task,
+    reply_type=Selection,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Select the public rows that are as likely as your own.
+
+    Attributes:
+        quantile: share of your own rows that may be taken for foreign.
+        reference: density that others are compared with, ``"uniform"`` or ``"public"``.
+    """
+
+    round: int
+    quantile: float
+    reference: Literal["uniform", "public"]
+
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
+
+    def run(self, party: Party) -> Selection:
+        """Answer yes or no for each public row, the same in every round."""
+        values, notes = party.scores.selection(self.quantile, self.reference)
+        return _scored(Selection, self, party, values, notes=notes)
+
+
+@message
+class ComparePublic(
+    Task,
+    reply_type=DensityRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
+
+    Rows can be rebuilt from the answer: a party with limits of its own gives none
+    (:class:`consilience.site.Limits`), and is asked :class:`CompareCoarsely` instead.
+
+    Attributes:
+        ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
+        calibration: whether to compare your calibration rows alone, which no model was trained on.
+    """
+
+    round: int
+    ridge: float
+    calibration: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
+
+    def run(self, party: Party) -> DensityRatios:
+        """Compute one number for each public row and class, from inputs alone: the same in every round."""
+        values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+        return _scored(DensityRatios, self, party, values)
+
+
+@message
+class CompareCoarsely(
+    Task,
+    reply_type=CoarseRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say by round counts, in your own settings, how much denser your rows lie than the public ones."""
+
+    round: int
+
+    def run(self, party: Party) -> CoarseRatios:
+        """Compute one number for each public row and class, the same in every round and for every seed."""
+        accountant = party.privacy.accountant
+        values = party.scores.coarse_ratios(party.coarseness, accountant=accountant)
+        return _scored(CoarseRatios, self, party, values)
+
+
+@message
+class CountRows(
+    Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True, keeps_model=True
+):
+    """Count the private rows that you train on."""
+
+    round: int
+
+    def run(self, party: Party) -> RowCount:
+        """Count them."""
+        return RowCount(party=party.name, round=self.round, rows=party.train_rows)
+
+
+def _scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
+    """Make the reply that holds these scores."""
+    agreement = party.scores.agreement
+    if kind.per_class:
+        more["classes"] = agreement.classes
+    values = values.astype(kind.precision)
+    return kind(party=party.name, round=task.round, public=agreement.public, values=values, **more)
