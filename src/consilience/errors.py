@@ -55,11 +55,12 @@ class ConsilienceError(Exception):
 def _rebuild(
     kind: type[ConsilienceError], what: str, where: str | None, mend: str | None, code: Code
 ) -> ConsilienceError:
+    """An error from its parts, in another process."""
     return kind(what, where=where, mend=mend, code=code)
 
 
 class InvalidInput(ConsilienceError, ValueError):
-    """What the caller gave (configuration, data, model) cannot be used; raised before any work."""
+    """The caller's configuration, data or model cannot be used; raised before any work."""
 
     exit_code = 2
 
@@ -77,7 +78,13 @@ class RunFailed(ConsilienceError):
 
 
 class MissingExtra(ConsilienceError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """An optional dependency is needed and not installed.
+
+    Args:
+        package: its name.
+        extra: the extra of consilience that installs it.
+        where: the part of consilience that needs it.
+    """
 
     exit_code = 2
 

@@ -19,8 +19,7 @@ from consilience.deployment.party.connection import (
     STALE,
     connected_now,
     dial,
-    reason,
-    worked,
+    watch_supernode,
 )
 from consilience.deployment.party.process import (
     check_connection,
@@ -215,8 +214,8 @@ def ended(folder: Path, words: str, *, status: int = 1) -> tuple[str, bool, bool
         (folder / "words").write_text(words)
         command = ["/bin/sh", "-c", f"cat {folder / 'words'}; sleep 0.7; exit {status}"]
         processes.start("supernode", command, environment(folder / "home"))
-        connected = worked(processes)
-        return *reason(processes), connected
+        connected = watch_supernode(processes)
+        return *ending_cause(processes), connected
 
 
 def test_a_key_that_the_coordinator_does_not_know_ends_it_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``consilience parties``: how different the parties of a configuration are, and what they know."""
+"""``consilience parties``: differences between parties, and their coverage of public rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_folder(out: Path | None) -> None:
 
 
 def equalized(cohort: Cohort, scale: str | None) -> bool:
-    """Whether columns are brought to one scale: if asked for, and by default for tables with named columns.
+    """Decide if columns are brought to one scale: as asked for, and by default for tables with named columns.
 
     Raises:
         InvalidInput: there is no such scale.

@@ -98,7 +98,7 @@ class Processes:
         os.close(self._lock)
 
     def ready(self) -> None:
-        """Say that this process does what it was started for."""
+        """Note that this process does what it was started for."""
         write_whole(self.folder / "ready", str(os.getpid()))
 
     def start(
@@ -143,15 +143,15 @@ class Processes:
         _until(lambda: not any(map(_lives, family)), PATIENCE)
         _kill(family)
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         """The output of a process since it was started."""
         with (self.folder / f"{name}.log").open("rb") as log:
             log.seek(self._begun[name])
             return log.read().decode(errors="replace")
 
-    def last_words(self, name: str) -> str:
+    def last_lines(self, name: str) -> str:
         """The last lines of a process's output."""
-        lines = self.said(name).splitlines()
+        lines = self.output(name).splitlines()
         return " | ".join(line.strip() for line in lines[-3:] if line.strip())
 
     def _note(self) -> None:
@@ -164,13 +164,13 @@ class Processes:
 
 
 def running(folder: Path) -> int | None:
-    """The process to be told to stop, if the folder's processes run."""
+    """Number of the process to be told to stop, if the folder's processes run."""
     owner = _owner(folder)
     return None if owner is None else owner.pid
 
 
 def held(folder: Path) -> bool:
-    """Whether any process of the folder lives."""
+    """Return true if any process of the folder lives."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR)
     except OSError:
@@ -299,7 +299,7 @@ def _birth(process: psutil.Process) -> float:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether more than its exit status is left of a process."""
+    """Return true if more than its exit status is left of a process."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""How near rows lie to one another: public rows that are copies or a crowd, and own rows that are among them.
+"""Nearness of rows to one another: public rows that are copies or a crowd, and own rows among them.
 
 Whoever chooses the public rows can ask about a person: by copies of a record with others close around it, or
 by the record itself among honest ones. Copies and crowds show in how near public rows lie to one another,
@@ -59,7 +59,7 @@ class Nearness:
             self._alike = _alike(flat[:, self._varies])
 
     def crowded(self, public: Array) -> bool:
-        """Whether public rows are mostly copies, exact or near, of one another, or a ball around a point."""
+        """Return true if most public rows are near or exact copies of one another, or lie around a point."""
         (usual, _), (found, _) = self._nearest(self._own), self._nearest(public)
         near = COPY * np.median(usual)
         # As many more rows are near as they lie more densely.
@@ -71,7 +71,7 @@ class Nearness:
         )
 
     def among(self, rows: Array, public: Array) -> NDArray[np.bool_]:
-        """Which of a party's rows are public rows too, or as good as; shape ``(n,)``.
+        """Mark the rows of a party that are public rows too, or as good as; shape ``(n,)``.
 
         None of those with a twin among the own rows, and none at all where chance would bring many together.
         """
@@ -134,7 +134,7 @@ class Nearness:
 
 
 class Comparison:
-    """A party's rows held against public ones: each set once, as it takes longer than a small round.
+    """Comparison of a party's rows with public ones, computed once, as it takes longer than a small round.
 
     Args:
         private: the private inputs, shape ``(n, ...)``.
@@ -147,7 +147,7 @@ class Comparison:
         """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
 
     def crowded(self, public: Public) -> bool:
-        """:meth:`Nearness.crowded`."""
+        """Return true if public rows are copies or a crowd (:meth:`Nearness.crowded`)."""
 
         def compute(nearness: Nearness) -> NDArray[np.bool_]:
             return np.array([nearness.crowded(public.X)])
@@ -155,11 +155,11 @@ class Comparison:
         return bool(self._once("crowded", public, 1, compute)[0])
 
     def private_among(self, public: Public) -> NDArray[np.bool_]:
-        """:meth:`Nearness.among` of the private rows."""
+        """Mark the private rows that are public rows too (:meth:`Nearness.among`)."""
         return self._among("private", self._private, public)
 
     def tests_among(self, public: Public) -> NDArray[np.bool_]:
-        """:meth:`Nearness.among` of the test rows."""
+        """Mark the test rows that are public rows too (:meth:`Nearness.among`)."""
         return self._among("tests", self._tests, public)
 
     def _among(self, name: str, rows: Array, public: Public) -> NDArray[np.bool_]:
@@ -189,7 +189,7 @@ class Comparison:
 
 
 def _drawn(rows: Array) -> NDArray[np.int64]:
-    """Which rows are looked at; of many those that their contents draw, which nobody can foresee."""
+    """Indices of the rows to look at; of many, those that their contents draw, which nobody can foresee."""
     step = next(_parts(rows)).stop
     if len(rows) <= step:
         return np.arange(len(rows))
@@ -203,7 +203,7 @@ def _parts(rows: Array) -> Iterator[slice]:
 
 
 def _alike(columns: Array) -> float:
-    """How likely two rows have the same numbers by chance, were the columns independent."""
+    """The chance that two rows have the same numbers, were the columns independent."""
     found = 1.0
     for column in columns.T:
         shares = np.unique(column, return_counts=True)[1] / len(column)
@@ -215,11 +215,12 @@ def _alike(columns: Array) -> float:
 
 
 def _contents(rows: Array) -> Iterator[bytes | str]:
+    """Each row as a value that can be counted."""
     return (row if isinstance(row, str) else row.tobytes() for row in rows)
 
 
 def _distances(a: Any, b: Any) -> Array:
-    """From each row to each, shape ``(n, m)``; those of rounding size are 0."""
+    """Distances from each row to each, shape ``(n, m)``; those of rounding size are 0."""
     lengths = [
         np.asarray((x.multiply(x) if hasattr(x, "multiply") else x * x).sum(axis=1)).ravel()
         for x in (a, b)
@@ -231,5 +232,5 @@ def _distances(a: Any, b: Any) -> Array:
 
 
 def _most(found: float, usual: float) -> bool:
-    """Whether more than :data:`MOST` of the rows are found that are not as a matter of course."""
+    """Return true if more than :data:`MOST` of the rows are found that are not as a matter of course."""
     return bool(found - usual > MOST * (1 - usual))

@@ -1,4 +1,4 @@
-"""The private side: a party's data, its learner and its random streams. Nothing here leaves by itself."""
+"""A party: its private data, and how it joins a federation. Nothing here leaves by itself."""
 
 from __future__ import annotations
 
@@ -148,6 +148,7 @@ class Party(Training):
         self.home: Path | None = None
 
     def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
+        """Inputs and targets, read-only, once they are found to fit; ``what`` names them in errors."""
         X = np.asarray(X)
         where = f"{self._where}, {what}"
         if X.ndim == 0 or len(X) == 0:
@@ -178,7 +179,7 @@ class Party(Training):
 
     @property
     def fewest_classes(self) -> int:
-        """How many classes the learner must see to be trained at all."""
+        """Number of classes that the learner must see to be trained at all."""
         return 1 if self._prototype.abilities.soft_targets == "native" else 2
 
     def check_saving(self) -> None:
@@ -250,7 +251,7 @@ class Party(Training):
         return apart
 
     def join(self, agreement: Agreement) -> None:
-        """Take on what the federation agreed on and start from an untrained model.
+        """Join a federation: take on what it agreed on and start from an untrained model.
 
         Raises:
             InvalidInput: the public data are not the agreed ones or do not look like the private ones,
@@ -319,7 +320,7 @@ class Party(Training):
     # --- evaluation -----------------------------------------------------------------------------
 
     def evaluate(self) -> tuple[int, dict[str, float]]:
-        """Number of test rows, and metrics on them.
+        """Evaluate the model on the test rows: their number, and metrics.
 
         Classification: ``accuracy``; ``accuracy_local`` on rows of the party's own classes; ``log_loss``
         in nats; ``auc`` for two classes. Regression: ``mse``, ``r2``. To :attr:`digits` digits.

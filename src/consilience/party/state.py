@@ -107,7 +107,7 @@ def read_state(party: Party, folder: Path) -> None:
 
 
 def join_again(party: Party, folder: Path) -> None:
-    """Have a party join what it had joined when its state was written, without comparing its rows again.
+    """Have a party join what it had joined when its state was written, its rows not compared again.
 
     Args:
         party: the party, which holds the public rows that were agreed on.
@@ -212,7 +212,7 @@ def _version() -> str:
 
 
 def _holds(file: Path, content: bytes) -> bool:
-    """Whether a file is there and has this content."""
+    """Return true if a file is there and has this content."""
     return file.exists() and file.stat().st_size == len(content) and file.read_bytes() == content
 
 

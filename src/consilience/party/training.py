@@ -17,7 +17,7 @@ from consilience.validation.arrays import Array
 
 
 class Training:
-    """A party's model, its training and its predictions: the half of :class:`~.party.Party` for protocols.
+    """Training of a party's model, and its predictions: the half of :class:`~.party.Party` for protocols.
 
     Args:
         name: the party's name.
@@ -52,7 +52,7 @@ class Training:
         self._held_out: tuple[Array, Array]
 
     def begin(self, agreement: Agreement) -> None:
-        """Take on an agreement and start from an untrained model."""
+        """Begin anew with an untrained model of the agreed number of outputs."""
         self.agreement = agreement
         self.learner: Learner = self._untrained()
         self.model_changed()
@@ -73,7 +73,7 @@ class Training:
 
     @property
     def trained(self) -> bool:
-        """Whether it has a trained model."""
+        """True if it has a trained model."""
         return self.learner.fitted
 
     @property

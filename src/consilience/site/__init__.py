@@ -6,7 +6,6 @@ from consilience.site.configuration import (
     PartySpec,
     read_party,
     state_of,
-    write_template,
 )
 from consilience.site.dry_run import DryRunReport, join_alone, try_out
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
@@ -15,6 +14,7 @@ from consilience.site.public_rows import kept_public
 from consilience.site.requests import failure_of
 from consilience.site.secret import own_secret
 from consilience.site.session import Session, read_session
+from consilience.site.template import write_template
 
 __all__ = [
     "AUDIT",

@@ -1,4 +1,4 @@
-"""What left a party, line by line: written before it leaves, each line sealed by the one after it.
+"""Audit log of a party, a line for each answer: written before it leaves, and sealed by the line after it.
 
 Every line is one JSON object with ``before``, the SHA-256 of the line before; whoever changes, removes or
 inserts a line breaks the chain. A line is announced in a file beside the log before it is added: one that is
@@ -38,7 +38,7 @@ _TAIL = 1 << 20
 
 
 class AuditLog:
-    """The log of one party, to add to.
+    """Audit log of one party, to add to.
 
     If the last line is torn, because the power failed while it was written or the disk was full, a line that
     says so is added; what there is of the torn one stays. One that was announced and is not there is added.
@@ -87,12 +87,14 @@ class AuditLog:
         self._write(b"", entry)
 
     def _mend(self) -> None:
+        """Add a line that says how many bytes before it are torn."""
         torn = self._torn + _TORN
         what = f"the {len(torn)} bytes before this line are torn: the power failed, or the disk was full"
         self._write(_TORN, {"status": "mended", "detail": what, "torn": _digest(torn)})
         self._torn = b""
 
     def _write(self, prefix: bytes, entry: Mapping[str, Any]) -> None:
+        """Announce and add a line; ``prefix`` ends a torn one before it."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         document = {"time": now, **entry, "before": self.head}
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
@@ -120,7 +122,7 @@ class AuditLog:
         self.head = _digest(line)
 
     def _ends_with(self, lines: Set[str | None]) -> bool:
-        """Whether these are among the last lines: then the log need not be read from its beginning."""
+        """Return true if these are among the last lines: then the log need not be read from its beginning."""
         ending = _content(self.path, _TAIL).splitlines(keepends=True)
         return lines <= {BEGINNING, *(_digest(line[:-1]) for line in ending)}
 
@@ -145,7 +147,7 @@ class AuditLog:
 
 @dataclass(frozen=True)
 class Log:
-    """What an audit log says, and whether it can be believed.
+    """Contents of an audit log, and the faults of its chain.
 
     Attributes:
         entries: its lines, in order.
@@ -218,11 +220,12 @@ def read_log(path: Path, *, written_after: str | None = None) -> Log:
 
 
 def contents(messages: Sequence[object]) -> list[dict[str, Any]]:
-    """What messages hold: the name and type of every field, and the shape of every array."""
+    """Contents of messages: the name and type of every field, and the shape of every array."""
     return [part for message in messages for part in _parts(type(message).__name__, message)]
 
 
 def _parts(name: str, value: object) -> Iterator[dict[str, Any]]:
+    """Contents of one field and all that is nested in it."""
     if isinstance(value, np.ndarray):
         yield {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
     elif REGISTRY.get(type(value).__name__) is type(value):
@@ -280,10 +283,12 @@ def _next(path: Path) -> Path:
 
 
 def _digest(data: bytes) -> str:
+    """The SHA-256 of a line, as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _failed(path: Path, error: OSError, done: str) -> RunFailed:
+    """The error for a log that cannot be read or written."""
     return RunFailed(
         f"its audit log cannot be {done} ({error.strerror})",
         where=str(path),

@@ -21,7 +21,6 @@ File names are relative to the file itself.
 
 from __future__ import annotations
 
-import json
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -52,7 +51,6 @@ from consilience.validation.sections import (
     Section,
     Whole,
     first_of,
-    write_new,
 )
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
@@ -206,6 +204,7 @@ class PartySpec(Section):
         )
 
     def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
+        """The party's rows, split into those to train and those to measure on."""
         test: dict[str, Any] = {"test_fraction": self.data.test}
         if isinstance(self.data.test, Path):
             test = {"test": self.data.test}
@@ -282,7 +281,7 @@ def _key(key: str) -> Iterator[None]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Read a file of TOML."""
+    """Read a file of TOML, or raise ``InvalidInput``."""
     where = str(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -305,7 +304,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The document with its file names made whole."""
+    """The document, its file names completed by the folder of the file."""
     whole = {"state": "state"} | document
     for key in ("public", "state"):
         if isinstance(whole.get(key), str):
@@ -325,12 +324,12 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _text(section: Mapping[str, Any], key: str) -> bool:
-    """Whether a key of a section holds a text."""
+    """Return true if a key of a section holds a text."""
     return isinstance(section.get(key), str)
 
 
 def _imported(file: Path) -> str:
-    """Import a Python file under its own name, and give that: saved models find their classes by it."""
+    """Import a Python file and return its module's name, by which saved models find their classes."""
     name = file.stem
     known = sys.modules.get(name)
     if known is not None:
@@ -352,65 +351,3 @@ def _imported(file: Path) -> str:
 def _labels(dataset: Dataset, y: Any) -> Any:
     """Targets by the names of their classes, where they have names."""
     return y if dataset.classes is None else np.array(dataset.classes, dtype=object)[y]
-
-
-TEMPLATE = """\
-# A party of a federation. File names are relative to this file.
-# When all is filled in:  consilience party check party.toml
-
-name = "my-site"                  # what the others call you; agree on it with the coordinator
-public = "public.csv"             # your copy of the public rows; without this line the coordinator sends them
-state = "state"                   # your model and your audit log; make backups, share it with nobody
-threads = 1                       # processor cores to work with
-
-[data]
-path = "data.csv"                 # your rows: .csv with a header line, .parquet or .npz; they stay here
-target = "label"                  # the column to predict
-# columns = ["age", "pressure"]   # inputs; without it, the columns of the public file, or all but the target
-test = 0.2                        # share of rows to measure on, never trained on; or a file: "test.csv"
-calibration = 0.2                 # share of the other rows for choices along the way
-
-# [data.aliases]                  # your label = the name that the federation uses
-# "1" = "ill"
-
-[model]
-name = "random-forest"            # consilience list learners; or "package.module:name", "my_model.py:name"
-n_estimators = 100                # other keys are the model's own parameters
-# sends_rows = true               # where models are exchanged: it may be sent though it holds rows
-
-[limits]                          # what goes beyond is refused, and recorded in the audit log
-allow = ["predictions"]           # also: "parameters" (of a network), "models" (whole ones), "others"
-rounds = 200                      # in how many rounds you take part, in all
-# federation = "heart"            # take part in this one alone
-# protocols = ["scaffold"]        # of those with tasks of their own, these alone
-# classes = 1_000                 # how many classes a coordinator may have you tell apart
-# public_bytes = 1_000_000_000    # how large public rows from the coordinator may be; 0: your own file alone
-# public_sets = 10                # how many sets of such rows are held against yours, in all
-# overlap = false                 # whether you train on rows of yours that are public rows too
-# alpha = 0.1                     # the least weight of your own rows beside the teacher's
-# metrics = 1                     # how often in a run you say how good your model is, to three digits
-# metrics_in_all = 10             # how often in all
-
-# [limits.density_ratios]         # with this line you say how densely your rows lie, by these settings
-# rows = 20                       # of no class with fewer rows
-# unit = 5                        # in counts that are multiples of it
-# directions = 20                 # in so many directions of the space that all parties share
-# sets = 1                        # for so many sets of public rows, in all
-
-# [coordinator]                   # with "consilience party start"; else leave it out
-# address = "coordinator.example.org:9092"
-# certificate = "ca.pem"          # the coordinator's tls/ca.pem
-# key = "party.key"               # yours alone: consilience party key makes it and prints its public half
-"""
-"""The file that ``consilience party init`` writes."""
-
-
-def write_template(folder: Path) -> Path:
-    """Write a ``party.toml`` with comments, for a party that is called as its folder is.
-
-    Raises:
-        InvalidInput: there is one already, or the folder cannot be written.
-    """
-    path, name = folder / "party.toml", json.dumps(folder.resolve().name or "my-site")
-    write_new(path, TEMPLATE.replace('"my-site"', name))
-    return path

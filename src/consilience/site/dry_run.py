@@ -1,4 +1,4 @@
-"""A party's configuration, tried out on a few of its rows before it joins anything."""
+"""Dry run of a party's configuration on a few of its rows, before it joins anything."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def join_alone(spec: PartySpec) -> Party:
 
 
 def lax_limits(limits: Limits) -> tuple[str, ...]:
-    """One sentence for each limit that is laxer than it usually is, with its danger."""
+    """Warnings of limits that are laxer than they usually are, one sentence each, with its danger."""
     usual, (low, high) = Limits(), limits.quantile
     model = "what your model says of the public rows"
     lax = {
@@ -185,7 +185,7 @@ def lax_limits(limits: Limits) -> tuple[str, ...]:
 
 
 def _more(most: int | None, usual: int | None) -> bool:
-    """Whether a limit, or none, allows more than the usual one."""
+    """Return true if a limit, or none, allows more than the usual one."""
     return usual is not None and (most is None or most > usual)
 
 

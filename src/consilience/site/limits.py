@@ -30,10 +30,7 @@ OTHERS = "others"
 """Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
 
 
-Exact = Literal["exact"]
-
-
-def _coarseness(value: Any) -> Coarseness | Exact | None:
+def _coarseness(value: Any) -> Coarseness | Literal["exact"] | None:
     """The settings that a table gives.
 
     Raises:
@@ -205,7 +202,7 @@ class Limits(Section):
 
     @property
     def takes_public(self) -> int:
-        """How many bytes of public rows a coordinator may send; 0 for none."""
+        """Bytes of public rows that a coordinator may send; 0 for none."""
         if not self._allows(TakePublic):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
@@ -335,13 +332,15 @@ class Limits(Section):
             )
 
     def _allows(self, task: type[Task]) -> bool:
+        """Return true if ``allow`` names a task or its group."""
         return task.__name__ in self.allow or task.exchanges in self.allow
 
     def _takes_part(self, task: type[Task]) -> bool:
+        """Return true if ``protocols`` names the protocol of a task, or all may be asked."""
         return None in (self.protocols, task.protocol) or task.protocol in (self.protocols or ())
 
     def _compares(self, task: type[Task]) -> bool:
-        """Whether ``density_ratios`` lets a task be asked."""
+        """Return true if ``density_ratios`` lets a task be asked."""
         if task is ComparePublic:
             return self.density_ratios == "exact"
         return task is not CompareCoarsely or self.density_ratios is not None

@@ -303,7 +303,7 @@ class PartySite:
         return result[0]
 
     def _another(self, join: Join, session: Session) -> bool:
-        """Whether this joins another federation than before, whose checkpoints are of no use to it."""
+        """Return true if this joins another federation than before, so that checkpoints are of no use."""
         before = self._session()
         assert before is not None
         agreed = encode([read_agreement(self._folder())])

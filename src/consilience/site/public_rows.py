@@ -141,7 +141,7 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
 
 
 def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
-    """Every set that was sent, by :func:`name_of_set`, and what was said of it; empty where nothing was yet.
+    """Read the record of the sets that were sent, by :func:`name_of_set`, with the answer to each.
 
     Raises:
         RunFailed: the record cannot be read. Nothing more is looked at then.
@@ -161,7 +161,7 @@ def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
-    """Put down which sets were sent, whole or not at all.
+    """Write the record of the sets that were sent, whole or not at all.
 
     Raises:
         RunFailed: it cannot be written; what was put down before still holds.
@@ -175,16 +175,18 @@ def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
 
 
 def name_of_set(public: Public) -> str:
-    """What a set is counted by: a digest of the rows and of the names of their columns."""
+    """Name of a set of public rows, by which it is counted: a digest of rows and names of columns."""
     names = json.dumps([public.key, *public.columns])
     return hashlib.sha256(names.encode()).hexdigest()[:32]
 
 
 def _path(home: Path, digest: str) -> Path:
+    """The file of the rows of a digest."""
     return home / FOLDER / f"{digest}{_SUFFIX}"
 
 
 def _unwritten(what: str, path: Path, error: OSError) -> RunFailed:
+    """The error for a file that cannot be written."""
     return RunFailed(
         f"{what} cannot be written ({error.strerror})",
         where=str(path),

@@ -1,4 +1,4 @@
-"""A party's secret, in its folder: what its random streams are mixed with.
+"""Secret of a party, in its folder, that its random streams are mixed with.
 
     home/secret      32 bytes of the operating system's, readable by its user alone
 

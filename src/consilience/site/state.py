@@ -1,8 +1,8 @@
-"""A party's state on its disk: replaced whole or not at all, by one process at a time.
+"""Folder of a party's state, which is replaced whole or not at all, by one process at a time.
 
     home/lock              held by the process that works here, whose number is in it
     home/current           the name of the folder that counts
-    home/state-00000012/   the state; everything in it was written before its name was
+    home/state-00000012/   the state (consilience.party.state) and the session; written before its name was
     home/audit.jsonl       what left the party
     home/audit.next        the last line of it, written before it was added
 
@@ -30,7 +30,7 @@ Fill = Callable[[Path, Path | None], None]
 
 
 class StateFolder:
-    """The folder of one party's state, locked from here to :meth:`close`.
+    """Folder of one party's state, locked from here to :meth:`close`.
 
     Args:
         home: the folder; made if it is not there.
@@ -58,6 +58,7 @@ class StateFolder:
             raise
 
     def _take(self, wait: float) -> None:
+        """Lock the folder, or raise ``RunFailed`` when the seconds are over."""
         until = monotonic() + wait
         try:
             while True:
@@ -132,6 +133,7 @@ class StateFolder:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _unwritable(self, error: OSError) -> RunFailed:
+        """The error for a state that cannot be written."""
         return RunFailed(
             f"its state cannot be written ({error.strerror})",
             where=str(self.home),

@@ -1,4 +1,4 @@
-"""What the parties reach of the SuperLink, and no more.
+"""Gate before the SuperLink, which passes on what parties need, and no more.
 
 Flower 1.41 serves everything on one port: what SuperNodes need, and what starts runs, registers nodes and
 hands out tasks, which it lets anyone call who reaches it. The SuperLink therefore listens on the loopback
@@ -62,6 +62,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def _taken(host: str, port: int, why: str) -> RunFailed:
+    """The error for an address where nobody can listen."""
     return RunFailed(
         f"it is not possible to listen on {host}:{port} ({why})",
         where="address",
@@ -70,7 +71,7 @@ def _taken(host: str, port: int, why: str) -> RunFailed:
 
 
 class Gate:
-    """Passes calls of SuperNodes on, from a thread of this process, until it is closed.
+    """Server that passes calls of SuperNodes on, from a thread of this process, until it is closed.
 
     Args:
         host: where to listen.
@@ -119,10 +120,12 @@ class Gate:
         self._thread.join(5.0)
 
     def _serve(self) -> None:
+        """Serve until it is closed; the thread's main function."""
         with suppress(SystemExit):  # how uvicorn says that it cannot listen
             asyncio.run(self._served())
 
     async def _served(self) -> None:
+        """Serve with one client for all calls to the SuperLink."""
         import httpx
 
         async with httpx.AsyncClient(
@@ -131,7 +134,7 @@ class Gate:
             await self._server.serve()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One call, as ASGI has it."""
+        """Answer one call; the arguments are those of ASGI: ``scope``, ``receive`` and ``send``."""
         import httpx
 
         if scope["type"] != "http":
@@ -159,12 +162,14 @@ class Gate:
 
 
 async def _say(send: Send, status: int) -> None:
+    """Answer with a status alone."""
     headers = [(b"content-length", b"0"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    """The body of a call, part by part."""
     more = True
     while more:
         message = await receive()

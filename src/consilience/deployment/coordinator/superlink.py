@@ -1,4 +1,4 @@
-"""Flower's server, what its command line says of it, and the app that it is given."""
+"""Flower's server, the SuperLink: its process, its command line, and the app that it is given."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write_app(folder: Path) -> Path:
 
 @dataclass
 class SuperLink:
-    """Flower's server on the loopback device, and what its command line says of it.
+    """SuperLink on the loopback device, with its runs and the parties that it knows.
 
     Args:
         folder: the coordinator's.
@@ -79,11 +79,11 @@ class SuperLink:
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """Host and port where it listens."""
         return f"127.0.0.1:{self.port}"
 
     def start(self, parties: Mapping[str, str]) -> None:
-        """Start it and have it know the parties' keys, each under its party's name.
+        """Start it and register the parties' public keys, given by their names.
 
         Its database keeps them; where they are not the ones that are wanted, it begins anew.
         """
@@ -123,7 +123,7 @@ class SuperLink:
             write_whole(known, json.dumps({"keys": wanted, "nodes": nodes}))
 
     def submit(self) -> None:
-        """Start a run."""
+        """Start a run of the installed consilience."""
         home = self.processes.folder
         given = f"folder={json.dumps(str(self.folder))}"
         said = flwr(home, "run", write_app(home / "app"), "--run-config", given)
@@ -131,7 +131,7 @@ class SuperLink:
         self._ask_at = time.monotonic() + ASK_EVERY
 
     def busy(self) -> bool:
-        """Whether it lives and the run goes on; it is taken to until the SuperLink is asked again."""
+        """Return true if it lives and the run goes on, as far as was known when it was last asked."""
         if self.processes.ended("superlink") is not None:
             return False
         if time.monotonic() > self._ask_at:
@@ -142,7 +142,7 @@ class SuperLink:
         return True
 
     def _wait(self) -> None:
-        """Until it answers."""
+        """Wait until it answers, or raise ``RunFailed``."""
         until = time.monotonic() + 60.0
         while self.processes.ended("superlink") is None and time.monotonic() < until:
             try:
@@ -151,13 +151,17 @@ class SuperLink:
             except OSError:
                 time.sleep(0.2)
         raise RunFailed(
-            f"the SuperLink does not start: {self.processes.last_words('superlink')}",
+            f"the SuperLink does not start: {self.processes.last_lines('superlink')}",
             where=str(self.processes.folder / "superlink.log"),
         )
 
 
 def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
-    """What a command of Flower's own command line says, as data.
+    """Run a command of Flower's own command line and return its answer as data.
+
+    Args:
+        home: the folder of the SuperLink's processes.
+        arguments: the command and its arguments.
 
     Raises:
         RunFailed: it failed, took too long, or has no SuperLink to ask.
@@ -191,7 +195,7 @@ def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
 
 
 def connected(home: Path) -> dict[str, str]:
-    """Party to what the SuperLink says of its node; nothing where it cannot be asked."""
+    """State of each party's node, as the SuperLink gives it; empty where it cannot be asked."""
     try:
         found = flwr(home, "supernode", "ls")["nodes"]
         nodes = json.loads((home / "nodes.json").read_text())["nodes"]

@@ -1,4 +1,4 @@
-"""Whom a party dials, and why its SuperNode ended: what Flower's own log leaves to be guessed."""
+"""Connection of a party to the coordinator: dialling it, and the causes of an end."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float
         time.sleep(pause)
 
 
-def worked(processes: Processes) -> bool:
-    """Wait until the SuperNode ends; whether it ever was connected."""
+def watch_supernode(processes: Processes) -> bool:
+    """Wait until the SuperNode ends; returns true if it ever was connected."""
     once = False
     while processes.ended("supernode") is None:
         time.sleep(0.5)
-        said = processes.said("supernode")
+        said = processes.output("supernode")
         once = once or "SuperNode ID:" in said
         if once and said.rfind(_RETRIES) <= said.rfind(_BACK):
             (processes.folder / "connected").touch()
@@ -86,14 +86,14 @@ def worked(processes: Processes) -> bool:
 
 
 def connected_now(folder: Path) -> bool:
-    """Whether the SuperNode of a folder whose processes run is connected."""
+    """Return true if the SuperNode of a folder whose processes run is connected."""
     marker = folder / "connected"
     return marker.exists() and time.time() - marker.stat().st_mtime < STALE
 
 
-def reason(processes: Processes) -> tuple[str, bool]:
-    """Why the SuperNode ended, and whether it would end so again when :data:`FORGOTTEN` seconds are over."""
-    said, marker = processes.said("supernode"), processes.folder / "connected"
+def ending_cause(processes: Processes) -> tuple[str, bool]:
+    """Cause of the SuperNode's end, and true if it would end so again after :data:`FORGOTTEN` seconds."""
+    said, marker = processes.output("supernode"), processes.folder / "connected"
     if "Failed to activate SuperNode" in said:
         why = "the coordinator does not take this party's key: it has another line in [parties]"
         ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
@@ -108,5 +108,5 @@ def reason(processes: Processes) -> tuple[str, bool]:
             False,
         )
     found = re.findall(r"Exit Code: \d+\n(.*?)\n\n", said, re.DOTALL)
-    words = " ".join(found[-1].split()) if found else processes.last_words("supernode")
+    words = " ".join(found[-1].split()) if found else processes.last_lines("supernode")
     return f"the SuperNode ended with status {processes.ended('supernode')}: {words}", False

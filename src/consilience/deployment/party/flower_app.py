@@ -1,4 +1,4 @@
-"""What a party's SuperNode starts for every message; it imports little, as it does so every time."""
+"""Program that a party's SuperNode starts for every message; it imports little for that reason."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from consilience.site import PartySite, read_party
 
 
 def _site(context: Any) -> PartySite:
+    """The site of the party whose configuration the SuperNode was started with."""
     return read_party(Path(str(context.node_config["party"]))).site(wait=PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""A party that takes part: its SuperNode, for as long as it runs."""
+"""Processes of a party that takes part: its SuperNode, for as long as it runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from consilience.deployment.party.connection import (
     FORGOTTEN,
     connected_now,
     dial,
-    reason,
-    worked,
+    ending_cause,
+    watch_supernode,
 )
 from consilience.deployment.processes import BIN, Processes, environment, held, running
 from consilience.errors import InvalidInput, RunFailed
@@ -57,7 +57,7 @@ exit 1
 
 
 def folder_of(state: Path) -> Path:
-    """Where a party's processes live: beside the state that they change."""
+    """Folder of a party's processes, beside the state that they change."""
     return state / "flower"
 
 
@@ -77,7 +77,7 @@ def party_key(spec: PartySpec, *, replace: bool = False) -> str:
 
 
 def check_connection(connection: ConnectionSpec) -> None:
-    """Look at the files that a party shows and believes; nobody is dialled.
+    """Check the party's key and the coordinator's certificate; nobody is dialled.
 
     Raises:
         InvalidInput: one is not there, or is not what it should be.
@@ -88,7 +88,7 @@ def check_connection(connection: ConnectionSpec) -> None:
 
 
 def check_party(path: Path) -> PartySpec:
-    """Look at all that a party needs before it takes part; gives its configuration.
+    """Check all that a party needs before it takes part, and return its configuration.
 
     Raises:
         InvalidInput: it runs already, or the configuration, the data, the model, the certificate or the key
@@ -129,6 +129,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         trouble.unlink(missing_ok=True)
 
         def tell(line: str) -> None:
+            """Say a line and keep it for ``consilience party status``."""
             write_whole(trouble, line)
             say(line)
 
@@ -151,18 +152,18 @@ def _serve(
     variables: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> None:
-    """One SuperNode after another; raises ``RunFailed`` where there is no use in it."""
-    tried, told = 0.0, ""
+    """Run one SuperNode after another; raises ``RunFailed`` where there is no use in it."""
+    fruitless, told = 0.0, ""
     while True:
         dial(connection, say=tell)  # a coordinator is waited for as long as need be
         begun = time.monotonic()
         processes.start("supernode", _command(path, connection), variables)
-        if worked(processes):
-            tried, told = 0.0, ""
+        if watch_supernode(processes):
+            fruitless, told = 0.0, ""
         else:
-            tried += time.monotonic() - begun + PAUSE
-        why, final = reason(processes)
-        if tried > (FORGOTTEN if final else GIVEN_UP):
+            fruitless += time.monotonic() - begun + PAUSE
+        why, final = ending_cause(processes)
+        if fruitless > (FORGOTTEN if final else GIVEN_UP):
             raise RunFailed(
                 why,
                 where=str(processes.folder / "supernode.log"),
@@ -178,7 +179,7 @@ def _serve(
 
 
 def write_programs(folder: Path) -> Path:
-    """Put a program of ours in the place of everything that Flower starts at a party; gives the folder.
+    """Put a program of ours in the place of everything that Flower starts at a party; returns the folder.
 
     Raises:
         RunFailed: this is another flwr than the one whose programs are known here.
@@ -192,7 +193,7 @@ def write_programs(folder: Path) -> Path:
 
 
 def party_status(path: Path) -> dict[str, Any]:
-    """Where a party is: whether it takes part, in what, and what has left it.
+    """Status of a party: its connection, its federation and round, and what has left it.
 
     Args:
         path: its configuration, which may be broken meanwhile, or the folder of its state.
@@ -222,16 +223,16 @@ def party_status(path: Path) -> dict[str, Any]:
         notes = "the coordinator does not answer: it was stopped, or the federation is done"
     last = log.entries[-1] if log.entries else {}
     refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
-    standing = "takes part"
+    status = "takes part"
     if not connected_now(folder):
-        standing = "is not connected, and tries to be"
+        status = "is not connected, and tries to be"
     elif last.get("status") in REFUSALS and last.get("tasks") != "Evaluate":
-        standing = "is connected, and said no to what it was asked last"
+        status = "is connected, and said no to what it was asked last"
     elif session is None:
-        standing = "is connected, and has not been let in yet"
+        status = "is connected, and has not been let in yet"
     return {
         "party": name,
-        "state": "stopped" if pid is None else f"{standing} (PID {pid})",
+        "state": "stopped" if pid is None else f"{status} (PID {pid})",
         "coordinator": connection.address if connection else None,
         "federation": session.federation if session else None,
         "public_rows": _public_rows(file, kept_public(state)),
@@ -246,28 +247,30 @@ def party_status(path: Path) -> dict[str, Any]:
 
 
 def _refusal(entry: Mapping[str, Any]) -> str:
+    """One line on an answer that said no."""
     return ": ".join(filter(None, (str(entry[key]) for key in ("time", "tasks", "detail"))))
 
 
 def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:
-    """Where a party's public rows are from; ``None`` where it has none yet."""
+    """Source of a party's public rows; ``None`` where it has none yet."""
     if file is not None:
         return str(file)
     return f"from the coordinator, digest {', '.join(kept)}" if kept else None
 
 
 def keep(connection: ConnectionSpec, folder: Path) -> None:
-    """Keep what the processes of a folder were started with."""
+    """Write down the connection that the processes of a folder are started with."""
     write_whole(folder / "connection.json", connection.model_dump_json())
 
 
 def kept(folder: Path) -> ConnectionSpec | None:
-    """What the processes of a folder were last started with; ``None`` where they never were."""
+    """Read the connection that the processes of a folder were last started with; ``None`` if never."""
     path = folder / "connection.json"
     return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
 
 
 def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:
+    """The command that starts the SuperNode."""
     return [
         BIN / "flower-supernode",
         *("--superlink", connection.address),
@@ -279,6 +282,7 @@ def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:
 
 
 def _connection(spec: PartySpec) -> ConnectionSpec:
+    """The section ``[coordinator]``, or ``InvalidInput``."""
     if spec.coordinator is None:
         raise InvalidInput(
             "it does not say where the coordinator is",
