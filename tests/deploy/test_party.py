@@ -19,6 +19,7 @@ from consilience.deployment.party.connection import (
     STALE,
     connected_now,
     dial,
+    ending_cause,
     watch_supernode,
 )
 from consilience.deployment.party.process import (
