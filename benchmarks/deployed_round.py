@@ -28,7 +28,9 @@ from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.checks.example_models import Linear
 from consilience.deployment.coordinator.superlink import write_app
 from consilience.messages.schema import Public
-from consilience.networks.flower.network import POLL, FlowerNetwork, coordinator_app, site_app
+from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.network import POLL, FlowerNetwork
+from consilience.networks.flower.server_app import coordinator_app
 from consilience.site import EVERYTHING, PartySite
 from helpers.party_sites import NodeSites
 

@@ -26,7 +26,9 @@ from consilience.checks.example_parties import first_parties
 from consilience.checks.expectations import same_bits
 from consilience.deployment.coordinator.superlink import write_app
 from consilience.networks import LocalNetwork
-from consilience.networks.flower.network import FlowerNetwork, coordinator_app, site_app
+from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.network import FlowerNetwork
+from consilience.networks.flower.server_app import coordinator_app
 from consilience.protocols import Round
 from consilience.site import EVERYTHING, PartySite, own_secret
 from helpers.flower_loopback import Loopback

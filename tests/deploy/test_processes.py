@@ -24,7 +24,7 @@ from consilience.deployment.processes import (
     running,
 )
 from consilience.errors import InvalidInput, RunFailed
-from consilience.networks.flower.network import task_commands
+from consilience.networks.flower.internals import task_commands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 OWNER = """

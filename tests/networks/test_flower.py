@@ -29,12 +29,9 @@ from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
-from consilience.networks.flower.network import (
-    PATIENCE,
-    FlowerNetwork,
-    party_app,
-    run_installed_client,
-)
+from consilience.networks.flower.client_app import party_app, run_installed_client
+from consilience.networks.flower.internals import PATIENCE
+from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.processes import Export
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore

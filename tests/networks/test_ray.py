@@ -16,7 +16,7 @@ from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.networks.flower.network.find_spec", lambda name: None)
+    monkeypatch.setattr("consilience.networks.flower.server_app.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'consilience\[ray\]'"):
         RayNetwork(*classifiers())
 

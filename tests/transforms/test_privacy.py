@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.stub_models import Share
 
 from consilience import Party
 from consilience.federation.forming import negotiate
@@ -26,6 +25,7 @@ from consilience.transforms.privacy import (
     Mechanism,
     PrivacyLoss,
 )
+from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 PREDICT = PredictPublic(round=1)

@@ -28,7 +28,7 @@ import psutil
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_links, write_whole
-from consilience.networks.flower.network import QUIET
+from consilience.networks.flower.internals import QUIET
 
 _SETTINGS = {
     **QUIET,

@@ -18,7 +18,7 @@ from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
 from consilience.files import inside, without_links
-from consilience.networks.flower.network import check_installed
+from consilience.networks.flower.internals import check_installed
 from consilience.tasks.lifecycle import TakePublic
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from consilience.deployment.coordinator.rounds import conduct
 from consilience.deployment.party.flower_app import client
-from consilience.networks.flower.network import coordinator_app
+from consilience.networks.flower.server_app import coordinator_app
 
 __all__ = ["client", "server"]
 

@@ -20,7 +20,7 @@ from consilience.deployment.party.connection import (
 from consilience.deployment.processes import BIN, Processes, environment, held, running
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import write_whole
-from consilience.networks.flower.network import check_installed, task_commands
+from consilience.networks.flower.internals import check_installed, task_commands
 from consilience.site import (
     AUDIT,
     ConnectionSpec,

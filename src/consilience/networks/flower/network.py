@@ -1,51 +1,30 @@
 """Parties behind Flower: one SuperNode each, asked through Flower's Message API.
 
-The coordinator is a Flower ServerApp that makes a :class:`FlowerNetwork` of its grid; every party is a
-ClientApp made by :func:`party_app`. What passes between them are the bytes of
+The coordinator is a Flower ServerApp (:mod:`consilience.networks.flower.server_app`) that makes a
+:class:`FlowerNetwork` of its grid; every party is a ClientApp
+(:mod:`consilience.networks.flower.client_app`). The bytes that pass between them are those of
 :mod:`consilience.messages.wire`, which Flower only carries.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from importlib.util import find_spec
-from threading import Timer
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import (
-    ConsilienceError,
-    InvalidInput,
-    KnowledgeRefused,
-    MissingExtra,
-    RunFailed,
-)
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Description, Failure
 from consilience.messages.wire import encode
 from consilience.networks.base import Network
+from consilience.networks.flower.internals import NODE_UNAVAILABLE, PATIENCE, flwr, unwrap, wrap
 from consilience.networks.incoming import Arrival, Delivery, decode_reply, task_names, timed_out
-from consilience.party.party import Party
-from consilience.site import EVERYTHING, Limits, PartySite, failure_of
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe
 
 if TYPE_CHECKING:
-    from flwr.app import Context, Message, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-
-QUIET: Mapping[str, str] = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-"""Keeps Flower and Ray from reporting to anyone."""
-
-PATIENCE = 600.0
-"""Seconds an exchange may take where the network was given no ``timeout``."""
+    from flwr.app import Message
+    from flwr.serverapp import Grid
 
 ABSENCE = 60.0
 """Seconds that a party is waited for after its node was last seen."""
@@ -56,18 +35,10 @@ TRIES = 3
 PAUSE = 5.0
 """Seconds before it is sent there again."""
 
-START = 300.0
-"""Seconds that a party's process waits for the message that it was started for."""
-
 POLL = 0.5
 """Seconds between looks at what has arrived."""
 
 _GONE = "its node is not connected"
-_NODE_UNAVAILABLE = 5
-"""Flower's code for a node whose heartbeat stopped while it was asked."""
-
-_KEY = "consilience"
-_ENVELOPE = "consilience.envelope"
 _GREETING = encode([Describe()])
 
 Address = tuple[int, str]
@@ -109,7 +80,7 @@ class FlowerNetwork(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._met: dict[str, Arrival] = {}
+        self._introduced: dict[str, Arrival] = {}
         self._online: dict[int, Address] = {}
         self._seen: dict[str, float] = {}
         self._strangers: set[int] = set()
@@ -117,7 +88,7 @@ class FlowerNetwork(Network):
         self._nodes: dict[str, int | None] = {}
         """The node that each party was last seen at."""
         if isinstance(self.nodes, int):
-            self._meet(self.nodes)
+            self._identify(self.nodes)
         else:
             self._nodes = dict.fromkeys(sorted(self.nodes))
             self._wait(len(self._nodes), lambda: [n for n in self._nodes if self._address(n)])
@@ -131,12 +102,12 @@ class FlowerNetwork(Network):
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
         """Send to all nodes at once and gather what answers there are when time is up."""
-        met, self._met = self._met, {}
+        met, self._introduced = self._introduced, {}
         if request == _GREETING and met.keys() >= set(to):
             return {name: met[name] for name in to}
         self._look()
         if not all(map(self._address, to)):
-            self._meet_again()
+            self._identify_new()
         return self._send(to, self._address, request, tasks)
 
     # --- who is where -----------------------------------------------------------------------------
@@ -173,19 +144,19 @@ class FlowerNetwork(Network):
             sleep(min(1.0, self.wait))
             self._look()
 
-    def _meet(self, number: int) -> None:
+    def _identify(self, number: int) -> None:
         """Ask every node which party it is.
 
         The first question of a federation is the same; it is answered by what was said here.
         """
         self._wait(number, lambda: sorted(self._online))
         nodes: dict[str, int | None] = {}
-        for node, arrival in self._introduced(sorted(self._online)).items():
+        for node, arrival in self._introductions(sorted(self._online)).items():
             outcome, label = arrival.outcome, f"node {node}"
             if isinstance(outcome, Failure):
                 kind = InvalidInput if outcome.kind == "invalid" else RunFailed
                 raise kind(outcome.reason, where=label, mend=outcome.mend or None)
-            name = _name_of(arrival)
+            name = _party_of(arrival)
             if name is None:
                 raise RunFailed("did not say which party it is", where=label)
             if name in nodes:
@@ -194,23 +165,23 @@ class FlowerNetwork(Network):
                     where="network",
                     mend="Give every SuperNode its own party, or stop the one left from before.",
                 )
-            nodes[name], self._met[name] = node, arrival
+            nodes[name], self._introduced[name] = node, arrival
         self._nodes = dict(sorted(nodes.items()))
 
-    def _meet_again(self) -> None:
+    def _identify_new(self) -> None:
         """Ask nodes without a name that are new whether they are a party that is gone."""
         if not isinstance(self.nodes, int):
             return
         new = self._online.keys() - set(self._nodes.values()) - self._strangers
-        for node, arrival in self._introduced(sorted(new)).items():
-            name = _name_of(arrival)
+        for node, arrival in self._introductions(sorted(new)).items():
+            name = _party_of(arrival)
             if name in self._nodes and self._address(name) is None:
                 self._nodes[name] = node
             else:  # it is not asked a second time
                 self._strangers.add(node)
 
-    def _introduced(self, nodes: list[int]) -> dict[int, Arrival]:
-        """What nodes say when they are asked which party they are."""
+    def _introductions(self, nodes: list[int]) -> dict[int, Arrival]:
+        """The answers of nodes to the question which party they are."""
         labels = {f"node {node}": node for node in nodes}
         said = self._send(
             tuple(labels), lambda label: self._online.get(labels[label]), _GREETING, ()
@@ -226,7 +197,14 @@ class FlowerNetwork(Network):
         request: bytes,
         tasks: tuple[Task, ...],
     ) -> dict[str, Arrival]:
-        """What came back from each; without ``tasks`` from nodes that are asked who they are."""
+        """Send a request, and gather what comes back until time is up.
+
+        Args:
+            to: names of the parties, or labels of nodes that are asked which party they are.
+            address: the node of each, ``None`` while it is not connected.
+            request: the bytes of the tasks.
+            tasks: for the ledger; none where nodes are asked who they are.
+        """
         patience = PATIENCE if self.timeout is None else self.timeout
         start = perf_counter()
         arrived: dict[str, Arrival] = {}
@@ -278,11 +256,11 @@ class FlowerNetwork(Network):
         return {name: arrived[name] for name in to}
 
     def _message(self, request: bytes, node: int, seconds: float, round: int, to: str) -> Message:
-        app = _flwr()
+        app = flwr()
         # Flower forgets a message after its time to live: a node that is back too late does not run
         # what nobody waits for.
         message: Message = app.Message(
-            _wrapped(request, federation=self.federation, to=to),
+            wrap(request, federation=self.federation, to=to),
             node,
             app.MessageType.QUERY,
             ttl=max(seconds, 1.0),
@@ -291,7 +269,7 @@ class FlowerNetwork(Network):
         return message
 
     def _pulled(self, asked: Mapping[str, str]) -> dict[str, Message]:
-        """What has arrived of what is asked for, the first answer to each; the rest is written down."""
+        """The first answer to each message that is waited for; the others go into the ledger."""
         found: dict[str, Message] = {}
         identities = [*asked, *self._unanswered]
         for reply in self.grid.pull_messages(identities) if identities else ():
@@ -307,194 +285,8 @@ class FlowerNetwork(Network):
         return found
 
 
-def party_app(
-    make_party: Callable[[Context], Party], *, threads: int = 1, limits: Limits = EVERYTHING
-) -> ClientApp:
-    """The Flower ClientApp of a party.
-
-    Flower runs every message in a new process and keeps no state over a restart, so the party is made
-    anew each time and its state and audit log live on its disk, in ``party.home``
-    (:class:`~consilience.site.PartySite`). The state is written before the answer leaves.
-
-    Args:
-        make_party: called with the node's context (its ``node_config`` says which party it is) for every
-            message; gives the party with ``public`` and ``home`` set. A protocol with tasks of its own
-            must be imported where this function is.
-        threads: numerical threads while the party works.
-        limits: what the party lets itself be asked.
-
-    Raises:
-        MissingExtra: flwr is not installed.
-
-    Example:
-        >>> def make_party(context):
-        ...     party = Party(context.node_config["party"], LogisticRegression(), X, y)
-        ...     party.public, party.home = Public(X_public), Path(context.node_config["home"])
-        ...     return party
-        >>> app = party_app(make_party)  # doctest: +SKIP
-    """
-
-    def make_site(context: Context) -> PartySite:
-        party = make_party(context)
-        if party.home is None:
-            raise InvalidInput(
-                "it has no folder to keep its state in", where=f"party {party.name!r}"
-            )
-        return PartySite(
-            lambda: party,
-            party.home,
-            name=party.name,
-            limits=limits,
-            threads=threads,
-            wait=PATIENCE,
-        )
-
-    return site_app(make_site)
-
-
-def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
-    """The Flower ClientApp of a party that is given as its site; see :func:`party_app`.
-
-    Args:
-        make_site: called with the node's context for every message; make the site with ``wait``, as the
-            process of a node that was killed may outlive it by some seconds.
-
-    Raises:
-        MissingExtra: flwr is not installed.
-    """
-    app = _flwr()
-    from flwr.clientapp import ClientApp
-
-    client = ClientApp()
-
-    @client.query()
-    def respond(message: Message, context: Context) -> Message:
-        # The name is there to report by when the party itself cannot be made.
-        name = str(context.node_config.get("party", f"node {context.node_id}"))
-        try:
-            with make_site(context) as site:
-                reply = site.answer(_bytes(message), **_envelope(message))
-        except ConsilienceError as error:
-            reply = encode([failure_of(name, error)])
-        except (
-            Exception
-        ) as error:  # whatever a user's function raises; the coordinator waits for an answer
-            reply = encode([Failure(party=name, reason=f"{type(error).__name__}: {error}")])
-        answered: Message = app.Message(_wrapped(reply), reply_to=message)
-        return answered
-
-    return client
-
-
-def check_installed() -> None:
-    """Raise ``MissingExtra`` where flwr is not installed."""
-    _flwr()
-
-
-def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerApp:
-    """The Flower ServerApp that calls ``main`` with the grid and the run's configuration.
-
-    Raises:
-        MissingExtra: flwr is not installed.
-    """
-    _flwr()
-    from flwr.serverapp import ServerApp
-
-    server = ServerApp()
-
-    @server.main()
-    def run(grid: Grid, context: Context) -> None:
-        main(grid, context.run_config)
-
-    return server
-
-
-def simulate(main: Callable[[Grid], None], client: ClientApp, *, nodes: int) -> None:
-    """Call ``main`` with a grid of nodes that Flower's simulation engine runs on Ray.
-
-    One simulation at a time in a process: Flower keeps who it is in a global variable.
-
-    Args:
-        main: what the coordinator does; the engine is stopped when it returns.
-        client: what every node answers with; its ``node_config`` has the node's number as ``partition-id``.
-        nodes: how many there are.
-
-    Raises:
-        MissingExtra: flwr's extra ``simulation`` is not installed.
-        RunFailed: the engine ended with an error.
-    """
-    _flwr()
-    if find_spec("ray") is None:  # Flower would end the process
-        raise MissingExtra("ray", extra="ray", where="network")
-    from flwr.simulation import run_simulation
-
-    server = coordinator_app(lambda grid, config: main(grid))
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    before = os.environ.get("PYTHONPATH")
-    try:
-        run_simulation(server, client, nodes, backend_config=resources)  # type: ignore[arg-type]
-    except Exception as error:
-        raise RunFailed(
-            f"Flower's simulation engine ended: {type(error).__name__}: {error}", where="network"
-        ) from error
-    finally:  # the engine writes its own into it
-        os.environ.pop("PYTHONPATH", None)
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-
-
-def task_commands() -> tuple[str, ...]:
-    """The commands that a SuperNode may start when it is told to, of which ``flwr-clientapp`` is one.
-
-    Raises:
-        RunFailed: this is another flwr than the one whose insides are known here.
-    """
-    _flwr()
-    constants: Any = import_module("flwr.supercore.constant")
-    try:
-        return tuple(constants.TASK_TYPE_TO_COMMAND.values())
-    except AttributeError as error:
-        raise RunFailed(
-            "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend="Install flwr 1.41."
-        ) from error
-
-
-def run_installed_client(client: ClientApp) -> None:
-    """Do what Flower's ``flwr-clientapp`` does, with this ClientApp in place of the one that was sent.
-
-    A SuperNode runs the code that the SuperLink sends. A party whose ``flwr-clientapp`` is this function
-    runs only what is installed: its limits hold whatever the coordinator sends.
-
-    Raises:
-        RunFailed: this is another flwr than the one whose insides are known here.
-    """
-    _flwr()
-    from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
-
-    # Of a run that was broken off a message may never come, and Flower waits for it for ever.
-    given_up = Timer(START, os._exit, (1,))
-    given_up.daemon = True
-
-    def loaded(*_: Any) -> ClientApp:
-        given_up.cancel()
-        return client
-
-    module: Any = import_module("flwr.supernode.runtime.run_clientapp")
-    instead: dict[str, Callable[..., Any]] = {
-        "install_from_fab": lambda *_, **__: None,
-        "get_project_dir": lambda *_, **__: None,
-        "get_load_client_app_fn": lambda **_: loaded,
-    }
-    for name, function in instead.items():
-        if not hasattr(module, name):
-            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
-        setattr(module, name, function)
-    given_up.start()
-    flwr_clientapp()
-
-
-def _name_of(arrival: Arrival) -> str | None:
-    """Which party a node says it is."""
+def _party_of(arrival: Arrival) -> str | None:
+    """The name of the party that a node says it is."""
     outcome = arrival.outcome
     if isinstance(outcome, Failure) or len(outcome) != 1:
         return None
@@ -532,46 +324,10 @@ def _unasked(reply: Message) -> Delivery:
 def _arrival(name: str, reply: Message, seconds: float) -> Arrival:
     if reply.has_error():
         code = reply.error.code
-        reason = (
-            _GONE if code == _NODE_UNAVAILABLE else f"Flower error {code}: {reply.error.reason}"
-        )
+        reason = _GONE if code == NODE_UNAVAILABLE else f"Flower error {code}: {reply.error.reason}"
         return Arrival(Failure(party=name, reason=reason), 0, seconds)
     try:
-        data = _bytes(reply)
+        data = unwrap(reply)
     except KnowledgeRefused as refusal:
         return Arrival(Failure(party=name, reason=refusal.what, kind="refused"), 0, seconds)
     return decode_reply(name, data, seconds)
-
-
-def _wrapped(data: bytes, **envelope: str) -> RecordDict:
-    """Bytes as an array, which Flower sends in pieces of 5 MB; a plain value would go in one."""
-    app = _flwr()
-    array = app.Array(dtype="uint8", shape=(len(data),), stype=_KEY, data=data)
-    record: RecordDict = app.RecordDict({_KEY: app.ArrayRecord({_KEY: array})})
-    if envelope:
-        record[_ENVELOPE] = app.ConfigRecord(envelope)
-    return record
-
-
-def _bytes(message: Message) -> bytes:
-    try:
-        return bytes(message.content.array_records[_KEY][_KEY].data)
-    except (KeyError, ValueError) as error:
-        raise KnowledgeRefused("not a message of consilience", where="wire") from error
-
-
-def _envelope(message: Message) -> dict[str, Any]:
-    """Whose request it is and for whom, as far as it says."""
-    written: Mapping[str, Any] = message.content.config_records.get(_ENVELOPE) or {}
-    return {
-        "federation": str(written.get("federation", "")),
-        "to": str(written["to"]) if written.get("to") else None,
-    }
-
-
-def _flwr() -> Any:
-    try:
-        import flwr.app
-    except ImportError as error:
-        raise MissingExtra("flwr", extra="flower", where="network") from error
-    return flwr.app

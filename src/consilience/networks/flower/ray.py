@@ -18,14 +18,10 @@ from consilience.learners import Model
 from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY
 from consilience.messages.schema import Public
-from consilience.networks.flower.network import (
-    PATIENCE,
-    QUIET,
-    START,
-    FlowerNetwork,
-    simulate,
-    site_app,
-)
+from consilience.networks.flower.client_app import START, site_app
+from consilience.networks.flower.internals import PATIENCE, QUIET
+from consilience.networks.flower.network import FlowerNetwork
+from consilience.networks.flower.server_app import simulate
 from consilience.networks.local import by_name
 from consilience.party.party import Party
 from consilience.site import EVERYTHING, PartySite

@@ -1,0 +1,94 @@
+"""The parts of flwr that the other files of this room need: its messages, and insides that may change with a
+version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from consilience.errors import KnowledgeRefused, MissingExtra, RunFailed
+
+if TYPE_CHECKING:
+    from flwr.app import Message, RecordDict
+
+QUIET: Mapping[str, str] = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Environment variables that keep Flower and Ray from reporting to anyone."""
+
+PATIENCE = 600.0
+"""Seconds an exchange may take where the network was given no ``timeout``."""
+
+NODE_UNAVAILABLE = 5
+"""Flower's code for a node whose heartbeat stopped while it was asked."""
+
+_KEY = "consilience"
+_ENVELOPE = "consilience.envelope"
+
+
+def flwr() -> Any:
+    """The package ``flwr.app``.
+
+    Raises:
+        MissingExtra: flwr is not installed.
+    """
+    try:
+        import flwr.app as app
+    except ImportError as error:
+        raise MissingExtra("flwr", extra="flower", where="network") from error
+    return app
+
+
+def check_installed() -> None:
+    """Raise ``MissingExtra`` where flwr is not installed."""
+    flwr()
+
+
+def task_commands() -> tuple[str, ...]:
+    """Names of the commands that a SuperNode may start when it is told to, such as ``flwr-clientapp``.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose insides are known here.
+    """
+    flwr()
+    constants: Any = import_module("flwr.supercore.constant")
+    try:
+        return tuple(constants.TASK_TYPE_TO_COMMAND.values())
+    except AttributeError as error:
+        raise RunFailed(
+            "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend="Install flwr 1.41."
+        ) from error
+
+
+def wrap(data: bytes, **envelope: str) -> RecordDict:
+    """Put bytes into a record, as an array: Flower sends it in pieces of 5 MB, and a plain value in one."""
+    app = flwr()
+    array = app.Array(dtype="uint8", shape=(len(data),), stype=_KEY, data=data)
+    record: RecordDict = app.RecordDict({_KEY: app.ArrayRecord({_KEY: array})})
+    if envelope:
+        record[_ENVELOPE] = app.ConfigRecord(envelope)
+    return record
+
+
+def unwrap(message: Message) -> bytes:
+    """Take the bytes out of a Flower message.
+
+    Raises:
+        KnowledgeRefused: there are none.
+    """
+    try:
+        return bytes(message.content.array_records[_KEY][_KEY].data)
+    except (KeyError, ValueError) as error:
+        raise KnowledgeRefused("not a message of consilience", where="wire") from error
+
+
+def envelope_of(message: Message) -> dict[str, Any]:
+    """The ``federation`` that a request is of and the party ``to`` which it goes, as far as it says."""
+    written: Mapping[str, Any] = message.content.config_records.get(_ENVELOPE) or {}
+    return {
+        "federation": str(written.get("federation", "")),
+        "to": str(written["to"]) if written.get("to") else None,
+    }
