@@ -98,7 +98,7 @@ def asked_for(paper: str, exhibits: Sequence[str]) -> tuple[Paper, list[str]]:
 
 
 def known() -> Table:
-    """What papers there are, and what of them."""
+    """List the papers and their exhibits."""
     from rich.table import Table
 
     from consilience_papers.papers import PAPERS
@@ -148,7 +148,7 @@ def _print(exhibit: Exhibit, written: Sequence[Path], console: Console, *, judge
 
 
 def facts(study: Study) -> dict[str, Any]:
-    """What one has to know to compute the same again."""
+    """Facts that are needed to compute the same again."""
     from consilience.experiments.run import machine, versions
 
     return {

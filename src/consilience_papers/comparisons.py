@@ -1,4 +1,4 @@
-"""When a difference between two ways of training counts, and how it is said.
+"""Paired comparisons of two ways of training: the test, and the words for its outcome.
 
 Differences are paired: the same repetition has the same data in every cell.
 """
@@ -12,12 +12,12 @@ from consilience.validation.arrays import Array
 
 
 def standard_error(values: Array) -> float:
-    """Of the mean, shape ``(R,)``."""
+    """Standard error of the mean, shape ``(R,)``."""
     return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def differs(difference: Array) -> bool:
-    """Whether a paired difference, shape ``(R,)``, is above 0: t-test, one-sided, 5 %."""
+    """Test whether a paired difference, shape ``(R,)``, is above 0: t-test, one-sided, 5 %."""
     needed = float(stats.t.ppf(0.95, len(difference) - 1))  # 2.92 for three repetitions
     return bool(difference.mean() > needed * standard_error(difference))
 

@@ -53,7 +53,7 @@ class Exhibit:
         return tuple(self.rows[0]) if self.rows else ()
 
     def as_data(self) -> dict[str, Any]:
-        """All but the plot, as plain data."""
+        """Return everything but the plot as plain data."""
         claims = [vars(claim) for claim in self.claims]
         rows = [dict(row) for row in self.rows]
         return {"title": self.title, "rows": rows, "claims": claims, "notes": list(self.notes)}

@@ -24,7 +24,7 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Study:
-    """How much is computed, with what, and where it is kept.
+    """Settings of a reproduction: its size, its processes, and the folder of its results.
 
     Attributes:
         folder: results, one row a repetition, go into ``results.sqlite`` there; what is in it is not computed
@@ -42,7 +42,7 @@ class Study:
     report: Report = lambda label, done, total: None
 
     def times(self, full: int, quick: int) -> int:
-        """How many repetitions, given an exhibit's own full and quick number."""
+        """Number of repetitions, given an exhibit's own full and quick number."""
         return self.repetitions or (quick if self.quick else full)
 
     def repeat(
@@ -117,7 +117,7 @@ class Study:
 
 
 def _one(trial: Trial, repetition: int, arguments: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """One repetition; its values as numbers and lists, which is what is kept."""
+    """Run one repetition; gives its values as numbers and lists, as they are kept."""
     with limited_threads(1):
         values = trial(repetition=repetition, **arguments)
     return repetition, {name: np.asarray(value).tolist() for name, value in values.items()}

@@ -37,7 +37,7 @@ def conjugate(X: Sequence[Array], y: Sequence[Array], fit: Fit) -> Iterator[Pred
     """
 
     def others(models: Sequence[Predict]) -> list[Array]:
-        """What the others' models sum up to at every agent."""
+        """Sum of the other agents' models at every agent's rows."""
         return [
             sum((g(rows) for b, g in enumerate(models) if b != a), np.zeros_like(y[a]))
             for a, rows in enumerate(X)
@@ -75,7 +75,7 @@ def _plus(ones: Sequence[Array], factor: Array, others: Sequence[Array]) -> list
 
 
 def _dot(ones: Sequence[Array], others: Sequence[Array]) -> Array:
-    """Of every column, shape ``(k,)``."""
+    """Dot product of every column, shape ``(k,)``."""
     return np.asarray(sum((a * b).sum(axis=0) for a, b in zip(ones, others, strict=True)))
 
 

@@ -29,7 +29,7 @@ CHANCE = 0.1
 
 @dataclass(frozen=True)
 class Curve:
-    """One scheme in one setting.
+    """Accuracies of one scheme in one setting, round by round.
 
     Attributes:
         values: shape ``(R, T + 1, M)``: repetitions, rounds, agents; M is 1 for one model of all.
@@ -51,7 +51,7 @@ class Curve:
 
     @property
     def drop(self) -> Array:
-        """What is lost from round 0 to the last, over agents, shape ``(R,)``."""
+        """Accuracy lost from round 0 to the last, the mean over agents, shape ``(R,)``."""
         return np.asarray(self.mean[:, 0] - self.last)
 
     def after(self, round: int) -> Array:
@@ -60,7 +60,7 @@ class Curve:
 
     @property
     def lost(self) -> Array:
-        """How fast it falls, from wherever: shape ``(R,)``.
+        """Speed of the fall, whatever the level it starts from: shape ``(R,)``.
 
         The share that is lost of what round 0 has above chance, averaged over later rounds; NaN where it has
         nothing above chance.
@@ -78,7 +78,7 @@ class Curve:
 
     @property
     def kept(self) -> float:
-        """What the agent that keeps least has above chance in the end, as a share of its round 0."""
+        """Accuracy above chance that the worst agent keeps to the end, as a share of its round 0."""
         first, last = (self.after(round).mean(axis=0) - CHANCE for round in (0, -1))
         return float((last / np.where(first > 0, first, np.nan)).min())
 
@@ -119,7 +119,7 @@ def degrades(cells: Cells, scheme: str) -> Claim:
 
 
 def falls_faster(text: str, more: tuple[str, Curve], less: tuple[str, Curve]) -> Claim:
-    """One curve falls faster than the other."""
+    """Claim that one curve falls faster than the other."""
     difference = more[1].lost - less[1].lost
     return Claim(
         text,
@@ -157,7 +157,7 @@ def beats_alone(cells: Cells, labels: Sequence[str], *, round: int) -> Claim:
 
 
 def beats(cells: Cells, labels: Sequence[str], one: str, other: str) -> Claim:
-    """One scheme is better than another after the last round."""
+    """Claim that one scheme is better than another after the last round."""
     values = {label: cells[label][one].last - cells[label][other].last for label in labels}
     means = "; ".join(
         f"{cells[label][one].last.mean():.3f} and {cells[label][other].last.mean():.3f}"

@@ -90,7 +90,7 @@ def _exact_claims(cells: Cells) -> list[Claim]:
 
 
 def _ordered_claims(cells: Cells, rows: Sequence[Row]) -> list[Claim]:
-    """What the paper says of the panels, by medians."""
+    """Claims of the paper about the panels, judged by medians."""
     panels = [row for row in rows if row["c"] > 1e-4]
     off = {
         split: [float(np.median(_off(cells[split, c], 10))) for c in STRENGTHS] for split in SPLITS
@@ -160,7 +160,7 @@ def _row(split: str, c: float, found: Found) -> dict[str, Any]:
 
 
 def _off(found: Found, models: int) -> Array:
-    """How far EKD's error is from central training's, as a share of that."""
+    """Distance of EKD's error from central training's, as a share of the latter."""
     return np.asarray(np.abs(found["EKD"][:, models - 1] / found["central"] - 1))
 
 

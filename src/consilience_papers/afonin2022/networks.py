@@ -44,23 +44,23 @@ def figure5(study: Study, size: str = "cpu") -> Exhibit:
 
 
 def figure6(study: Study, size: str = "images") -> Exhibit:
-    """All schemes on MNIST over Alpha, same model; with all images on one core without 0.1."""
+    """Run all schemes on MNIST over Alpha, same model; with all images on one core without 0.1."""
     alphas = (0.0, 0.01, 1.0) if size == "images" else ALPHAS
     return _same_model(study, "fig6", SQUARED, size, improves=True, alphas=alphas)
 
 
 def figure8(study: Study, size: str = "cpu") -> Exhibit:
-    """All schemes on MNIST over Alpha, different models."""
+    """Run all schemes on MNIST over Alpha, different models."""
     return _different_models(study, "fig8", SQUARED, size)
 
 
 def figure9(study: Study, size: str = "cpu") -> Exhibit:
-    """All schemes on CIFAR-10 over Alpha, same model, cross-entropy."""
+    """Run all schemes on CIFAR-10 over Alpha, same model, cross-entropy."""
     return _same_model(study, "fig9", CIFAR, size, improves=False)
 
 
 def figure10(study: Study, size: str = "cpu") -> Exhibit:
-    """All schemes on CIFAR-10 over Alpha, different models, cross-entropy."""
+    """Run all schemes on CIFAR-10 over Alpha, different models, cross-entropy."""
     return _different_models(study, "fig10", CIFAR, size)
 
 
@@ -217,7 +217,7 @@ def _different_models(study: Study, name: str, setting: Setting, size: str) -> E
 
 
 def _everywhere(cells: Cells) -> list[Claim]:
-    """What is said of figures 6, 8, 9 and 10 alike."""
+    """Claims that figures 6, 8, 9 and 10 share."""
     small = [_label(0.0), _label(0.01)]
     return [
         *(degrades(cells, scheme) for scheme in ("AKD", "PKD")),

@@ -33,7 +33,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Panels:
-    """What was measured for a figure.
+    """Measurements for a figure.
 
     Attributes:
         name: of the figure.
@@ -112,7 +112,7 @@ def measured(
 
 
 def _about(size: Size) -> str:
-    """Which size was run."""
+    """Sentence that names the size that was run."""
     return (
         f"Size: {size.title}. {size.train:,} training and {size.test:,} test images, {size.rounds} rounds, "
         f"{size.epochs} epochs a fit, Adam with rate {size.learning_rate:g} and batches of {size.batch}; "

@@ -1,4 +1,4 @@
-"""What is learned and who holds which rows (Afonin & Karimireddy 2022, section 6.1 and appendix A).
+"""Learning problems and the split of their rows (Afonin & Karimireddy 2022, section 6.1 and appendix A).
 
 The paper gives the optimiser (Adam), the weight decay (3e-4, or 0 without regularisation), 20 rounds and how
 rows are divided. It leaves open the networks' sizes, learning rate, batch size and epochs, and whether a
@@ -56,7 +56,7 @@ Model = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained.
+    """Amount of data and training.
 
     Attributes:
         title: as notes call it.
@@ -169,7 +169,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Who holds what, and learns it how.
+    """Split of the rows, and the model of every agent.
 
     Attributes:
         data: ``"mnist"`` or ``"cifar-10"``.
@@ -192,7 +192,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Images:
-    """What one repetition works with; labels are codes."""
+    """Images of one repetition; labels are codes."""
 
     X: Array
     y: Array

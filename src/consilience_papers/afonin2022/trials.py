@@ -1,4 +1,4 @@
-"""One repetition of each experiment: fresh data, plain numbers."""
+"""Single repetitions of each experiment: fresh data, plain numbers."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def exchanged(
 
 
 def _predictions(federation: Federation, protocol: Any, X: Array) -> Iterator[Array]:
-    """What all agents' models say after every round, shape ``(M, n, 10)``."""
+    """Predictions of all agents' models after every round, shape ``(M, n, 10)``."""
     for _ in federation.rounds(protocol):
         models = federation.network.models().values()
         yield np.stack([model.learner.predict(X) for model in models])

@@ -35,7 +35,7 @@ COLOURS = {"AVG": "C0", "UWA": "C1", "sUWA": "C2", OURS: "C3", ORACLE: "0.6"}
 
 @dataclass(frozen=True)
 class Grid:
-    """What was measured.
+    """Measurements of a grid of settings.
 
     Attributes:
         sizes: data set to how much was trained.
@@ -102,7 +102,7 @@ def spread(values: Array) -> str:
 
 
 def about(data: str, size: Size) -> str:
-    """Which size was run."""
+    """Sentence that names the size that was run."""
     recipe = size.model["recipe"]
     options = {k: v for k, v in size.model.items() if k not in ("name", "recipe")}
     layers = ", ".join(f"{name} {value}" for name, value in options.items())
@@ -118,7 +118,7 @@ def about(data: str, size: Size) -> str:
 
 
 def notes(grid: Grid) -> list[str]:
-    """How it was computed."""
+    """Sentences on how it was computed."""
     return [
         *(about(name, size) for name, size in grid.sizes.items()),
         "The paper trains ResNet-18 on 5,000 images a client, and BERT-tiny on 1,500 questions of Yahoo "

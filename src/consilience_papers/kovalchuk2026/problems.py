@@ -1,4 +1,4 @@
-"""Who holds which classes, and what they train (Kovalchuk et al. 2026, section 5.1 and Table 2).
+"""Split of the classes over clients, and their models (Kovalchuk et al. 2026, section 5.1 and Table 2).
 
 Ten clients hold a share of the classes each, in equal numbers. The paper gives architectures, sizes, epochs
 and batches (:data:`SIZES`, ``"full"``); our copy of its text has lost the learning rates and the temperature
@@ -53,7 +53,7 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained.
+    """Amount of data and training.
 
     Attributes:
         title: as notes call it.
@@ -93,7 +93,7 @@ def _recipe(batch: int, first: int, later: int, **other: Any) -> dict[str, Any]:
 
 
 def _averaging(epochs: int) -> dict[str, Any]:
-    """Of plain gradient descent, which SCAFFOLD's control variates are made for."""
+    """Recipe of plain gradient descent, which SCAFFOLD's control variates are made for."""
     return {"optimizer": "sgd", "first_epochs": epochs, "epochs": epochs, "gradient_clip": 5.0}
 
 
@@ -207,7 +207,7 @@ def cohort(
 
 
 def classes_of(data: str, share: float, size: Size) -> int:
-    """How many classes a share is, at least one.
+    """Number of classes that a share comes to, at least one.
 
     >>> classes_of("cifar-10", 0.3, SIZES["cifar-10"]["cpu"])
     3

@@ -67,7 +67,7 @@ def table1(study: Study, size: str = "cpu") -> Exhibit:
 
 
 def claims_of(grid: Grid, data: str) -> list[Claim]:
-    """What the paper says of Table 1, and what is said of this library's rule."""
+    """Claims of the paper about Table 1, and one about this library's rule."""
 
     def gain(share: float, better: str, worse: str) -> Array:
         return grid.last(data, share, better) - grid.last(data, share, worse)
@@ -118,7 +118,7 @@ def claims_of(grid: Grid, data: str) -> list[Claim]:
 
 
 def closed(grid: Grid, data: str, share: float, rule: str) -> str:
-    """How much of the distance between AVG and the oracle a rule closes; a dash where there is none."""
+    """Share of the distance between AVG and the oracle that a rule closes; a dash where there is none."""
     low, high, here = (grid.last(data, share, one).mean() for one in ("AVG", ORACLE, rule))
     return f"{(here - low) / (high - low):.0%}" if high - low > ALIKE else "–"
 

@@ -24,7 +24,7 @@ MIXING = (*RULES, ORACLE)
 
 
 def teacher(study: Study, size: str = "cpu") -> Exhibit:
-    """What the teacher's error is made of, by rule and k."""
+    """Parts of the teacher's error, by rule and k."""
     grid = measure(study, size)
     rows: list[Row] = []
     for (name, share, rule), found in grid.cells.items():
@@ -111,7 +111,7 @@ ROWS, FEATURES, CLASSES, STEPS, RIDGE, CERTAINTY = 300, 5, 4, 100, 0.05, 2.0
 
 
 def descended(*, repetition: int) -> dict[str, Any]:
-    """One draw: what is left of F − F* for every number of clients and every bias.
+    """Draw once: the rest of F − F* for every number of clients and every bias.
 
     Rows are normal, p* is a softmax of them, and a client says at x a draw of Dirichlet(2 q(x)),
     ``q = (1 − ε) p* + ε/K``: right on the mean where ε = 0. The teacher is the mean of m clients.

@@ -1,4 +1,4 @@
-"""One repetition of each experiment: fresh clients, plain numbers."""
+"""Single repetitions of each experiment: fresh clients, plain numbers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def taught(
 
 
 def _watched(aggregate: Aggregator, look: Callable[[], None]) -> Aggregator:
-    """The same rule; it is called between the two stages, and so is ``look``."""
+    """Wrap a rule, which is called between the two stages, so that ``look`` is called there too."""
 
     def rule(stack: Any) -> Any:
         look()
@@ -96,7 +96,7 @@ def _watched(aggregate: Aggregator, look: Callable[[], None]) -> Aggregator:
 
 
 def alone(*, data: str, share: float, size: Mapping[str, Any], repetition: int) -> Numbers:
-    """The same clients without any exchange, as many epochs on private rows: ``accuracy`` and ``local``.
+    """Train the clients without exchange, as many epochs on private rows: ``accuracy`` and ``local``.
 
     Args:
         data: as in :func:`taught`.
@@ -110,7 +110,7 @@ def alone(*, data: str, share: float, size: Mapping[str, Any], repetition: int) 
 
 
 def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: int) -> Numbers:
-    """The same clients with SCAFFOLD: ``accuracy``, ``local``, ``up`` and ``down`` as in :func:`taught`.
+    """Train the clients with SCAFFOLD: ``accuracy``, ``local``, ``up`` and ``down`` as in :func:`taught`.
 
     Args:
         data: as in :func:`taught`.
@@ -149,7 +149,7 @@ def _accuracies(history: History) -> Numbers:
 
 
 def _bytes(history: History) -> Numbers:
-    """Of a client, round by round; what is said before the first round, once, is of it."""
+    """Bytes of a client, round by round; those before the first round count as the first round's."""
     before, first, *later = history.deliveries
     aside = bookkeeping_tasks()
     sent = [

@@ -1,4 +1,4 @@
-"""How λ is chosen, and how two averages are compared."""
+"""Choice of λ, and comparison of two averages."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
+        """Mean over repetitions."""
         return float(self.errors.mean())
 
     @property
     def deviation(self) -> float:
-        """Their standard deviation."""
+        """Standard deviation over repetitions."""
         return float(self.errors.std(ddof=1))
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """Standard error of the mean."""
         return self.deviation / float(np.sqrt(len(self.errors)))
 
     def columns(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def measured(errors: Array, grid: Sequence[float]) -> Measured:
 
 
 def against_paper(found: Measured, paper: float, repetitions: int = 100) -> float:
-    """How many standard errors of the difference our mean lies above the paper's.
+    """Distance of our mean above the paper's, in standard errors of the difference.
 
     The paper's standard error is taken to be our deviation over the root of its ``repetitions``.
     """

@@ -25,7 +25,7 @@ CLIENTS = {10: (10, 20, 30, 40, 50, 100), 20: (10, 30, 50)}
 
 
 def figure1(study: Study) -> Exhibit:
-    """What de-regularisation does to one client's regressor."""
+    """Show the effect of de-regularisation on one client's regressor."""
     rounds, regularization, points = (1, 2, 3, 10, 1000), 0.002, 201
     found = study.repeat(
         trials.regressors,
@@ -147,7 +147,7 @@ def _against_clients(study: Study, name: str, count: int) -> Exhibit:
 
 
 def figure5(study: Study) -> Exhibit:
-    """How many public rows are needed."""
+    """Show the error by the number of public rows."""
     cells: dict[tuple[str, int, float], dict[str, Measured]] = {}
     for key in ("1", "2", "3"):
         for m in (10, 30, 50) if not study.quick else (10,):
@@ -237,7 +237,7 @@ def _row(place: Mapping[str, Any], cell: Mapping[str, Measured]) -> dict[str, An
 
 
 def _edges(cells: Mapping[Any, Mapping[str, Measured]]) -> str:
-    """Where the best λ was the grid's least or largest."""
+    """Note on cells whose best λ was the grid's least or largest."""
     found = [
         f"{method} at {', '.join(map(str, place))}"
         for place, cell in cells.items()

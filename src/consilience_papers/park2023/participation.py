@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def figure6(study: Study) -> Exhibit:
-    """How fast partial participation comes to the limit."""
+    """Show the speed at which partial participation comes to the limit."""
     common = {"regularization": PROBLEMS["3"].best}
     length = 2000 if study.quick else 20000
     runs: list[tuple[str, dict[str, Any]]] = [

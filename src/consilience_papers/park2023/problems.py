@@ -26,7 +26,7 @@ NOISE = 0.44
 
 @dataclass(frozen=True)
 class Sample:
-    """What one repetition works with.
+    """Data of one repetition.
 
     Attributes:
         clients: m pairs ``(X_j, y_j)``, shapes ``(N, d)`` and ``(N,)``.
@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def pooled(self) -> tuple[Array, Array]:
-        """All clients' rows, for central training."""
+        """Rows of all clients together, for central training."""
         return (
             np.concatenate([X for X, _ in self.clients]),
             np.concatenate([y for _, y in self.clients]),

@@ -1,4 +1,4 @@
-"""One repetition of each experiment: fresh data, exact computation, plain numbers."""
+"""Single repetitions of each experiment: fresh data, exact computation, plain numbers."""
 
 from __future__ import annotations
 

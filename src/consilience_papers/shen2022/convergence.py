@@ -1,4 +1,4 @@
-"""One draw of problems whose minimiser is known, and how far FFGB ends from it.
+"""Problems whose minimiser is known, drawn once, and the distance at which FFGB ends from it.
 
 Inputs are finitely many, so that functions are tables (:mod:`consilience_papers.theory.boosting_problems`),
 and weak learners say γ times what they are asked: they have the strength γ in every norm. The loss is

@@ -1,4 +1,4 @@
-"""What Table 2 and Figure 1 share: how sizes are told and accuracies drawn."""
+"""Sentences on sizes and drawings of accuracies, which Table 2 and Figure 1 share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def name_of(data: str) -> str:
 
 
 def about(data: str, size: Size, images: Array) -> str:
-    """Which size was run, on how many training and public images, shape ``(2,)``."""
+    """Sentence that names the size that was run and its training and public images, shape ``(2,)``."""
     train, public = (int(count) for count in images)
     layers = ", ".join(f"{name} {value}" for name, value in size.layers.items())
     adam, plain = (

@@ -1,4 +1,4 @@
-"""Who holds which images and learns them with which network (Shen et al. 2022, section 6).
+"""Split of the images over clients, and their networks (Shen et al. 2022, section 6).
 
 A share s of the training images is dealt evenly, the rest sorted by label and dealt in sequence. EMNIST's
 digits and letters are stood in for by MNIST, with Fashion-MNIST as public images, and the reverse.
@@ -59,7 +59,7 @@ TARGETS = (0.5, 0.8, 0.9)
 
 @dataclass(frozen=True)
 class Size:
-    """How much is trained.
+    """Amount of data and training.
 
     Attributes:
         title: as notes call it.
@@ -195,7 +195,7 @@ SIZES: Mapping[str, Mapping[str, Size]] = {
 
 @dataclass(frozen=True)
 class Images:
-    """What one repetition works with; labels are codes.
+    """Images of one repetition; labels are codes.
 
     Attributes:
         X: of all clients, shape ``(n, …)``.
@@ -248,7 +248,7 @@ def clients(
 
 
 def averaged_network(size: Size, rate: float) -> Learner:
-    """What clients of FedAvg, FedDyn and SCAFFOLD train: plain gradient steps."""
+    """Make the network of FedAvg, FedDyn and SCAFFOLD, trained by plain gradient steps."""
     recipe = {
         "optimizer": "sgd",
         "learning_rate": rate,
@@ -260,18 +260,18 @@ def averaged_network(size: Size, rate: float) -> Learner:
 
 
 def fused_network(size: Size, rate: float) -> Learner:
-    """What clients of FedAvg-distill train: by Adam, as long as FFGB-distill's."""
+    """Make the network of FedAvg-distill, trained by Adam, as long as FFGB-distill's."""
     return make(size.network, kind="classification", recipe=_adam(size, rate), **size.layers)
 
 
 def boosted_network(size: Size, rate: float) -> Boosted:
-    """What clients of FFGB-distill boost: by cross-entropy."""
+    """Make the boosted model of FFGB-distill, trained by cross-entropy."""
     weak = {"name": size.network, "recipe": _adam(size, rate), **size.layers}
     return Boosted(weak, loss="cross-entropy")
 
 
 def central_network(size: Size, rate: float) -> Learner:
-    """The same network for whoever has all images."""
+    """Make the same network for training on all images."""
     recipe = {**_adam(size, rate), "first_epochs": size.central_epochs}
     return make(size.network, kind="classification", recipe=recipe, **size.layers)
 

@@ -187,14 +187,17 @@ def _fewer(text: str, cells: Mapping[tuple[float, float], Needed], others: Seque
 
 
 def _least(cell: Needed, others: Sequence[str]) -> bool:
-    """Whether no other method has a lower mean, one model more than anybody needed where it got nowhere."""
+    """Tell whether no other method has a lower mean.
+
+    A method that got nowhere counts with one model more than any other needed.
+    """
     top = max(values[np.isfinite(values)].max(initial=0) for values in cell.values()) + 1
     means = {method: np.minimum(values, top).mean() for method, values in cell.items()}
     return all(means[OURS] <= means[other] for other in others)
 
 
 def more(one: Array, other: Array) -> bool:
-    """Whether one needs more models than the other, repetition by repetition, by a t-test at 5 %.
+    """Test whether one needs more models than the other, repetition by repetition: t-test, 5 %.
 
     Where a target was not reached, one model more than the most that either needed is taken, which favours
     whoever did not get there; who never got there at all is not said to need fewer.

@@ -201,7 +201,7 @@ def parties_of(table: Table, repetition: int, model: Learner) -> tuple[list[Part
 
 
 def boosted(*, method: str, table: Mapping[str, Any], repetition: int) -> Numbers:
-    """How good models are: on all test rows, and on every party's own.
+    """Measure models on all test rows, and on every party's own.
 
     Args:
         method: of :data:`METHODS`.

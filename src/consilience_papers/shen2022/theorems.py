@@ -92,7 +92,7 @@ def alike_claims(found: Found) -> list[Claim]:
 
 
 def ablation_claims(found: Found) -> list[Claim]:
-    """What the residual is for: clients whose gradients do not vanish at the optimum."""
+    """Claims about the residual, for clients whose gradients do not vanish at the optimum."""
     late = {name: values[:, -1] / values[:, 49] for name, values in found.items()}
     many, one = (late[f"{who}, without"] for who in ABLATION)
     ratio = found[f"{ABLATION[0]}, without"][:, -1] / found[f"{ABLATION[0]}, with"][:, -1]
@@ -148,7 +148,7 @@ def apart_claims(apart: Found, smooth: Found) -> list[Claim]:
 
 
 def _grows(levels: Array) -> bool:
-    """Whether the mean over draws grows from column to column."""
+    """Tell whether the mean over draws grows from column to column."""
     return bool((np.diff(levels.mean(axis=0)) > 0).all())
 
 

@@ -1,4 +1,4 @@
-"""One repetition of each experiment with networks: fresh images, plain numbers."""
+"""Single repetitions of each experiment with networks: fresh images, plain numbers."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class _Setting:
         return Federation(parties, public=self.given.public, seed=self.repetition, strict=False)
 
     def accuracies(self, model: Learner, protocol: Protocol, rows: Rows) -> Iterator[float]:
-        """Of the model that all clients share, after rounds 0, 1, …"""
+        """Accuracies of the model that all clients share, after rounds 0, 1, …"""
         for learner in self.models(model, protocol):
             yield accuracy(learner, rows)
 
     def models(self, model: Learner, protocol: Protocol) -> Iterator[Learner]:
-        """What the first client holds after rounds 0, 1, …, which is what all do."""
+        """Models of the first client after rounds 0, 1, …, which all clients share."""
         federation = self.federation(model)
         for _ in federation.rounds(protocol):
             yield next(iter(federation.network.models().values())).learner
@@ -89,7 +89,7 @@ class _Setting:
 def _ways(
     method: str, size: Size, rate: float, rounds: int, initial: Any = None
 ) -> tuple[Learner, Protocol]:
-    """What clients train and how they exchange it; from ``initial``, where parameters are averaged."""
+    """Model and protocol of a method; from ``initial``, where parameters are averaged."""
     if method == "FFGB-distill":
         return problems.boosted_network(size, rate), functional_gradient_boosting(
             rounds=rounds, step_size=problems.STEP_SIZE, distill=True, warm_start=True
@@ -147,7 +147,7 @@ def _until(values: Iterator[float], stop: float | None) -> Iterator[float]:
 
 
 def by_models_sent(rounds: list[float], each: int, models: int) -> Array:
-    """What stands after 0, 1, … models, where a round takes ``each``; NaN after the last round.
+    """Spread values of rounds over 0, 1, … models sent, ``each`` a round; NaN after the last round.
 
     >>> by_models_sent([0.1, 0.5], 2, 4).tolist()
     [0.1, 0.1, 0.5, 0.5, nan]
@@ -189,7 +189,7 @@ def warm_started(
 
 
 def central(*, data: str, size: Mapping[str, Any], repetition: int) -> Numbers:
-    """The same network trained on all images: its test accuracy.
+    """Test accuracy of the same network trained on all images.
 
     Its rate is the one that does best on held-out training rows.
     """

@@ -1,4 +1,4 @@
-"""What theory says, computed plainly.
+"""Theory of the papers, computed plainly.
 
 Limits, effective dimension and rates of ensemble distillation (Park et al. 2023); what agents that exchange
 models forget, and how they reach the central model all the same (Afonin & Karimireddy 2022); how near

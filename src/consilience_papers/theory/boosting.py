@@ -1,4 +1,4 @@
-"""How near federated functional gradient boosting comes to the minimiser (Shen et al. 2022), in numbers.
+"""Distance of federated functional gradient boosting from the minimiser (Shen et al. 2022), in numbers.
 
 N clients with input distributions α_i, α their mean, each with a convex risk R_i, look for
 
@@ -439,7 +439,7 @@ def _sizes(steps: Array, first: float, towards: float) -> Array:
 
 
 def _made(moves: Array) -> Array:
-    """How far the steps before each have led."""
+    """Sum of the steps before each."""
     return np.append(0.0, np.cumsum(moves)[:-1])
 
 

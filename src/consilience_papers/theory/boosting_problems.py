@@ -50,7 +50,7 @@ class FiniteProblem:
 
     @cached_property
     def held(self) -> Array:
-        """Which inputs each client has, shape ``(N, n)``."""
+        """Mask of the inputs that each client has, shape ``(N, n)``."""
         return np.asarray(self.inputs > 0)
 
     @cached_property
@@ -222,7 +222,7 @@ def adversarial_problem(*, clients: int = 2, ridge: float = 0.1) -> FiniteProble
 
 
 def adversarial_answers(problem: FiniteProblem, steps: ArrayLike) -> Array:
-    """What each client's adversarial weak learners say in a round that starts from f = 0.
+    """Answers of each client's adversarial weak learners in a round that starts from f = 0.
 
     A client asks about its own point only; what the others ask follows from the deterministic algorithm, so
     this table is an oracle for each client by itself.

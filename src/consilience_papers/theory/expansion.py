@@ -30,7 +30,7 @@ class KernelExpansion:
     coefficients: Array
 
     def __call__(self, X: ArrayLike) -> Array:
-        """Its values at the rows of ``X``, shape ``(len(X),)`` or ``(len(X), n_outputs)``."""
+        """Evaluate at the rows of ``X``; shape ``(len(X),)`` or ``(len(X), n_outputs)``."""
         return np.asarray(gram(self.kernel, rows(X), self.centres) @ self.coefficients)
 
 

@@ -1,4 +1,4 @@
-"""Where iterative ensemble distillation goes after infinitely many rounds.
+"""Limit of iterative ensemble distillation after infinitely many rounds.
 
 The limit is the fixed point of a round's map (:class:`ConsensusMap`). Any way of moving the consensus that
 converges has the same one: damped with random clients (Theorem C.16), or accelerated.
@@ -113,7 +113,7 @@ def blended_kernel(kernel: Kernel, public: ArrayLike, alpha: float) -> Kernel:
 
 @dataclass(frozen=True)
 class Limit:
-    """What infinitely many rounds lead to.
+    """Limit of infinitely many rounds.
 
     Attributes:
         consensus: v*, the mean prediction on the public rows; shape ``(N_p,)`` or ``(N_p, n_outputs)``.

@@ -39,7 +39,7 @@ SLOWEST = 1 - 1e-10
 
 @dataclass(frozen=True)
 class ModelExchange:
-    """What the agents have, and what they make of one another's models; :func:`exchange_of` checks it.
+    """Rows and kernels of agents that exchange models; :func:`exchange_of` makes and checks it.
 
     Attributes:
         kernels: k_a of each agent.
@@ -55,12 +55,12 @@ class ModelExchange:
 
     @cached_property
     def owner(self) -> Array:
-        """Which agent has each of the N rows, counted from 0."""
+        """Number of the agent that has each of the N rows, counted from 0."""
         return np.repeat(np.arange(len(self.inputs)), [len(X) for X in self.inputs])
 
     @cached_property
     def similarities(self) -> Array:
-        """All L_ab, shape ``(N, N)``; symmetric where all agents have one kernel."""
+        """Matrix of all L_ab, shape ``(N, N)``; symmetric where all agents have one kernel."""
         everyone = np.concatenate(self.inputs)
         columns = [gram(k, everyone, X) for k, X in zip(self.kernels, self.inputs, strict=True)]
         return np.concatenate(columns, axis=1) / len(everyone)
@@ -72,7 +72,7 @@ class ModelExchange:
 
     @property
     def one_kernel(self) -> bool:
-        """Whether all agents have the same kernel."""
+        """True if all agents have the same kernel."""
         return all(kernel is self.kernels[0] for kernel in self.kernels)
 
     def local_power(self, exponent: float) -> Array:
@@ -97,7 +97,7 @@ class ModelExchange:
         return lambda X: np.sum([model(X) for model in models], axis=0)
 
     def central(self, agent: int = 0) -> KernelExpansion:
-        """What the agent would learn from everyone's rows: ``g*(x) = k(x, X)/N (cI + K/N)⁻¹ y``.
+        """Model that the agent would learn from all rows: ``g*(x) = k(x, X)/N (cI + K/N)⁻¹ y``.
 
         It minimises ``1/N Σ (g(x_n) − y_n)² + c ‖g‖²`` over all N rows; with c = 0, of the functions with the
         least error it is that of the least norm.
@@ -156,7 +156,7 @@ def exchange_of(
 
 @dataclass(frozen=True)
 class Relabelling:
-    """What a round does to the agents' labels, ``ŷ ← S ŷ + b``, and what they are at first.
+    """Effect of a round on the agents' labels, ``ŷ ← S ŷ + b``, and the labels of the first round.
 
     Attributes:
         matrix: S, shape ``(N, N)``.

@@ -145,7 +145,7 @@ def principal_cosines(exchange: ModelExchange, first: int = 0, second: int = 1) 
 
 
 def degradation_bound(exchange: ModelExchange) -> float:
-    """What a trip round the ring leaves of the labels at most: ``Π_a cos φ_{a,a+1}``.
+    """Largest share of the labels that a trip round the ring leaves: ``Π_a cos φ_{a,a+1}``.
 
     The norm is that of :func:`principal_cosines`. The M-th power of ``alternating_distillation(...).rate`` is
     at most this, and equal to it for two agents.
@@ -161,7 +161,7 @@ def degradation_bound(exchange: ModelExchange) -> float:
 
 
 def common_parts(exchange: ModelExchange) -> tuple[KernelExpansion, ...]:
-    """What distillation without regularisation leaves of each agent's own model.
+    """Parts of each agent's own model that distillation without regularisation leaves.
 
     With c = 0 and one kernel a fit is the orthogonal projection on the span H_a of the k(x, ·), x in X_a, so
     a model that goes round any ring again and again ends up as its projection on the functions that all have,

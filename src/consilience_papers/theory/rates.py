@@ -1,4 +1,4 @@
-"""How fast the error falls with the number of rows: in theory, and measured with its uncertainty."""
+"""Rate at which the error falls with the number of rows: in theory, and measured with its uncertainty."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Slope:
     level: float
 
     def no_slower_than(self, exponent: float) -> bool:
-        """Whether the measurement is consistent with a fall at least as fast as ``n**exponent``.
+        """Tell whether the measurement is consistent with a fall at least as fast as ``n**exponent``.
 
         False means that a fall this fast is refuted, at one side of the interval. True does not prove it: an
         interval from few repetitions is wide, and agrees with much.

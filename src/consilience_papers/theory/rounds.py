@@ -131,7 +131,7 @@ def check_invertible(K: Array) -> None:
 
 @dataclass(frozen=True)
 class ConsensusMap:
-    """What a round does to the consensus, taken before it is de-regularised: ``v ↦ M S⁻¹ v + b``.
+    """Effect of a round on the consensus, taken before it is de-regularised: ``v ↦ M S⁻¹ v + b``.
 
     Attributes:
         response: M, of the mean prediction to what is sent; symmetric, shape ``(N_p, N_p)``.

@@ -1,4 +1,4 @@
-"""How near distillation comes to the optimum: Kovalchuk et al. 2026, Corollary 4.4, where all is known.
+"""Distance of distillation from the optimum: Kovalchuk et al. 2026, Corollary 4.4, where all is known.
 
 The student is a softmax regression on public rows x_1 … x_n whose labels follow p*(x), with the objective
 
@@ -31,7 +31,7 @@ from consilience_papers.theory.expansion import Array, positive
 
 @dataclass(frozen=True)
 class StageTwo:
-    """How far a student is from the optimum, step by step, and what the theory allows.
+    """Distance of a student from the optimum, step by step, and the bounds of the theory.
 
     Attributes:
         gaps: F(W_t) − F*, shape ``(steps + 1,)``.
