@@ -1,4 +1,4 @@
-"""Tasks: all that may be asked of a party, and the one door out (:mod:`consilience.tasks.outgoing`)."""
+"""Tasks: everything that a party may be asked, and the one door through which its replies leave."""
 
 # Whoever knows one task knows all that come with the library: they are read from the wire by their names.
 from consilience.tasks import lifecycle as lifecycle
