@@ -77,7 +77,7 @@ def test_who_does_not_answer_is_named():
 @pytest.mark.parametrize(
     ("selections", "why"),
     [
-        ([], "no party said"),
+        ([], "no party answered"),
         ([said("a", 1), said("a", 0)], "party 'a': it answered twice"),
         ([said("a", 1), said("b", 1, 0)], "party 'b': it answered about other public data"),
         ([said("a", 1), said("b", 1, public="q")], "other public data than 'a'"),

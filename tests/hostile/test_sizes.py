@@ -18,7 +18,7 @@ from consilience.federation.forming import incompatible_parties
 from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Description, Failure, Receipt
 from consilience.messages.schema import Agreement, Public
-from consilience.numerics.feature_space import shared_space
+from consilience.numerics.feature_space import public_feature_space
 from consilience.site import Limits, PartySite
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -151,7 +151,7 @@ def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         InvalidInput, match=r"public data: the space of public rows of shape \(30000, "
     ):
-        shared_space(pictures, np.random.default_rng(0))
+        public_feature_space(pictures, np.random.default_rng(0))
 
 
 @pytest.mark.timeout(30)

@@ -16,7 +16,7 @@ from consilience.checks import check_learner
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import KernelRidge, as_learner, make
 from consilience.learners.boosting.boosted import Boosted
-from consilience.numerics.losses import Loss, softmax
+from consilience.numerics.losses import ConvexLoss, softmax
 from consilience.protocols import local_only
 
 X, RNG = np.array([[0.0], [1.0]]), np.random.default_rng(0)
@@ -97,7 +97,7 @@ def test_boosting_stumps_drives_the_loss_down(loss: str) -> None:
 
 def test_a_convex_loss_of_ones_own_with_outliers() -> None:
     """Huber's loss sees less of an outlier than squares do."""
-    huber = Loss(
+    huber = ConvexLoss(
         "huber",
         "regression",
         lambda f, y: np.where(np.abs(f - y) < 1, (f - y) ** 2 / 2, np.abs(f - y) - 0.5).sum(axis=1),
@@ -110,10 +110,12 @@ def test_a_convex_loss_of_ones_own_with_outliers() -> None:
     robust = fitted(huber_sum, rows, y).predict(rows)[0, 0]
     mean = fitted(squared("tree-regressor", **long), rows, y).predict(rows)[0, 0]
     assert mean == pytest.approx(20) and robust == pytest.approx(0.25, abs=1e-6)
-    concave = Loss("bad", "regression", lambda f, y: -((f - y) ** 2).sum(axis=1), lambda f, y: f)
+    concave = ConvexLoss(
+        "bad", "regression", lambda f, y: -((f - y) ** 2).sum(axis=1), lambda f, y: f
+    )
     with pytest.raises(InvalidInput, match="not convex in its first argument"):
         Boosted("tree-regressor", loss=concave).bind(1)
-    broken = Loss("broken", "regression", lambda f, y: 1 / 0, lambda f, y: f)  # type: ignore[arg-type, return-value]
+    broken = ConvexLoss("broken", "regression", lambda f, y: 1 / 0, lambda f, y: f)  # type: ignore[arg-type, return-value]
     with pytest.raises(
         InvalidInput, match=r"loss 'broken': it cannot be computed .*division by zero"
     ):

@@ -11,7 +11,7 @@ from consilience.numerics.feature_space import (
     FILTERS,
     picture_axes,
     principal_directions,
-    shared_space,
+    public_feature_space,
 )
 
 
@@ -25,18 +25,18 @@ def pictures(count: int, *shape: int) -> np.ndarray:
 
 def test_columns_are_scaled_as_the_public_rows_say():
     """Public 0, 4 has mean 2 and standard deviation 2: 3 is 0.5 away, 99 is cut at 3; 7 never varies."""
-    space = shared_space(np.array([[0.0, 7.0], [4.0, 7.0]]), rng())
+    space = public_feature_space(np.array([[0.0, 7.0], [4.0, 7.0]]), rng())
     np.testing.assert_allclose(space(np.array([[3.0, 7.0], [99.0, 8.0]])), [[0.5], [3.0]])
 
 
 def test_rows_that_are_all_the_same():
     with pytest.raises(InvalidInput, match="no two public rows differ"):
-        shared_space(np.full((4, 2), 0.1), rng())
+        public_feature_space(np.full((4, 2), 0.1), rng())
 
 
 def test_texts_are_near_that_share_rare_words():
     public = np.array(["the cat sat", "the dog sat", "the dog ran", "the sun rose"], dtype=object)
-    space = shared_space(public, rng())
+    space = public_feature_space(public, rng())
     near = (space(np.array(["the cat"], dtype=object)) @ space(public).T).toarray()[0]
     assert near[0] > 2 * near[1:].max()
     assert near[1:].min() > 0  # "the" is everywhere
@@ -60,42 +60,42 @@ def test_what_is_a_picture(shape, axes):
 
 def test_a_picture_has_four_quarters_of_answers():
     shown = pictures(6, 14, 14)
-    features = shared_space(shown, rng())(shown[:2])
+    features = public_feature_space(shown, rng())(shown[:2])
     assert features.shape == (2, 4 * FILTERS)
     assert np.isfinite(features).all()
 
 
 def test_where_channels_stand_does_not_matter():
     shown = pictures(6, 13, 15, 3)
-    first = shared_space(shown, rng())(shown)
+    first = public_feature_space(shown, rng())(shown)
     turned = np.ascontiguousarray(shown.transpose(0, 3, 1, 2))
-    np.testing.assert_array_equal(first, shared_space(turned, rng())(turned))
+    np.testing.assert_array_equal(first, public_feature_space(turned, rng())(turned))
 
 
 def test_brightness_does_not_matter():
     """Patches are compared without their mean; float32 pixels leave rounding."""
     shown = pictures(6, 14, 14)
-    space = shared_space(shown, rng())
+    space = public_feature_space(shown, rng())
     np.testing.assert_allclose(space(shown + 1), space(shown), atol=1e-3)
 
 
 def test_pictures_are_worked_on_in_pieces():
     """More rows than are worked on at a time come out as one by one, to rounding."""
     shown = pictures(230, 12, 12)
-    space = shared_space(shown, rng())
+    space = public_feature_space(shown, rng())
     np.testing.assert_allclose(space(shown)[[0, 229]], space(shown[[0, 229]]), atol=1e-4)
 
 
 def test_pictures_of_one_colour():
     with pytest.raises(InvalidInput, match="no two public rows differ"):
-        shared_space(np.ones((3, 12, 12)), rng())
+        public_feature_space(np.ones((3, 12, 12)), rng())
 
 
 # --- principal directions ---------------------------------------------------------------------------
 
 
 def coordinates(public: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    space = shared_space(public, rng())
+    space = public_feature_space(public, rng())
     return principal_directions(space(public))(space(rows))
 
 
@@ -118,7 +118,7 @@ def test_columns_of_a_table_have_units_of_their_own():
 
 def test_distances_are_those_of_the_space_where_no_direction_is_left_out():
     X = rng().normal(size=(20, 2, 2))
-    features = shared_space(X, rng())(X)
+    features = public_feature_space(X, rng())(X)
     both = (coordinates(X, X), features)
     distances = [np.linalg.norm(rows[1:] - rows[:-1], axis=1) for rows in both]
     np.testing.assert_allclose(*distances)
@@ -152,4 +152,4 @@ def test_texts_that_share_no_word():
 
 def test_texts_without_words():
     with pytest.raises(InvalidInput, match="no words"):
-        shared_space(np.array(["!", "?"]), rng())
+        public_feature_space(np.array(["!", "?"]), rng())

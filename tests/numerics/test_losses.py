@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.numerics.losses import LOSSES, Loss, check_convex, loss_of, on_simplex, softmax
+from consilience.numerics.losses import (
+    LOSSES,
+    ConvexLoss,
+    check_convex,
+    loss_of,
+    on_simplex,
+    softmax,
+)
 
 RNG = np.random.default_rng(0)
 F, Y = RNG.normal(size=(6, 3)), np.eye(3)[[0, 1, 2, 2, 1, 0]]
@@ -67,8 +74,8 @@ def test_probabilities() -> None:
     assert on_simplex(np.array([[-1.0, -1.0], [3.0, 1.0]])).tolist() == [[0.5, 0.5], [0.75, 0.25]]
 
 
-def own(value: Any, gradient: Any, **changes: Any) -> Loss:
-    return Loss("own", "regression", value, gradient, **changes)
+def own(value: Any, gradient: Any, **changes: Any) -> ConvexLoss:
+    return ConvexLoss("own", "regression", value, gradient, **changes)
 
 
 def huber(f: Any, y: Any) -> Any:
@@ -84,7 +91,9 @@ def test_convex_losses_of_ones_own_are_taken() -> None:
     check_convex(own(huber, huber_gradient, smoothness=1.0), 2)
     check_convex(own(lambda f, y: np.abs(f - y).sum(axis=1), lambda f, y: np.sign(f - y)), 3)
     for name, loss in LOSSES.items():  # as if they were not known
-        check_convex(Loss("own", loss.kind, loss.value, loss.gradient, 1.0, loss.probabilities), 3)
+        check_convex(
+            ConvexLoss("own", loss.kind, loss.value, loss.gradient, 1.0, loss.probabilities), 3
+        )
         assert loss_of(name) is loss
 
 
@@ -112,8 +121,8 @@ def test_what_is_no_convex_loss_is_refused(value: Any, gradient: Any, said: str)
         (lambda: loss_of(3), "loss is 3"),  # type: ignore[arg-type]
         (lambda: own(huber, None), "functions of"),
         (lambda: own(huber, huber_gradient, smoothness=0.0), "smoothness is 0"),
-        (lambda: Loss("own", "ranking", huber, huber_gradient), "kind is 'ranking'"),  # type: ignore[arg-type]
-        (lambda: Loss("own", "classification", huber, huber_gradient), "what probabilities"),
+        (lambda: ConvexLoss("own", "ranking", huber, huber_gradient), "kind is 'ranking'"),  # type: ignore[arg-type]
+        (lambda: ConvexLoss("own", "classification", huber, huber_gradient), "what probabilities"),
     ],
 )
 def test_bad_input(make: Any, said: str) -> None:

@@ -161,10 +161,10 @@ def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
 
     def counted(*given):
         made.append(given)
-        return shared_space(*given)
+        return public_feature_space(*given)
 
-    shared_space = scores.shared_space
-    monkeypatch.setattr(scores, "shared_space", counted)
+    public_feature_space = scores.public_feature_space
+    monkeypatch.setattr(scores, "public_feature_space", counted)
     public, before = Public(X[:9]), len(scores._COMMON)
     parties = [joined(public=public) for _ in range(2)]
     for party in parties:

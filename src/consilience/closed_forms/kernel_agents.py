@@ -125,8 +125,10 @@ class KernelAgents:
         everybody = range(len(self.X))
         self._blocks = [[self._L(a, b) for b in everybody] for a in everybody]
         self._solve = [self._solver(self._blocks[a][a]) for a in everybody]
-        # said[a][b]: from agent a's targets to what its model says of agent b's rows.
-        self._said = [[self._solve[a](self._blocks[a][b]).T for b in everybody] for a in everybody]
+        # _transfer[a][b]: from agent a's targets to what its model says of agent b's rows.
+        self._transfer = [
+            [self._solve[a](self._blocks[a][b]).T for b in everybody] for a in everybody
+        ]
 
     def __len__(self) -> int:
         return len(self.X)
@@ -183,7 +185,7 @@ class KernelAgents:
         targets = self.y
         while True:
             yield targets
-            passed = [self._said[a][(a + 1) % len(self)] @ y for a, y in enumerate(targets)]
+            passed = [self._transfer[a][(a + 1) % len(self)] @ y for a, y in enumerate(targets)]
             targets = (passed[-1], *passed[:-1])
 
     def averaged(self) -> Iterator[Targets]:
@@ -200,8 +202,8 @@ class KernelAgents:
             yield targets
             sums = []
             for b, y in enumerate(self.y):
-                others = [self._said[a][b] @ targets[a] for a in everybody if a != b]
-                sums.append(sum(others, y if labels else self._said[b][b] @ targets[b]))
+                others = [self._transfer[a][b] @ targets[a] for a in everybody if a != b]
+                sums.append(sum(others, y if labels else self._transfer[b][b] @ targets[b]))
             targets = tuple(total / len(self) for total in sums)
 
     # --- models of all rows -----------------------------------------------------------------------

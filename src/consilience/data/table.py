@@ -239,7 +239,7 @@ def _encode(
         names = known
     else:
         distinct, codes = np.unique(everything, return_inverse=True)
-        names = list(map(_name, distinct))
+        names = list(map(_class_name, distinct))
     return codes[: len(rows.target)], codes[len(rows.target) :], tuple(names)
 
 
@@ -252,7 +252,7 @@ def _texts(values: Array) -> Array:
     )
 
 
-def _name(label: Any) -> str:
+def _class_name(label: Any) -> str:
     if isinstance(label, np.bool_):
         return "true" if label else "false"
     return f"{label:g}" if isinstance(label, np.floating) else str(label)

@@ -63,7 +63,7 @@ class PublicCoverage:
             InvalidInput: no answers, two of one party, of other public data, or not yes or no a row.
         """
         if not selections:
-            raise InvalidInput("no party said which public rows it knows", where="suitability")
+            raise InvalidInput("no party answered which public rows it knows", where="suitability")
         selections = sorted(selections, key=lambda one: one.party)
         first = selections[0]
         for i, one in enumerate(selections):

@@ -46,7 +46,7 @@ _CHUNK = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class FeatureSpace:
     """Features that are computed from public rows alone, the same at every party.
 
     Attributes:
@@ -62,7 +62,7 @@ class Space:
         return self.features(X)
 
 
-def shared_space(public: Array, rng: np.random.Generator) -> Space:
+def public_feature_space(public: Array, rng: np.random.Generator) -> FeatureSpace:
     """Make the feature space of public rows.
 
     Args:
@@ -173,7 +173,7 @@ def _flat(X: Array) -> Array:
     return X.reshape(len(X), -1).astype(np.float64)
 
 
-def _scaled(features: Features, public: Array) -> Space:
+def _scaled(features: Features, public: Array) -> FeatureSpace:
     """Features as numbers of standard deviations from their mean on the public rows, from -3 to 3."""
     _check_memory(len(public) * features(public[:1]).size, public.shape)
     told = features(public)
@@ -192,10 +192,10 @@ def _scaled(features: Features, public: Array) -> Space:
     def scaled(found: Array) -> Array:
         return np.asarray(np.clip((found[:, varies] - mean) / spread, -3, 3))
 
-    return Space(lambda X: scaled(features(X)), scaled(told))
+    return FeatureSpace(lambda X: scaled(features(X)), scaled(told))
 
 
-def _texts(public: Array) -> Space:
+def _texts(public: Array) -> FeatureSpace:
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
     count = HashingVectorizer(ngram_range=(1, 2), norm=None, alternate_sign=False)
@@ -207,7 +207,9 @@ def _texts(public: Array) -> Space:
             mend="Give texts of two letters or more.",
         )
     weigh = TfidfTransformer(sublinear_tf=True).fit(counts)
-    return Space(lambda texts: weigh.transform(count.transform(texts)), weigh.transform(counts))
+    return FeatureSpace(
+        lambda texts: weigh.transform(count.transform(texts)), weigh.transform(counts)
+    )
 
 
 def _patches(public: Array, rng: np.random.Generator) -> Features:

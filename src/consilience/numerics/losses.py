@@ -33,7 +33,7 @@ _ROUNDING = 1e-8
 
 
 @dataclass(frozen=True)
-class Loss:
+class ConvexLoss:
     """A loss ``ℓ(f, y)``, convex in f.
 
     Attributes:
@@ -123,21 +123,21 @@ def _shares_of_odds(f: Array) -> Array:
     return on_simplex(_sigmoid(f))
 
 
-LOSSES: Mapping[str, Loss] = {
+LOSSES: Mapping[str, ConvexLoss] = {
     # diag(p) − p pᵀ has no eigenvalue above 1/2.
-    "cross-entropy": Loss(
+    "cross-entropy": ConvexLoss(
         "cross-entropy", "classification", _cross_entropy, _cross_entropy_gradient, 0.5, softmax
     ),
     # One yes or no for every class: Σ_c log(1 + exp f_c) − y_c f_c.
-    "logistic": Loss(
+    "logistic": ConvexLoss(
         "logistic", "classification", _logistic, _logistic_gradient, 0.25, _shares_of_odds
     ),
-    "squared": Loss("squared", "regression", _squared, _squared_gradient, 1.0, on_simplex),
+    "squared": ConvexLoss("squared", "regression", _squared, _squared_gradient, 1.0, on_simplex),
 }
 """The losses by name; ``"squared"``, ``½‖f − y‖²``, does for one-hot rows as well."""
 
 
-def loss_of(given: str | Loss) -> Loss:
+def loss_of(given: str | ConvexLoss) -> ConvexLoss:
     """Return the loss of a name, or a loss as it is.
 
     Args:
@@ -146,18 +146,18 @@ def loss_of(given: str | Loss) -> Loss:
     Raises:
         InvalidInput: there is none of that name, or it is no loss.
     """
-    if isinstance(given, Loss):
+    if isinstance(given, ConvexLoss):
         return given
     if not isinstance(given, str):
         raise InvalidInput(
-            f"loss is {given!r}", mend=f"Give a Loss, or one of {', '.join(sorted(LOSSES))}."
+            f"loss is {given!r}", mend=f"Give a ConvexLoss, or one of {', '.join(sorted(LOSSES))}."
         )
     if given not in LOSSES:
         raise InvalidInput(f"unknown loss {given!r}", mend=nearest(given, LOSSES))
     return LOSSES[given]
 
 
-def check_convex(loss: Loss, n_outputs: int) -> None:
+def check_convex(loss: ConvexLoss, n_outputs: int) -> None:
     """Raise ``InvalidInput`` unless a loss is convex in f along random segments, with that gradient.
 
     Along each of some hundred segments [a, b], at three scales, it holds

@@ -23,7 +23,7 @@ from consilience.numerics.density import (
     coarse_ratios,
     selection,
 )
-from consilience.numerics.feature_space import principal_directions, shared_space
+from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss
@@ -228,7 +228,7 @@ class _Common:
     """Space of the public rows and their places in it, the same for all parties."""
 
     def __init__(self, public: Array, seed: int) -> None:
-        self.space = shared_space(public, stream(seed, "coordinator", 0, "patches"))
+        self.space = public_feature_space(public, stream(seed, "coordinator", 0, "patches"))
         self._seed = seed
         self._ratios: dict[float, PublicRatio] = {}
 

@@ -198,9 +198,11 @@ class Relay:
     def __init__(self, models: Sequence[LinearModel]) -> None:
         outlines = {(m.coefficients.shape, m.features) for m in models}
         if len(outlines) != 1:
-            said = "; ".join(f"shape {shape}, {features}" for shape, features in sorted(outlines))
+            differences = "; ".join(
+                f"shape {shape}, {features}" for shape, features in sorted(outlines)
+            )
             raise InvalidInput(
-                f"models differ: {said}" if models else "there are no models",
+                f"models differ: {differences}" if models else "there are no models",
                 where=WHERE,
                 mend="Give at least one; all need the same columns, outputs and shared features.",
             )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput
 
 Array = NDArray[Any]
-"""An array of any type; its shape and meaning are said where it is used."""
+"""An array of any type; shape and meaning are explained where it is used."""
 
 
 def read_only(values: Array) -> Array:

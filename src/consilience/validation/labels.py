@@ -49,8 +49,8 @@ def label_names(
             where=where,
             mend=f"Convert them to one type; the first labels are {distinct[:4]!r}.",
         )
-    renamed = {_name(own): _name(name) for own, name in (aliases or {}).items()}
-    names = {label: renamed.get(_name(label), _name(label)) for label in distinct}
+    renamed = {_canonical(own): _canonical(name) for own, name in (aliases or {}).items()}
+    names = {label: renamed.get(_canonical(label), _canonical(label)) for label in distinct}
     for name in names.values():
         if why := odd_name(name):
             raise InvalidInput(
@@ -83,7 +83,7 @@ def check_aliases(aliases: Mapping[Any, str], y: Iterable[Any], *, where: str) -
         where: the party, for the error.
     """
     occurring = set(label_names(y, where=where).tolist()) if aliases else set()
-    for own in map(_name, aliases):
+    for own in map(_canonical, aliases):
         if own not in occurring:
             raise InvalidInput(
                 f"an alias is for {own!r}, which is none of its labels",
@@ -104,7 +104,7 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
-def _name(label: Any) -> str:
+def _canonical(label: Any) -> str:
     if isinstance(label, bytes):
         return label.decode(errors="backslashreplace")
     if isinstance(label, float | np.floating) and label.is_integer():

@@ -75,14 +75,16 @@ def check_number(
     ):
         return
     bounds = {"above": above, "of at least": at_least, "below": below, "of at most": at_most}
-    said = " and ".join(f"{word} {bound:,g}" for word, bound in bounds.items() if bound is not None)
+    limits = " and ".join(
+        f"{word} {bound:,g}" for word, bound in bounds.items() if bound is not None
+    )
     infinite = isinstance(value, float) and not math.isfinite(value)
     kind = "whole number" if whole else "finite number" if infinite else "number"
     none = ", or leave it out" if optional else ""
     raise InvalidInput(
         f"{name} is {value!r}",
         where=where,
-        mend=mend or f"Give a {kind} {said}".rstrip() + f"{none}.",
+        mend=mend or f"Give a {kind} {limits}".rstrip() + f"{none}.",
     )
 
 

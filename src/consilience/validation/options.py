@@ -79,9 +79,9 @@ def _check_type(name: str, value: Any, hint: Any, where: str) -> None:
     except ValidationError as error:
         if all(one["type"] == "needs_python_object" for one in error.errors()):
             return
-        said = dict.fromkeys(_expectation(one, hint) for one in error.errors())
+        expected = dict.fromkeys(_expectation(one, hint) for one in error.errors())
         raise InvalidInput(
-            f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(said)}."
+            f"{name} is {value!r}", where=where, mend=f"It should be {', or '.join(expected)}."
         ) from error
 
 

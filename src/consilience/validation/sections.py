@@ -125,12 +125,12 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
             where=where,
             mend=nearest(place[-1], section.model_fields),
         )
-    said = first["msg"].removeprefix("Value error, ")
+    complaint = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("model_type", "dict_type"):
-        said = "it should be a table"
+        complaint = "it should be a table"
     elif first["type"] != "value_error":
-        said = said[:1].lower() + said[1:]
-    what = f"{'.'.join(place)}: {said.replace('tuple', 'list')}"
+        complaint = complaint[:1].lower() + complaint[1:]
+    what = f"{'.'.join(place)}: {complaint.replace('tuple', 'list')}"
     if first["type"] not in ("missing", "too_short", "value_error"):  # ours say it themselves
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)

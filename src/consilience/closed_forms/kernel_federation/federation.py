@@ -86,7 +86,7 @@ class KernelFederation:
         self.gathered, self.regularization, self.alpha = gathered, regularization, alpha
         self._jitter, self._values = jitter, gathered.basis.eigenvalues
         self._spread = regularization * len(gathered.public) / (1 - alpha)  # c
-        self._kept = gathered.blocks(len(self._values))
+        self._solved_blocks = gathered.blocks(len(self._values))
         self._round: tuple[Array, Array] | None = None
 
     def varied(
@@ -140,7 +140,7 @@ class KernelFederation:
         return Models(self.gathered, own, shared)
 
     def _systems(self) -> Iterator[tuple[slice, tuple[Array, Array, Array]]]:
-        return self._kept.each(self._system)
+        return self._solved_blocks.each(self._system)
 
     def _system(self, block: slice) -> tuple[Array, Array, Array]:
         """L, T and z of some clients, shapes ``(b, n, n)``, ``(b, n, r)`` and ``(b, n, k)``."""
@@ -191,11 +191,11 @@ class KernelFederation:
     ) -> Iterator[Iteration]:
         """Clients predict with the model they have, which is as old as their last turn."""
         alone = self.alone()
-        said = alone.coordinates()
+        predicted = alone.coordinates()
         T = np.concatenate([T for _, (_, T, _) in self._systems()])
         z = np.concatenate([z for _, (_, _, z) in self._systems()])
         shrink = (self._values / (self._values + self._spread))[:, None]
-        taught, asked = np.zeros(said.shape), np.zeros(len(self), dtype=bool)
+        taught, asked = np.zeros(predicted.shape), np.zeros(len(self), dtype=bool)
         previous: Array | None = None
         memory = step.init()
         now = 0
@@ -214,12 +214,12 @@ class KernelFederation:
         for number, chosen in enumerate(participants, start=1):
             j = _positions(chosen, len(self), number)
             now = number
-            previous, memory = step.update(said[j].mean(axis=0), previous, memory)
+            previous, memory = step.update(predicted[j].mean(axis=0), previous, memory)
             taught[j], asked[j] = previous, True
             yield Iteration(number, previous, self.gathered, partial(models, number))
             taught[j] = sent = raised * previous
             s = z[j] - T[j] @ sent
-            said[j] = shrink * sent + self._spread * (T[j].transpose(0, 2, 1) @ s)
+            predicted[j] = shrink * sent + self._spread * (T[j].transpose(0, 2, 1) @ s)
 
     def after(
         self,

@@ -31,7 +31,7 @@ class Blocks(Generic[T]):
 
     def __init__(self, slices: Sequence[slice], keep: bool) -> None:
         self._slices, self._keep = slices, keep
-        self._kept: dict[int, T] = {}
+        self._cache: dict[int, T] = {}
 
     def each(self, compute: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
         """Yield every block with its result by ``compute``, the same function every time."""
@@ -39,11 +39,11 @@ class Blocks(Generic[T]):
 
     def one(self, block: slice, compute: Callable[[slice], T]) -> T:
         """Return the result for one block."""
-        if block.start in self._kept:
-            return self._kept[block.start]
+        if block.start in self._cache:
+            return self._cache[block.start]
         computed = compute(block)
         if self._keep:
-            self._kept[block.start] = computed
+            self._cache[block.start] = computed
         return computed
 
 

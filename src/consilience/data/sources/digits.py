@@ -22,7 +22,7 @@ def load_digits(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:
         test_fraction: the share of rows, of every class, that is for testing.
         seed: which split; the same seed gives the same one.
     """
-    table = _table()
+    table = _pixels_and_labels()
     X, y = (table[:, :-1] / 16).astype(np.float32), table[:, -1].astype(np.int64)
     train, test = take_public(y, float(test_fraction), stream(seed, "digits", 0, "test split"))
     return Dataset(
@@ -38,7 +38,7 @@ def load_digits(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:
 
 
 @cache
-def _table() -> NDArray[Any]:
+def _pixels_and_labels() -> NDArray[Any]:
     """Pixels 0 … 16 and the digit, from the file in scikit-learn's folder; nothing is imported from there."""
     spec = find_spec("sklearn")
     assert spec is not None and spec.origin is not None

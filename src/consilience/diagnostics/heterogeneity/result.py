@@ -194,8 +194,8 @@ class Heterogeneity:
             return ""
         mine = self.counts[party]
         largest = [i for i in np.argsort(-mine, kind="stable")[:3] if mine[i]]
-        said = ", ".join(f"{self.classes[i]} ({mine[i] / mine.sum():.0%})" for i in largest)
-        return said + (", …" if np.count_nonzero(mine) > len(largest) else "")
+        shares = ", ".join(f"{self.classes[i]} ({mine[i] / mine.sum():.0%})" for i in largest)
+        return shares + (", …" if np.count_nonzero(mine) > len(largest) else "")
 
     def as_data(self) -> dict[str, Any]:
         """Return all figures as plain numbers and names, for JSON."""

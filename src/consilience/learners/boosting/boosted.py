@@ -22,7 +22,7 @@ from consilience.learners.boosting.weighted_ensemble import (
 from consilience.learners.files.transfer import TRUSTED, check_packing
 from consilience.learners.targets import usable
 from consilience.numerics.ensemble_weights import descent_weights
-from consilience.numerics.losses import DIVERGED, Loss, check_convex, loss_of
+from consilience.numerics.losses import DIVERGED, ConvexLoss, check_convex, loss_of
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 
@@ -47,8 +47,8 @@ class Boosted(Learner):
             table ``{"name": …}`` with parameters, as in a configuration. A network is drawn anew for every
             step.
         loss: ``"cross-entropy"``, ``"logistic"``, ``"squared"``, or a
-            :class:`~consilience.numerics.losses.Loss`; by default cross-entropy for classification, squared
-            for regression.
+            :class:`~consilience.numerics.losses.ConvexLoss`; by default cross-entropy for classification,
+            squared for regression.
         kind: ``"classification"`` or ``"regression"``; by default what the loss is for, and without a loss
             classification.
         steps: K, when it is trained by itself; the protocol has its own steps, step size, ridge and residual.
@@ -91,7 +91,7 @@ class Boosted(Learner):
         self,
         weak: Any,
         *,
-        loss: str | Loss | None = None,
+        loss: str | ConvexLoss | None = None,
         kind: Kind | None = None,
         steps: int = 50,
         step_size: float = 0.1,
@@ -110,7 +110,7 @@ class Boosted(Learner):
             raise InvalidInput(
                 f"the loss {self.loss.name!r} is for classification",
                 where=self.name,
-                mend='Regression takes loss="squared", or a Loss of your own.',
+                mend='Regression takes loss="squared", or a ConvexLoss of your own.',
             )
         if kind == "classification" and self.loss.probabilities is None:
             raise InvalidInput(
@@ -289,10 +289,10 @@ class Boosted(Learner):
                 self.oracle(h, X, query, rng)
             else:
                 h.fit(X, query, rng=rng, weights=weights, phase="first")
-            said = h.predict(X)
-            left = left + gradient - said
+            answers = h.predict(X)
+            left = left + gradient - answers
             with np.errstate(over="ignore", invalid="ignore"):
-                g = g - rate * (said + ridge * g)
+                g = g - rate * (answers + ridge * g)
             found.append(h)
             if not self.objective(g, targets, ridge) <= limit:
                 break
@@ -356,14 +356,14 @@ class Boosted(Learner):
     def load(self, path: Path) -> None:
         about, arrays = read_arrays(Path(path))
         try:
-            said = (about["kind"], about["loss"])
+            found = (about["kind"], about["loss"])
             n_outputs, models = int(about["n_outputs"]), described(about["models"], arrays)
             weights = arrays["weights"]
         except (KeyError, TypeError, ValueError) as error:
             raise RunFailed("the file does not hold a Boosted of ours", where=str(path)) from error
-        if said != (self.abilities.kind, self.loss.name):
+        if found != (self.abilities.kind, self.loss.name):
             raise RunFailed(
-                f"the file holds a Boosted for {said[0]} with loss {said[1]!r}, expected "
+                f"the file holds a Boosted for {found[0]} with loss {found[1]!r}, expected "
                 f"{self.abilities.kind} with {self.loss.name!r}",
                 where=str(path),
             )

@@ -33,7 +33,7 @@ def lipschitz_constant(X: Array, values: Array) -> float:
         >>> lipschitz_constant(np.array([[0.0], [1.0], [3.0]]), np.array([0.0, 2.0, 0.0]))
         2.0
     """
-    points, values = _given(X, values)
+    points, values = _checked_data(X, values)
     steepest = 0.0
     for rows in _blocks(len(points), len(points)):
         steepest = max(steepest, _steepest(points, values, rows))
@@ -70,7 +70,7 @@ class LipschitzExtension:
     """
 
     def __init__(self, X: Array, y: Array, constant: float | None = None) -> None:
-        self._points, values = _given(X, y)
+        self._points, values = _checked_data(X, y)
         self._values = values.reshape(len(values), -1)
         self._one_axis = values.ndim == 1
         own = np.array([lipschitz_constant(self._points, column) for column in self._values.T])
@@ -142,7 +142,7 @@ def _steepest(points: Array, values: Array, rows: slice) -> float:
     return float(np.divide(changes, distances, out=changes, where=distances > 0).max())
 
 
-def _given(X: Array, values: Array) -> tuple[Array, Array]:
+def _checked_data(X: Array, values: Array) -> tuple[Array, Array]:
     points, values = _flat(X), np.asarray(values, dtype=np.float64)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
         raise InvalidInput(

@@ -99,7 +99,7 @@ class LeastMaximum:
         if not learner.abilities.sample_weight:
             raise InvalidInput(
                 "the oracle 'l_infinity' weights rows, and this learner takes no weights",
-                where=_name(learner),
+                where=_model_name(learner),
                 mend="Take a weak learner with sample_weight, or the oracle 'l2'.",
             )
 
@@ -175,19 +175,19 @@ class SobolevTraining:
         if not (hasattr(learner, "recipe") and hasattr(learner, "module")):
             raise InvalidInput(
                 "the oracle 'sobolev' trains torch modules only",
-                where=_name(learner),
+                where=_model_name(learner),
                 mend="Take a torch module as the weak learner, or the oracle 'l2' or 'l_infinity'.",
             )
         if learner.recipe.augment is not None:
             raise InvalidInput(
                 "the oracle 'sobolev' does not augment images",
-                where=_name(learner),
+                where=_model_name(learner),
                 mend="Leave augment out of the recipe, or take the oracle 'l2' or 'l_infinity'.",
             )
         if learner.recipe.precision != "float32":
             raise InvalidInput(
                 "the oracle 'sobolev' takes differences of outputs, which bfloat16 is too coarse for",
-                where=_name(learner),
+                where=_model_name(learner),
                 mend="Leave precision out of the recipe, or take the oracle 'l2' or 'l_infinity'.",
             )
 
@@ -321,10 +321,10 @@ def _check_regresses(learner: Learner) -> None:
     if learner.abilities.kind != "regression":
         raise InvalidInput(
             "a functional gradient is fitted by regression, and this learner classifies",
-            where=_name(learner),
+            where=_model_name(learner),
             mend="Take a regressor as the weak learner.",
         )
 
 
-def _name(learner: Learner) -> str:
+def _model_name(learner: Learner) -> str:
     return str(getattr(learner, "name", type(learner).__name__))

@@ -112,15 +112,15 @@ class WeightedEnsemble:
         for i, weight in enumerate(self.weights):
             learner = self.learner(i)
             parts = [learner.predict(X[at : at + batch]) for at in range(0, max(len(X), 1), batch)]
-            said = np.concatenate(parts)
-            if (total is not None and said.shape != total.shape) or len(said) != len(X):
+            outputs = np.concatenate(parts)
+            if (total is not None and outputs.shape != total.shape) or len(outputs) != len(X):
                 expected = X.shape[:1] if total is None else total.shape
                 raise KnowledgeRefused(
-                    f"a model that answers {said.shape}, expected {expected}", where="ensemble"
+                    f"a model that answers {outputs.shape}, expected {expected}", where="ensemble"
                 )
-            if not np.isfinite(said).all():
+            if not np.isfinite(outputs).all():
                 raise KnowledgeRefused("a model that answers NaN or infinite", where="ensemble")
-            total = weight * said if total is None else total + weight * said
+            total = weight * outputs if total is None else total + weight * outputs
             yield total
 
     def learner(self, i: int) -> Learner:
@@ -268,10 +268,10 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Array]]:
     """
     try:
         with safe_open(str(path), framework="np") as file:
-            said = file.metadata() or {}
-            about = json.loads(said["consilience"])
+            metadata = file.metadata() or {}
+            about = json.loads(metadata["consilience"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if said["digest"] != _digest(arrays, about):
+        if metadata["digest"] != _digest(arrays, about):
             raise ValueError("its bytes have changed")
         return about, arrays
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:

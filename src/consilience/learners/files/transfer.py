@@ -138,7 +138,7 @@ def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
     if classes:
         about["classes"] = list(classes)
     if isinstance(learner, SklearnLearner):
-        about["model"] = _name(make_of(learner.model)[-1])
+        about["model"] = _import_path(make_of(learner.model)[-1])
         prototype = blob_of({"model": learner.model}, given=learner.model, where=learner.name)
         about["prototype"] = len(prototype)
     else:
@@ -198,7 +198,7 @@ def _built(
         with temporary_file() as path:
             path.write_bytes(data[:length])
             model = read(path, given=None, packages=trusted)["model"]
-        if _name(make_of(model)[-1]) != described["model"]:
+        if _import_path(make_of(model)[-1]) != described["model"]:
             raise KnowledgeRefused(
                 "a model that is not what it is called", where=described["model"]
             )
@@ -252,5 +252,5 @@ def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
 
 
-def _name(kind: type) -> str:
+def _import_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__name__}"

@@ -278,18 +278,18 @@ def _kind_of(model: Any, kind: Kind | None) -> Kind:
         raise InvalidInput("this is a class", where=model.__name__, mend="Give an object of it.")
     if not (callable(getattr(model, "fit", None)) and callable(getattr(model, "predict", None))):
         raise InvalidInput("a model needs the methods fit and predict", where=name)
-    said: str | None = None
+    type_name: str | None = None
     if hasattr(model, "__sklearn_tags__"):
         from sklearn.utils import get_tags
 
-        said = get_tags(model).estimator_type
+        type_name = get_tags(model).estimator_type
     elif hasattr(model, "predict_proba") or hasattr(model, "classes_"):
-        said = "classifier"
-    if said not in ("classifier", "regressor", None):
-        raise InvalidInput(f"a {said} is neither classifier nor regressor", where=name)
+        type_name = "classifier"
+    if type_name not in ("classifier", "regressor", None):
+        raise InvalidInput(f"a {type_name} is neither classifier nor regressor", where=name)
     own: Kind | None = None
-    if said:
-        own = "classification" if said == "classifier" else "regression"
+    if type_name:
+        own = "classification" if type_name == "classifier" else "regression"
     if own is None and kind is None:
         raise InvalidInput(
             "it is not clear whether this is a classifier or a regressor",
@@ -297,7 +297,7 @@ def _kind_of(model: Any, kind: Kind | None) -> Kind:
             mend='Say kind="classification" or kind="regression".',
         )
     if own and kind and own != kind:
-        raise InvalidInput(f"the model is a {said}, not for {kind}", where=name)
+        raise InvalidInput(f"the model is a {type_name}, not for {kind}", where=name)
     return kind or own  # type: ignore[return-value]
 
 

@@ -179,7 +179,7 @@ class TorchLearner(Learner):
         )
         self.n_outputs = targets.shape[1]
         seeds = rng.integers(2**63 - 1, size=2)
-        module = self._made(X[:2], seed=int(seeds[0])) if self.module is None else self.module
+        module = self._new_module(X[:2], seed=int(seeds[0])) if self.module is None else self.module
         check_correction(module, correction, where=self.name)
         recipe, modules = self.recipe, self.modules
         epochs = {
@@ -237,10 +237,10 @@ class TorchLearner(Learner):
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
-        self._made(np.asarray(X)[:2], seed=int(rng.integers(2**63 - 1)))
+        self._new_module(np.asarray(X)[:2], seed=int(rng.integers(2**63 - 1)))
         self._fitted = True
 
-    def _made(self, example: Array, *, seed: int) -> nn.Module:
+    def _new_module(self, example: Array, *, seed: int) -> nn.Module:
         """A new module for rows like ``example``, which is the learner's own from now on."""
         self.module = self.modules.build(example, self.n_outputs, seed=seed)
         # Not how long the longest text is: the file may be sent to others.

@@ -210,10 +210,10 @@ class Stack:
             for name, values in parts.items():
                 torch._foreach_copy_(self.own[name][left:count], values[left:].unbind())
             terms, state = (
-                {name: self._first(left, values, count) for name, values in kept.items()}
+                {name: self._shortened(left, values, count) for name, values in kept.items()}
                 for kept in (terms, optimizer.state[numbers])
             )
-            numbers, count = self._first(left, numbers, count), left
+            numbers, count = self._shortened(left, numbers, count), left
 
     def _batches(self, count: int, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Steps of the first ``count`` networks: rows in inputs and targets, and the weight of each row."""
@@ -248,7 +248,7 @@ class Stack:
             start += count * strides[0]
         return found
 
-    def _first(self, count: int, numbers: Tensor, held: int) -> Tensor:
+    def _shortened(self, count: int, numbers: Tensor, held: int) -> Tensor:
         """The part of a vector of ``held`` networks for the first ``count``; a scalar stays as it is."""
         if not numbers.ndim:
             return numbers
