@@ -95,6 +95,7 @@ def measure(study: Study, size: str) -> Grid:
 def spread(values: Array) -> str:
     """Mean ± standard deviation, as the paper gives them.
 
+    >>> import numpy as np
     >>> spread(np.array([0.5, 0.6, 0.7]))
     '0.600 ± 0.100'
     """
