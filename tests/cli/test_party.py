@@ -120,6 +120,19 @@ def test_check_names_what_is_wrong(call: Call, party: Path) -> None:
     assert "unknown learner 'decision-three'\n  Did you mean 'decision-tree'?" in done.output
 
 
+def test_a_state_of_another_version_is_found_before_the_party_starts(
+    call: Call, party: Path
+) -> None:
+    answered(party)
+    (about,) = party.parent.glob("state/state-*/state.json")
+    about.unlink()
+    done = call("party", "check", party)
+    assert done.exit_code == 1
+    assert "its state was written by consilience 0.1, and this is" in done.output
+    assert f"move {party.parent / 'state'} away and start anew" in done.output
+    assert call("party", "audit", party).exit_code == 0
+
+
 def test_audit(call: Call, party: Path) -> None:
     answered(party)
     done = call("party", "audit", party, "--json", "audit.json")

@@ -94,6 +94,7 @@ def test_a_site_answers_that_another_version_wrote_its_state(tmp_path: Path) -> 
             assert f"move {tmp_path} away" in failure.mend
     with pytest.raises(RunFailed, match=r"written by consilience 0\.1"):
         read_session(tmp_path)
+    assert read_session(tmp_path, any_version=True).federation, "its log can be verified"
 
 
 def test_a_lost_model_is_not_taken_for_one_that_was_never_trained(tmp_path: Path) -> None:

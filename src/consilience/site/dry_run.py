@@ -22,6 +22,7 @@ from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
 from consilience.site.party_site import PartySite
 from consilience.site.public_rows import kept_public
+from consilience.site.session import read_session
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -126,9 +127,10 @@ def join_alone(spec: PartySpec) -> Party:
 
     Raises:
         InvalidInput: something does not go together.
-        RunFailed: its state could not be written.
+        RunFailed: its state could not be written, is damaged, or another version of consilience wrote it.
     """
     _check_folder(spec.state)
+    read_session(spec.state)
     party = spec.party()
     party.public = party.public or Public.none()
     spec.limits.bind(party)

@@ -79,15 +79,20 @@ class Session:
         (folder / FILE).write_text(json.dumps(asdict(self)))
 
 
-def read_session(home: Path) -> Session | None:
+def read_session(home: Path, *, any_version: bool = False) -> Session | None:
     """Read the session of the party whose state lives in ``home``; ``None`` before it has joined.
+
+    Args:
+        home: the folder.
+        any_version: read it also where another version of consilience wrote the state, to verify its log.
 
     Raises:
         RunFailed: the state is gone or damaged, or another version of consilience wrote it.
     """
     while (folder := current_state(home)) is not None:
         try:
-            read_about(folder, whole=home)
+            if not any_version:
+                read_about(folder, whole=home)
             return Session(**json.loads((folder / FILE).read_text()))
         except (OSError, ValueError, TypeError, RunFailed) as error:
             if current_state(home) != folder:  # it was replaced while it was read
@@ -104,6 +109,6 @@ def last_line(home: Path) -> str | None:
     What is wrong with the state, an answer will say.
     """
     with suppress(RunFailed):
-        session = read_session(home)
+        session = read_session(home, any_version=True)
         return session.audit if session is not None else None
     return None
