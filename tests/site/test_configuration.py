@@ -74,7 +74,7 @@ def test_a_party_is_made_of_it(folder: Path) -> None:
         ("[model]", "[limits]\nrounds = 0\n[model]", "limits.rounds: .* not 0"),
         ("[model]", '[limits]\nallow = ["predicions"]\n[model]', "limits.allow: unknown task or group"),
         ("[model]", "[limits.density_ratios]\nrow = 30\n[model]", "density_ratios: .*'row'.*\n.*'rows'"),
-        ("[model]", "[limits.density_ratios]\nrows = 3\n[model]", "density_ratios: rows is 3\n.* at least 20"),
+        ("[model]", "[limits.density_ratios]\nrows = 3\n[model]", "rows is 3\n.* at least 20"),
         ("[model]", "[limits]\ndensity_ratios = true\n[model]", "should be a table, not True"),
         ("[model]", '[limits]\ndensity_ratios = "exact"\n[model]', "rows can be rebuilt from exact"),
         ("[model]", "[limits]\nquantile = [0.5]\n[model]", "limits.quantile"),
