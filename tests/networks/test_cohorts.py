@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from consilience import Federation, Party, ensemble_distillation, suwa
 from consilience.errors import InvalidInput
 from consilience.learners import make
-from consilience.networks import local
+from consilience.messages.schema import Public
+from consilience.networks import LocalNetwork
 from consilience.protocols import (
     federated_averaging,
     federated_dynamics,
@@ -59,8 +60,9 @@ def parties(model: Any, mixed: bool = False) -> list[Party]:
 def test_protocols_do_not_know(protocol: Any, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = protocol.name == "ensemble_distillation"
 
-    def history() -> Any:
-        return Federation(parties(model, mixed), public=X[60:], strict=False).run(protocol)
+    def history(**options: Any) -> Any:
+        network = LocalNetwork(parties(model, mixed), Public(X[60:]), **options)
+        return Federation.over(network, network.public, strict=False).run(protocol)
 
     sizes = []
     trained = Stack.trained
@@ -68,8 +70,7 @@ def test_protocols_do_not_know(protocol: Any, model: Any, monkeypatch: pytest.Mo
     together = history()
     assert max(sizes) == (3 if mixed else 4)
     sizes.clear()
-    monkeypatch.setattr(local, "AT_A_TIME", 1)
-    alone = history()
+    alone = history(at_a_time=1)
     assert max(sizes) == 1
     for name, one in alone.models.items():
         other = together.models[name].learner.predict(X)

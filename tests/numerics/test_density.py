@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp, log, pi, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,8 +80,8 @@ def test_it_integrates_to_one(seed, classes):
     assert total == pytest.approx(1, abs=1e-3)
 
 
-def ratio_of(public: np.ndarray, *, ridge: float) -> PublicRatio:
-    return PublicRatio(public, np.random.default_rng(0), ridge=ridge)
+def ratio_of(public: np.ndarray, **options: Any) -> PublicRatio:
+    return PublicRatio(public, np.random.default_rng(0), **options)
 
 
 def test_ratios_of_two_public_rows():
@@ -111,13 +112,12 @@ def test_dense_public_rows_do_not_count_for_more():
     np.testing.assert_allclose(found[20:, 0], 0, atol=0.02)
 
 
-def test_few_landmarks_are_as_good(monkeypatch):
+def test_few_landmarks_are_as_good():
     """A third of the public rows, on smooth densities, gives nearly what all of them do."""
     rng = np.random.default_rng(2)
     public, rows = rng.normal(size=(300, 1)), rng.normal(1, 0.5, size=(20, 1))
     whole = ratio_of(public, ridge=0.3)(rows, np.ones((20, 1)))
-    monkeypatch.setattr("consilience.numerics.density.MOST_LANDMARKS", 100)
-    some = ratio_of(public, ridge=0.3)(rows, np.ones((20, 1)))
+    some = ratio_of(public, ridge=0.3, most_landmarks=100)(rows, np.ones((20, 1)))
     np.testing.assert_allclose(some, whole, atol=0.05 * whole.max())
     assert not np.array_equal(some, whole)
 

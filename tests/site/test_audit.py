@@ -198,10 +198,9 @@ def test_a_mend_cannot_hide_a_line(log: Path) -> None:
     assert read_log(log).faults
 
 
-def test_long_lines_are_found_from_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.site.audit._TAIL", 64)
+def test_long_lines_are_found_from_the_end(tmp_path: Path) -> None:
     path = tmp_path / AUDIT
     for _ in range(3):
-        AuditLog(path).append(detail="x" * 200)
+        AuditLog(path, tail=64).append(detail="x" * 200)
     assert read_log(path).faults == ()
     assert read_log(tmp_path / "none").entries == ()

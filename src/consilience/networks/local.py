@@ -16,9 +16,6 @@ from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 
-AT_A_TIME = 128
-"""Parties that are in the midst of something at once; what they hold meanwhile is in memory."""
-
 
 @dataclass
 class InProcessNetwork(Network):
@@ -31,9 +28,11 @@ class InProcessNetwork(Network):
     Args:
         wire: pass every message through bytes and back, as a real network does; results are the same
             bit for bit, which the tests hold.
+        at_a_time: parties that are in the midst of something at once; what they hold meanwhile is in memory.
     """
 
     wire: bool = field(default=False, kw_only=True)
+    at_a_time: int = field(default=128, kw_only=True)
 
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
@@ -49,8 +48,8 @@ class InProcessNetwork(Network):
     def _meet(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
         """Some at a time, each up to where it would train, then all trainings, then on."""
         arrivals: dict[str, Arrival] = {}
-        for start in range(0, len(asked), AT_A_TIME):
-            names = list(asked)[start : start + AT_A_TIME]
+        for start in range(0, len(asked), self.at_a_time):
+            names = list(asked)[start : start + self.at_a_time]
             arrivals.update(self._answers({name: asked[name] for name in names}))
         return arrivals
 

@@ -94,9 +94,10 @@ class PublicRatio:
 
     Args:
         public: features of the public rows, shape ``(N, d)``, dense or sparse.
-        rng: draws :data:`MOST_LANDMARKS` public rows for r, where there are more (Nyström); the same at every
-            party.
+        rng: draws the landmarks; the same at every party.
         ridge: above 0; added to the count of one that a public row has by itself.
+        most_landmarks: public rows that r is made of, where there are more (Nyström); the cost is cubic in
+            them.
 
     Source:
         Kanamori, Suzuki & Sugiyama 2012 (kernel unconstrained least-squares importance fitting), with
@@ -107,9 +108,16 @@ class PublicRatio:
     [[1.9], [0.3]]
     """
 
-    def __init__(self, public: Any, rng: np.random.Generator, *, ridge: float) -> None:
+    def __init__(
+        self,
+        public: Any,
+        rng: np.random.Generator,
+        *,
+        ridge: float,
+        most_landmarks: int = MOST_LANDMARKS,
+    ) -> None:
         count = public.shape[0]
-        chosen = np.sort(rng.permutation(count)[:MOST_LANDMARKS])
+        chosen = np.sort(rng.permutation(count)[:most_landmarks])
         self._landmarks = public[chosen]
         apart = _squared_distances(self._landmarks, self._landmarks)
         self._width = _median_of(apart)

@@ -33,9 +33,6 @@ _TORN = b" (torn)\n"
 
 _MISSING = "lines are missing"
 
-_TAIL = 1 << 20
-"""Bytes from the end of a log in which its last whole line is looked for first."""
-
 
 class AuditLog:
     """Audit log of one party, to add to.
@@ -46,13 +43,17 @@ class AuditLog:
     Args:
         path: the file; made with the first line.
         written_after: the SHA-256 of a line that must be there, as a party's state names it.
+        tail: bytes from the end in which the last whole line is looked for first.
 
     Raises:
         RunFailed: it cannot be read or written, or lines are missing that were there.
     """
 
-    def __init__(self, path: Path, *, written_after: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, written_after: str | None = None, tail: int = 1 << 20
+    ) -> None:
         self.path = path
+        self._tail = tail
         self.head = BEGINNING
         """The SHA-256 of the last line."""
         self._torn = b""
@@ -123,7 +124,7 @@ class AuditLog:
 
     def _ends_with(self, lines: Set[str | None]) -> bool:
         """Return true if these are among the last lines: then the log need not be read from its beginning."""
-        ending = _content(self.path, _TAIL).splitlines(keepends=True)
+        ending = _content(self.path, self._tail).splitlines(keepends=True)
         return lines <= {BEGINNING, *(_digest(line[:-1]) for line in ending)}
 
     def _look(self) -> None:
@@ -133,7 +134,7 @@ class AuditLog:
                 return
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                for start in (max(0, size - _TAIL), 0):
+                for start in (max(0, size - self._tail), 0):
                     file.seek(start)
                     found = _ending(file.read())
                     if found is not None:
