@@ -102,7 +102,12 @@ def read_archive(path: Path) -> dict[str, bytes]:
 
 
 def damaged(path: Path | str, why: str) -> InvalidInput:
-    """Make the error for a file that is there and cannot be read."""
+    """Make the error for a file that is there and cannot be read.
+
+    Args:
+        path: the file.
+        why: the reason, in words.
+    """
     return InvalidInput(
         f"the file is damaged or of another format ({why})",
         where=str(path),

@@ -93,11 +93,19 @@ class Learner(ABC):
     n_outputs: int = 0
 
     def bind(self, n_outputs: int) -> None:
-        """Fix the number of outputs (classes, or regression targets), before the first fit."""
+        """Fix the number of outputs before the first fit.
+
+        Args:
+            n_outputs: number of classes, or of regression targets.
+        """
         self.n_outputs = n_outputs
 
     def check(self, example: Array) -> None:
-        """Raise ``InvalidInput`` if rows shaped like ``example`` (1 or more) cannot be used."""
+        """Raise ``InvalidInput`` if rows like these cannot be used; called before any training.
+
+        Args:
+            example: one row or more, shape ``(n, ...)``.
+        """
 
     def check_saving(self) -> None:
         """Raise ``InvalidInput`` if what is trained could not be saved and read in another process."""
@@ -130,10 +138,27 @@ class Learner(ABC):
 
     @abstractmethod
     def predict(self, X: Array) -> Array:
-        """Probabilities or values, shape ``(n, n_outputs)``, float64."""
+        """Compute class probabilities or regression values.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``, float64; rows of probabilities sum to 1.
+
+        Raises:
+            InvalidInput: the model has not been trained, or cannot take these rows.
+        """
 
     def logits(self, X: Array) -> Array:
-        """Unnormalised log-probabilities, shape ``(n, n_outputs)``, float64 (classification)."""
+        """Compute unnormalised log-probabilities, for classification.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``, float64; logarithms of :meth:`predict` where the model has no logits.
+        """
         return np.asarray(np.log(np.clip(self.predict(X), LOG_FLOOR, None)))
 
     @property
@@ -143,11 +168,26 @@ class Learner(ABC):
 
     @abstractmethod
     def save(self, path: Path) -> None:
-        """Write the fitted state to ``path`` (safe formats only, never pickle)."""
+        """Write the fitted state to a file, in a safe format: never a pickle.
+
+        Args:
+            path: ending in :attr:`suffix`.
+
+        Raises:
+            InvalidInput: the model has not been trained, or cannot be saved safely.
+            RunFailed: the file cannot be written.
+        """
 
     @abstractmethod
     def load(self, path: Path) -> None:
-        """Read what :meth:`save` wrote; raises ``RunFailed`` on a damaged or foreign file."""
+        """Read a file of :meth:`save`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            RunFailed: the file is damaged, foreign, or of another model.
+        """
 
 
 class Model:
@@ -162,7 +202,17 @@ class Model:
         self.learner, self.classes = learner, classes
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities, shape ``(n, n_classes)``."""
+        """Compute class probabilities.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_classes)``, in the order of :attr:`classes`.
+
+        Raises:
+            InvalidInput: this is a regression model.
+        """
         if not self.classes:
             raise InvalidInput(
                 "a regression model has no class probabilities", where="predict_proba"
@@ -170,6 +220,13 @@ class Model:
         return self.learner.predict(np.asarray(X))
 
     def predict(self, X: Any) -> Array:
-        """Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``."""
+        """Predict class names, or regression values.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``.
+        """
         outputs = self.learner.predict(np.asarray(X))
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

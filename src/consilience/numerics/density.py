@@ -60,7 +60,14 @@ class ClassGaussians:
         return cls(means, np.maximum(variances, floor))
 
     def log_density(self, z: Array) -> Array:
-        """Compute the log-density of each row of ``z``, shape ``(n,)``, by log-sum-exp."""
+        """Compute the log-density of each row by log-sum-exp.
+
+        Args:
+            z: rows, shape ``(n, d)``.
+
+        Returns:
+            Shape ``(n,)``.
+        """
         scores = np.empty((len(self.means), len(z)))
         for component, (mean, variance) in enumerate(zip(self.means, self.variances, strict=True)):
             distance = ((z - mean) ** 2 / variance).sum(axis=1)

@@ -174,7 +174,12 @@ def _known_definite(kernel: Kernel) -> bool:
 
 
 def check_distinct(X: Array, *, where: str) -> None:
-    """Raise ``InvalidInput`` if two rows are the same: no kernel's matrix of them can be inverted."""
+    """Raise ``InvalidInput`` if two rows are the same: no kernel's matrix of them can be inverted.
+
+    Args:
+        X: rows, shape ``(n, d)``.
+        where: the data, for the error.
+    """
     _, first, inverse = np.unique(X, axis=0, return_index=True, return_inverse=True)
     earlier = first[inverse.ravel()]
     again = np.flatnonzero(earlier != np.arange(len(X)))

@@ -67,13 +67,28 @@ class ConvexLoss:
             )
 
     def mean(self, f: Array, y: Array) -> float:
-        """Compute the empirical risk ``(1/n) Σ_j ℓ(f_j, y_j)``; infinite or NaN where f is too large."""
+        """Compute the empirical risk ``(1/n) Σ_j ℓ(f_j, y_j)``; infinite or NaN where f is too large.
+
+        Args:
+            f: values, shape ``(n, n_outputs)``.
+            y: targets, shape ``(n, n_outputs)``.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.mean(self.value(f, y)))
 
 
 def softmax(f: Array) -> Array:
-    """Compute ``exp f_c / Σ_d exp f_d``, shape ``(n, n_outputs)``."""
+    """Compute ``exp f_c / Σ_d exp f_d`` of every row of f, without overflow.
+
+    Args:
+        f: shape ``(n, n_outputs)``.
+
+    Returns:
+        Shape ``(n, n_outputs)``; rows sum to 1.
+
+    >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]])).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
+    """
     shares = np.exp(f - f.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 

@@ -83,5 +83,9 @@ class Threads:
 
 
 def limited_threads(threads: int) -> AbstractContextManager[None]:
-    """Let numerical libraries in this process use ``threads`` threads for a while."""
+    """Limit the threads of numerical libraries in this process, within a ``with`` block.
+
+    Args:
+        threads: their number.
+    """
     return Threads(threads).limited()

@@ -67,20 +67,32 @@ class FixedPoint:
         return 2 * self.fraction + self.answers + 1
 
     def rows(self, key_length: int) -> int:
-        """Rows that one ciphertext of a key of so many bits holds."""
+        """Number of rows that one ciphertext holds.
+
+        Args:
+            key_length: bits of the key.
+        """
         return (key_length - 2 - EMPTY) // self.slot
 
     def whole(self, values: Iterable[float], *, times: int = 1) -> list[int]:
-        """``round(2^(times · fraction) v)``, exactly."""
+        """Round values to integers, ``round(2^(times · fraction) v)``, exactly.
+
+        Args:
+            values: numbers.
+            times: factors of the scale: 1 for inputs, 2 for products.
+        """
         return [round(Fraction(value) * 2 ** (times * self.fraction)) for value in values]
 
     def real(self, wholes: Iterable[int]) -> Array:
-        """Answers as float64, rounded once."""
+        """Turn integers of answers into float64, rounded once."""
         unit = 1 << (2 * self.fraction)
         return np.array([whole / unit for whole in wholes], dtype=np.float64)
 
     def pack(self, wholes: Sequence[int]) -> int:
-        """``Σ_i v_i 2^(slot i)``: its sums and multiples are those of the rows, if they fit their slots."""
+        """Pack rows into one integer, ``Σ_i v_i 2^(slot i)``: sums and multiples act on the rows.
+
+        Every result has to fit its slot.
+        """
         total = 0
         for whole in reversed(wholes):
             total = (total << self.slot) + whole
@@ -127,7 +139,7 @@ class PublicKey:
         self._key = _phe().PaillierPublicKey(n)
 
     def encrypt(self, plaintexts: Iterable[int]) -> Array:
-        """Ciphertexts, uint8 of shape ``(n, key_length / 4)``; the same plaintext never gives the same."""
+        """Encrypt plaintexts, at random, to ciphertexts: uint8 of shape ``(n, key_length / 4)``."""
         return self._written(self._key.raw_encrypt(p % self._key.n) for p in plaintexts)
 
     def combine(self, ciphertexts: Array, factors: Array, constants: Sequence[int]) -> Array:
@@ -191,7 +203,7 @@ class PrivateKey:
         self.public = PublicKey(modulus)
 
     def decrypt(self, ciphertexts: Array) -> list[int]:
-        """Plaintexts, between ``-n/2`` and ``n/2``."""
+        """Decrypt to plaintexts, between ``-n/2`` and ``n/2``."""
         n = self._key.public_key.n
         plaintexts = (self._key.raw_decrypt(c) for c in self.public.read(ciphertexts))
         return [p - n if 2 * p > n else p for p in plaintexts]

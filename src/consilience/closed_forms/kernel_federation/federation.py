@@ -106,7 +106,7 @@ class KernelFederation:
         return len(self.gathered)
 
     def points(self, X: Array) -> Points:
-        """Rows to predict at, shape ``(n, d)``; worth keeping when several models are to predict them."""
+        """Prepare rows ``(n, d)`` to predict at; worth keeping when several models are to predict them."""
         return self.gathered.points(X)
 
     # --- what clients do ------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class Gathered:
         return len(self.X)
 
     def blocks(self, columns: int) -> Blocks[Any]:
-        """Blocks for something that takes ``columns`` numbers for every row of a client."""
+        """Make blocks for a result of ``columns`` numbers for every row of a client."""
         m, n = self.X.shape[:2]
         step = max(1, _NUMBERS_AT_ONCE // (n * columns))
         slices = [slice(start, min(start + step, m)) for start in range(0, m, step)]
@@ -126,7 +126,7 @@ class Gathered:
         return own, shared
 
     def points(self, X: Array) -> Points:
-        """Rows to predict at, shape ``(n, d)``, with their kernel values."""
+        """Prepare rows to predict at, shape ``(n, d)``, with their kernel values."""
         X = _inputs(X, "rows to predict")
         return Points(X, self.basis.coordinates(X), self.blocks(len(X)))
 

@@ -104,7 +104,12 @@ def load_trec(*, fine: bool = False) -> Dataset:
 
 
 def strip_post(text: str, remove: Collection[str] = NEWS_PARTS) -> str:
-    """A newsgroup post without headers, signature and quotes, by scikit-learn's rules."""
+    """Strip a newsgroup post of headers, signature and quotes, by scikit-learn's rules.
+
+    Args:
+        text: the post.
+        remove: parts to strip.
+    """
     if "headers" in remove:  # all before the first empty line
         text = text.partition("\n\n")[2]
     if "footers" in remove:  # all after the last line that is empty or of dashes

@@ -343,5 +343,5 @@ def sliced_wasserstein(
 
 
 def standard_errors(found: Array) -> Array:
-    """Standard error of means over the first axis: shape ``(L, …)`` to ``(…)``."""
+    """Compute the standard error of means over the first axis: shape ``(L, …)`` to ``(…)``."""
     return np.asarray(found.std(axis=0, ddof=1) / np.sqrt(len(found)))

@@ -85,7 +85,7 @@ class Inputs:
         return len(self.centre)
 
     def scaled(self, rows: Array) -> Array:
-        """Rows in units of the pooled spread, about the pooled mean, shape ``(n, d)``."""
+        """Express rows in units of the pooled spread, about the pooled mean, shape ``(n, d)``."""
         return np.asarray((rows - self.centre) / (self.scale * self.spread))
 
     def projected(self, axes: Array) -> Array:

@@ -94,7 +94,12 @@ class SignedEnsemble:
     def of(
         cls, replies: Iterable[Answered | None], *, trusted: Sequence[str] = TRUSTED
     ) -> SignedEnsemble:
-        """The ensemble of the models that agents sent in rounds 0, 1, 2, …; ``None`` for a round without."""
+        """Build the ensemble of the models that agents sent.
+
+        Args:
+            replies: those of rounds 0, 1, 2, …; ``None`` for a round without.
+            trusted: packages whose models are built.
+        """
         given = [() if r is None else r.answers.values() for r in replies]
         terms = [
             [one for answers in round for one in answers if isinstance(one, SentModel)]
@@ -118,7 +123,11 @@ class SignedEnsemble:
         return tuple(json.loads(first.about).get("classes", ()))
 
     def truncated(self, rounds: int) -> SignedEnsemble:
-        """The sum up to round ``rounds``."""
+        """Return the sum up to a round.
+
+        Args:
+            rounds: the last round.
+        """
         if not isinstance(rounds, int) or not 0 <= rounds <= self.rounds:
             raise InvalidInput(
                 f"rounds is {rounds}", where="ensemble", mend=f"Give 0 to {self.rounds}."
@@ -140,7 +149,12 @@ class SignedEnsemble:
         return self._sum.predict(X, batch=batch)
 
     def predictions(self, X: Any, *, batch: int = BATCH) -> Iterable[Array]:
-        """The sum after every round, as :meth:`predict` gives it: round 0 first."""
+        """Yield the sum after every round, as :meth:`predict` gives it: round 0 first.
+
+        Args:
+            X: rows, shape ``(n, ...)``.
+            batch: rows predicted at a time.
+        """
         sums, total = self._sum.partial_sums(X, batch=batch), None
         for models in self._terms:
             for _ in models:

@@ -15,7 +15,7 @@ from consilience.validation.arrays import Array
 
 
 def floating_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers of floating-point numbers by name; a shared one under its first name only."""
+    """Collect parameters and buffers of floating-point numbers by name, a shared one under its first name."""
     first: dict[int, str] = {}
     found = {}
     for name, part in module.state_dict(keep_vars=True).items():
@@ -27,7 +27,7 @@ def floating_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def copies_of(module: nn.Module) -> dict[str, Array]:
-    """Copies of :func:`floating_tensors` as arrays of float32, or of float64 where the tensor is."""
+    """Copy :func:`floating_tensors` to arrays of float32, or of float64 where the tensor is."""
     found = {}
     for name, part in floating_tensors(module).items():
         wide = part if part.dtype == torch.float64 else part.float()
