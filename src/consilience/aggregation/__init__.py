@@ -1,32 +1,18 @@
-"""Aggregators, consensus steps and de-regularisation: pure functions from predictions to a teacher."""
+"""Aggregators, consensus steps and de-regularisation: pure functions from predictions to a teacher.
+
+A rule is added in one place: a function in the module of its kind, named in the ``__all__`` of that module.
+"""
 
 from collections.abc import Callable
 
+from consilience.aggregation import classification, regression, reliability
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
-from consilience.aggregation.classification import (
-    avg,
-    coordinate_median,
-    count_weighted,
-    entropy_weighted,
-    majority_vote,
-    mean_logits,
-    oracle,
-    power_sharpened_mean,
-    sharpened_mean,
-    suwa,
-    trimmed_mean,
-    uwa,
-)
+from consilience.aggregation.classification import *
+from consilience.aggregation.classification import oracle
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
-from consilience.aggregation.regression import mean, median, weighted_mean
-from consilience.aggregation.reliability import (
-    certainty_weighted,
-    coarse_density_ratio,
-    density_ratio,
-    selective_mean,
-    variance_weighted,
-)
+from consilience.aggregation.regression import *
+from consilience.aggregation.reliability import *
 
 __all__ = [
     "AGGREGATORS",
@@ -37,57 +23,25 @@ __all__ = [
     "Stack",
     "Teacher",
     "anderson",
-    "avg",
-    "certainty_weighted",
-    "coarse_density_ratio",
-    "coordinate_median",
-    "count_weighted",
     "damped",
-    "density_ratio",
-    "entropy_weighted",
-    "majority_vote",
-    "mean",
-    "mean_logits",
-    "median",
     "onto_simplex",
     "oracle",
-    "power_sharpened_mean",
     "replace",
-    "selective_mean",
-    "sharpened_mean",
-    "suwa",
-    "trimmed_mean",
-    "uwa",
-    "variance_weighted",
-    "weighted_mean",
+]
+__all__ += classification.__all__
+__all__ += reliability.__all__
+__all__ += regression.__all__
+
+_FACTORIES: list[Callable[..., Aggregator]] = [
+    getattr(module, name)
+    for module in (classification, reliability, regression)
+    for name in module.__all__
 ]
 
-AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
-    "avg": avg,
-    "mean-logits": mean_logits,
-    "uwa": uwa,
-    "suwa": suwa,
-    "entropy": entropy_weighted,
-    "era": sharpened_mean,
-    "enhanced-era": power_sharpened_mean,
-    "fed-et": variance_weighted,
-    "certainty": certainty_weighted,
-    "selective": selective_mean,
-    "vote": majority_vote,
-    "median": coordinate_median,
-    "trimmed-mean": trimmed_mean,
-    "count-weighted": count_weighted,
-    "mean": mean,
-    "weighted-mean": weighted_mean,
-    "value-median": median,
-    "density-ratio": density_ratio,
-    "coarse-density-ratio": coarse_density_ratio,
-}
+AGGREGATORS: dict[str, Callable[..., Aggregator]] = {make().name: make for make in _FACTORIES}
 """The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
 
 CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {
-    "replace": replace,
-    "damped": damped,
-    "anderson": anderson,
+    step.__name__: step for step in (replace, damped, anderson)
 }
 """The consensus steps that a configuration can name."""

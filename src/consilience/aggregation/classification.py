@@ -29,6 +29,21 @@ from consilience.messages.scores import DensityRatios, LogDensities, RowCount
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
+__all__ = [
+    "avg",
+    "mean_logits",
+    "uwa",
+    "suwa",
+    "entropy_weighted",
+    "sharpened_mean",
+    "power_sharpened_mean",
+    "majority_vote",
+    "coordinate_median",
+    "trimmed_mean",
+    "count_weighted",
+]
+"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+
 TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """What sUWA chooses from; at 0 it is the mean, at 1 UWA."""
 

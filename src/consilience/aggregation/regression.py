@@ -8,6 +8,9 @@ from consilience.aggregation.base import Aggregator, Stack, mean_by_rows, plain_
 from consilience.messages.scores import RowCount
 from consilience.validation.arrays import Array
 
+__all__ = ["mean", "weighted_mean", "median"]
+"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+
 
 def mean() -> Aggregator:
     """Mean of the parties' values; Park et al. 2023, Algorithm 1."""

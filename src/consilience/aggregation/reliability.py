@@ -38,6 +38,15 @@ from consilience.messages.scores import Certainties, CoarseRatios, DensityRatios
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 
+__all__ = [
+    "variance_weighted",
+    "certainty_weighted",
+    "selective_mean",
+    "density_ratio",
+    "coarse_density_ratio",
+]
+"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+
 _TIE = 1e-9
 
 

@@ -1,0 +1,62 @@
+# ruff: noqa: I001
+# The one list of public names, and of the modules that they live in. The package reads it when it is
+# imported; type checkers read it in the place of __init__.py.
+
+from consilience.aggregation import (
+    Deregularization as Deregularization,
+    anderson as anderson,
+    avg as avg,
+    certainty_weighted as certainty_weighted,
+    coarse_density_ratio as coarse_density_ratio,
+    coordinate_median as coordinate_median,
+    count_weighted as count_weighted,
+    damped as damped,
+    density_ratio as density_ratio,
+    entropy_weighted as entropy_weighted,
+    majority_vote as majority_vote,
+    mean as mean,
+    mean_logits as mean_logits,
+    median as median,
+    power_sharpened_mean as power_sharpened_mean,
+    replace as replace,
+    selective_mean as selective_mean,
+    sharpened_mean as sharpened_mean,
+    suwa as suwa,
+    trimmed_mean as trimmed_mean,
+    uwa as uwa,
+    variance_weighted as variance_weighted,
+    weighted_mean as weighted_mean,
+)
+from consilience.closed_forms.kernel_federation import (
+    KernelFederation as KernelFederation,
+)
+from consilience.errors import (
+    ConsilienceError as ConsilienceError,
+    InvalidInput as InvalidInput,
+)
+from consilience.federation.federation import (
+    Federation as Federation,
+)
+from consilience.federation.history import (
+    History as History,
+)
+from consilience.learners import (
+    KernelRidge as KernelRidge,
+    Model as Model,
+    as_learner as as_learner,
+)
+from consilience.networks import (
+    LocalNetwork as LocalNetwork,
+    Population as Population,
+    ProcessNetwork as ProcessNetwork,
+)
+from consilience.party.party import (
+    Party as Party,
+)
+from consilience.protocols import (
+    ensemble_distillation as ensemble_distillation,
+    iterative_distillation as iterative_distillation,
+    local_only as local_only,
+)
+
+__version__: str
