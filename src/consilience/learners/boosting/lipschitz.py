@@ -10,13 +10,13 @@ from scipy.spatial.distance import cdist
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 
-_ENTRIES = 1 << 22
+HELD = 1 << 22
 """Distances held at a time: 32 MB."""
 
 _ROUNDING = 1e-9
 
 
-def lipschitz_constant(X: Array, values: Array) -> float:
+def lipschitz_constant(X: Array, values: Array, *, held: int = HELD) -> float:
     """Compute ``max ‖v_i − v_j‖ / ‖x_i − x_j‖`` over all pairs; infinite if equal rows differ in value.
 
     It is the least Lipschitz constant of a function that takes these values, and of one that is given at
@@ -25,6 +25,7 @@ def lipschitz_constant(X: Array, values: Array) -> float:
     Args:
         X: inputs, shape ``(n, ...)``, flattened row by row.
         values: shape ``(n,)`` or ``(n, c)``.
+        held: distances in memory at a time.
 
     Raises:
         InvalidInput: no rows, shapes that do not go together, or values that are not finite.
@@ -35,7 +36,7 @@ def lipschitz_constant(X: Array, values: Array) -> float:
     """
     points, values = _checked_data(X, values)
     steepest = 0.0
-    for rows in _blocks(len(points), len(points)):
+    for rows in _blocks(len(points), len(points), held):
         steepest = max(steepest, _steepest(points, values, rows))
     return steepest
 
@@ -52,6 +53,7 @@ class LipschitzExtension:
         X: inputs, shape ``(n, ...)``, flattened row by row.
         y: values, shape ``(n,)`` or ``(n, c)``.
         constant: L, for every output; by default each output has the least that the data allow.
+        held: distances in memory at a time.
 
     Attributes:
         constants: L of each output, shape ``(c,)``; ``(1,)`` where ``y`` has one axis.
@@ -69,11 +71,16 @@ class LipschitzExtension:
         [0.0, 1.0, 1.0, 4.0]
     """
 
-    def __init__(self, X: Array, y: Array, constant: float | None = None) -> None:
+    def __init__(
+        self, X: Array, y: Array, constant: float | None = None, *, held: int = HELD
+    ) -> None:
+        self._held = held
         self._points, values = _checked_data(X, y)
         self._values = values.reshape(len(values), -1)
         self._one_axis = values.ndim == 1
-        own = np.array([lipschitz_constant(self._points, column) for column in self._values.T])
+        own = np.array(
+            [lipschitz_constant(self._points, column, held=held) for column in self._values.T]
+        )
         if not np.isfinite(own).all():
             raise InvalidInput(
                 "equal rows have different values, so no Lipschitz function takes them",
@@ -95,7 +102,10 @@ class LipschitzExtension:
         """Compute ``u(x)``, shape ``(m,)`` or ``(m, c)`` as the values given."""
         points = self._like(X)
         found = np.concatenate(
-            [self._reached(points[rows])[0] for rows in _blocks(len(points), len(self._points))]
+            [
+                self._reached(points[rows])[0]
+                for rows in _blocks(len(points), len(self._points), self._held)
+            ]
         )
         return found[:, 0] if self._one_axis else found
 
@@ -106,7 +116,7 @@ class LipschitzExtension:
         """
         points = self._like(X)
         found = np.zeros((len(points), len(self.constants), points.shape[1]))
-        for rows in _blocks(len(points), len(self._points)):
+        for rows in _blocks(len(points), len(self._points), self._held):
             _, nearest = self._reached(points[rows])
             away = points[rows][:, None, :] - self._points[nearest]
             lengths = np.linalg.norm(away, axis=2, keepdims=True)
@@ -165,6 +175,6 @@ def _flat(X: Array) -> Array:
     return X.reshape(len(X), math.prod(X.shape[1:])).astype(np.float64)
 
 
-def _blocks(rows: int, columns: int) -> list[slice]:
-    size = max(1, _ENTRIES // max(columns, 1))
+def _blocks(rows: int, columns: int, held: int) -> list[slice]:
+    size = max(1, held // max(columns, 1))
     return [slice(start, start + size) for start in range(0, max(rows, 1), size)]
