@@ -29,7 +29,7 @@ from page import write
 
 from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
-from consilience.experiments import Cohort, gather, parse_spec
+from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.messages.replies import Replies
 from consilience.networks import LocalNetwork
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -77,7 +77,7 @@ RULES = {name: rule for name, rule in AGGREGATORS.items() if rule().kind == "cla
 RULES["suwa-auto"] = partial(suwa, "auto")
 
 
-def made(data: str, setting: Mapping[str, Any], parties: int, repetition: int) -> Cohort:
+def made(data: str, setting: Mapping[str, Any], parties: int, repetition: int) -> SimulatedParties:
     """The parties of a setting: ``{"per_party": k}`` or ``{"alpha": α}``."""
     problem = PROBLEMS[data]
     dealt = {"name": "classes", **setting}

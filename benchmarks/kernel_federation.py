@@ -26,7 +26,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from consilience.aggregation import anderson
 from consilience.closed_forms.kernel_federation import KernelFederation
-from consilience.experiments.run import machine, versions
+from consilience.federation.run_folder import machine, versions
 from consilience.numerics.randomness import limited_threads
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.problems import PROBLEMS, Sample

@@ -24,7 +24,7 @@ from page import write
 from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
 from consilience.data import load
-from consilience.experiments import Cohort, gather, parse_spec
+from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience_papers.comparisons import standard_error
@@ -51,7 +51,7 @@ MODELS = {
 }
 
 
-def made(data: str, public: int, foreign: float, repetition: int) -> Cohort:
+def made(data: str, public: int, foreign: float, repetition: int) -> SimulatedParties:
     """Parties with so many public rows, of which a share is of other things."""
     document = {
         "name": "public",

@@ -99,7 +99,7 @@ def cost(size: Size, *, model: str = "logistic-regression") -> tuple[Cost, Cost]
             with ledger.transaction():
                 ledger.write("rounds", [("m", 0, round.number, 0.0, None, 0, None)])
                 values = {party: dict(found.values) for party, found in metrics.items()}
-                ledger.exchanged("m", 0, round.number, network.deliveries, values)
+                ledger.add_deliveries("m", 0, round.number, network.deliveries, values)
             sent = sum(one.bytes_up + one.bytes_down for one in network.deliveries)
             network.deliveries.clear()
             costs.append(Cost(process_time() - begun, sent))

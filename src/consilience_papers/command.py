@@ -149,7 +149,7 @@ def _print(exhibit: Exhibit, written: Sequence[Path], console: Console, *, judge
 
 def facts(study: Study) -> dict[str, Any]:
     """Facts that are needed to compute the same again."""
-    from consilience.experiments.run import machine, versions
+    from consilience.federation.run_folder import machine, versions
 
     return {
         "date": date.today().isoformat(),

@@ -106,7 +106,7 @@ def test_settings_win(call: Call) -> None:
     """``--seeds`` over ``--set`` over ``--quick`` over the file."""
     words = ("--quick", "--set", "protocol.rounds=3", "--set", "seeds=5", "--seeds", "2")
     assert call("run", "clinics.toml", "--out", "run", "--quiet", *words).exit_code == 0
-    config = json.loads(Path("run/config.json").read_text())
+    config = json.loads(Path("run/config.json").read_text())["configuration"]
     assert (config["seeds"], config["protocol"]["rounds"]) == (2, 3)
 
 
@@ -330,7 +330,7 @@ def test_control_c(folder: Path) -> None:
     assert said.splitlines()[-1] == "stopped; continue with: consilience resume run"
     assert "Traceback" not in said
     ledger = Ledger(Path("run/ledger.sqlite"))
-    assert not ledger.read("SELECT * FROM arms WHERE status = 'done'")
+    assert not ledger.read("SELECT * FROM method_runs WHERE status = 'done'")
     ledger.close()
 
 

@@ -13,8 +13,13 @@ import pytest
 from consilience.data import read_rows
 from consilience.deployment.certificates import public_key
 from consilience.deployment.coordinator import process as coordinator
-from consilience.deployment.coordinator.configuration import keep, kept, read_coordinator
+from consilience.deployment.coordinator.configuration import (
+    read_coordinator,
+    store_coordinator,
+    stored_coordinator,
+)
 from consilience.deployment.coordinator.rounds import OUTCOME
+from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
@@ -96,7 +101,7 @@ def started(center: Path, status: str, rounds: int) -> None:
     """A run that was started, and how it ended, without Flower."""
     run = center / "run"
     run.mkdir()
-    keep(read_coordinator(center), center)
+    store_coordinator(read_coordinator(center), center)
     with closing(Ledger(run / "ledger.sqlite", create=True)) as ledger:
         for number in range(rounds):
             ledger.write("rounds", [("uwa", 0, number, 1.0, None, 1, None)])
@@ -189,11 +194,11 @@ def test_a_run_that_goes_on_forgets_why_somebody_was_outside(
     path.write_text(path.read_text().replace("9092", str(free_port())))
     started(ready, "failed", rounds=1)
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
-        ledger.note(outside={"north": ("other rows", False), "south": ("too late", True)})
+        ledger.note(excluded={"north": ("other rows", False), "south": ("too late", True)})
     monkeypatch.setattr(coordinator, "_serve", lambda *_: None)
     assert call("coordinator", "resume", ready).exit_code == 0
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
-        north, south = (ledger.meta["outside"][name] for name in ("north", "south"))
+        north, south = (ledger.meta["excluded"][name] for name in ("north", "south"))
     assert north == ["it is asked again to join", False] and south == ["too late", True]
 
 
@@ -210,7 +215,7 @@ def test_a_run_without_a_round_is_started_anew(
     again = call("coordinator", "resume", ready)
     assert again.exit_code == 0 and "anew" not in again.output
     assert call("coordinator", "start", ready).exit_code == 0
-    assert served == [1, 1, 1] and kept(ready).seed == 1
+    assert served == [1, 1, 1] and stored_coordinator(ready).seed == 1
 
 
 class Mortal:
@@ -352,10 +357,10 @@ def test_check_knows_of_a_run(call: Call, ready: Path) -> None:
     path.write_text(path.read_text().replace("9092", str(free_port())))
     run.mkdir()
     spec = read_coordinator(ready)
-    keep(spec, ready)
+    store_coordinator(spec, ready)
     label = spec.method.label
     with closing(Ledger(run / "ledger.sqlite", create=True)) as ledger, ledger.transaction():
-        ledger.write("arms", [(label, 0, "running", 0.0)])
+        ledger.write("method_runs", [(label, 0, "running", 0.0)])
         ledger.write("rounds", [(label, 0, 1, 0.0, b"", 1, None)])
     assert "ready to resume after round 1" in call("coordinator", "check", ready).output
     path.write_text(path.read_text().replace("seed = 0", "seed = 1"))
@@ -366,27 +371,41 @@ def test_check_knows_of_a_run(call: Call, ready: Path) -> None:
 def test_metrics_stand_with_the_round_that_they_are_of(call: Call, ready: Path) -> None:
     started(ready, "failed", rounds=2)
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
-        row = ("uwa", 0, "north", 1, "Evaluate", "refused", "", 9, 9, 1.0, "limits.metrics: no", 1)
-        note = (*row[:4], "Distill", "ok", *row[6:10], "private rows weigh 0.1", 1)
+        row = (
+            "uwa",
+            0,
+            "north",
+            1,
+            "Evaluate",
+            "refused",
+            "",
+            9,
+            9,
+            1.0,
+            "limits.metrics: no",
+            1,
+            1,
+        )
+        note = (*row[:4], "Distill", "ok", *row[6:10], "private rows weigh 0.1", 1, 0)
         ledger.write("deliveries", [note, row])
         ledger.write("metrics", [("uwa", 0, 0, "north", "accuracy", 0.75)])
     said = " ".join(call("coordinator", "status", ready).output.split())
     assert "accuracy after round" in said and "0.750 0" in said
     assert "north noted: private rows weigh 0.1" in said and "left out:" not in said
-    assert "left out" not in coordinator._line(ready / "run", read_coordinator(ready))
+    assert "left out" not in round_line(ready / "run", read_coordinator(ready))
 
 
 def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Path) -> None:
     started(ready, "failed", rounds=2)
     reason = "its columns are not, in this order, those of the public rows: " + "cholesterol, " * 9
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
-        row = ("uwa", 0, "north", 1, "Predict", "failed", "", 9, 9, 1.0, reason, 1)
+        row = ("uwa", 0, "north", 1, "Predict", "failed", "", 9, 9, 1.0, reason, 1, 0)
         ledger.write("deliveries", [row])
     said = " ".join(call("coordinator", "status", ready).output.split())
     assert f"north is left out: round 1: {reason}".strip() in said
     assert "it ended: too few" in said and "then: consilience coordinator resume" in said
-    assert reason in coordinator._line(ready / "run", read_coordinator(ready))
+    assert reason in round_line(ready / "run", read_coordinator(ready))
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.write("deliveries", [(*row[:5], "ok", *row[6:10], "", 1)])
     assert "left out:" not in call("coordinator", "status", ready).output
-    assert "left out" not in coordinator._line(ready / "run", read_coordinator(ready))
+    assert "left out" not in round_line(ready / "run", read_coordinator(ready))

@@ -36,7 +36,7 @@ NETWORK = """{ name = "mlp", hidden = [32], recipe = { first_epochs = 5, distill
 
 # All that a ledger holds but times, and when checkpoints fell.
 TABLES = {
-    "arms": "method, seed, status",
+    "method_runs": "method, seed, status",
     "holdings": "*",
     "rounds": "method, seed, round, teacher_accuracy",
     "deliveries": "method, seed, party, round, tasks, status, left, bytes_down, bytes_up, detail",

@@ -50,11 +50,16 @@ def marking(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def sent(marking: Path, finished: Path) -> Path:
     """A run folder that names the module wherever a model is named, with a seed that is not done yet."""
     run = shutil.copytree(finished, "run")
-    _change(Path("run/config.json"), lambda told: told["models"][0].update(name="marking:Model"))
-    _change(Path("run/config.json"), lambda told: told.update(seeds=2))
+    _reconfigure(lambda told: told["models"][0].update(name="marking:Model"))
+    _reconfigure(lambda told: told.update(seeds=2))
     for path in Path("run/models").rglob("model.json"):
         _change(path, lambda told: told["model"].update(name="marking:Model"))
     return Path(run)
+
+
+def _reconfigure(change: Callable[[dict], object]) -> None:
+    """Change the configuration in the run folder."""
+    _change(Path("run/config.json"), lambda told: change(told["configuration"]))
 
 
 def _change(path: Path, change: Callable[[dict], object]) -> None:
@@ -101,7 +106,7 @@ def test_a_run_folder_cannot_trust_packages_itself(
     call: Call, marking: Path, finished: Path
 ) -> None:
     shutil.copytree(finished, "run")
-    _change(Path("run/config.json"), lambda told: told.update(seeds=2, trusts=["marking"]))
+    _reconfigure(lambda told: told.update(seeds=2, trusts=["marking"]))
     refused = call("resume", "run")
     assert refused.exit_code == 2 and "run/config.json: trusts:" in refused.stderr
     boosted = {"name": "boosted", "trusts": ["marking"]}

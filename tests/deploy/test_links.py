@@ -8,7 +8,11 @@ import pytest
 
 from consilience.deployment.certificates import make_key
 from consilience.deployment.coordinator.checks import check_start
-from consilience.deployment.coordinator.configuration import keep, kept, read_coordinator
+from consilience.deployment.coordinator.configuration import (
+    read_coordinator,
+    store_coordinator,
+    stored_coordinator,
+)
 from consilience.deployment.party.process import write_programs
 from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
@@ -36,8 +40,8 @@ def test_what_is_kept_is_written_through_no_link(center: Path, precious: Path) -
     run.mkdir()
     for name in ("config.json", "config.part", ".part-config.json"):
         (run / name).symlink_to(precious)
-    keep(spec, center)
-    assert precious.read_text() == "years of work" and kept(center) == spec
+    store_coordinator(spec, center)
+    assert precious.read_text() == "years of work" and stored_coordinator(center) == spec
 
 
 def test_keys_and_programs_are_written_through_no_link(tmp_path: Path, precious: Path) -> None:

@@ -13,10 +13,13 @@ import pytest
 
 from consilience import Federation
 from consilience.deployment.coordinator import membership
-from consilience.deployment.coordinator.configuration import CoordinatorSpec, keep, read_coordinator
-from consilience.deployment.coordinator.process import _line
-from consilience.deployment.coordinator.rounds import OUTCOME, conduct, outcome
-from consilience.deployment.coordinator.status import coordinator_status
+from consilience.deployment.coordinator.configuration import (
+    CoordinatorSpec,
+    read_coordinator,
+    store_coordinator,
+)
+from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
+from consilience.deployment.coordinator.status import coordinator_status, round_line
 from consilience.deployment.party.flower_app import client
 from consilience.deployment.party.process import party_key, party_status
 from consilience.errors import InvalidInput, RunFailed
@@ -65,8 +68,8 @@ def conducted(center: Path, nodes: Grid) -> bool:
 
 
 def begun(center: Path, nodes: Grid) -> None:
-    keep(read_coordinator(center), center)
-    conduct(nodes, {"folder": str(center)})
+    store_coordinator(read_coordinator(center), center)
+    serve_run(nodes, {"folder": str(center)})
 
 
 def models(center: Path) -> dict[str, np.ndarray]:
@@ -112,7 +115,7 @@ def test_the_same_bits_as_in_one_process(run: Path) -> None:
     same(models(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT round FROM rounds ORDER BY round") == [(0,), (1,), (2,)]
-        assert ledger.read("SELECT status FROM arms") == [("done",)]
+        assert ledger.read("SELECT status FROM method_runs") == [("done",)]
         assert ledger.read("SELECT count(*) FROM deliveries WHERE status != 'ok'") == [(0,)]
     found = coordinator_status(run)
     assert (found.state, found.round, found.rounds) == ("done", 2, 2)
@@ -217,7 +220,7 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     found = {party.party: party for party in coordinator_status(run).parties}
     assert (found["south"].left_out, found["south"].why, found["south"].measured) == (0, "", -1)
     assert found["north"].measured == 2
-    line = _line(run / "run", read_coordinator(run))
+    line = round_line(run / "run", read_coordinator(run))
     assert "2 of 2 parties, accuracy" in line and "left out" not in line
     status = party_status(run.parent / "south" / "party.toml")
     assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
@@ -374,7 +377,7 @@ def test_a_party_that_does_not_join_is_left_out_until_it_does(
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         measured = ledger.read("SELECT round FROM metrics WHERE party = 'south' GROUP BY round")
         assert measured == [(2,)]
-        assert ledger.meta["outside"] == {}
+        assert ledger.meta["excluded"] == {}
 
 
 def test_where_too_few_join_the_status_says_who_and_why(run: Path) -> None:
@@ -439,7 +442,7 @@ def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
 
 def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from consilience.deployment.coordinator import rounds as conducting
-    from consilience.experiments.run import locked
+    from consilience.federation.run_folder import locked
 
     with closing(locked(run / "run")):
         monkeypatch.setattr(conducting, "LOCK", 0.1)
@@ -560,7 +563,7 @@ def test_a_party_that_does_not_take_the_rows_is_left_out_until_it_does(
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         measured = ledger.read("SELECT round FROM metrics WHERE party = 'south' GROUP BY round")
         assert measured == [(2,)]
-        assert ledger.meta["outside"] == {}
+        assert ledger.meta["excluded"] == {}
 
 
 def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from consilience.errors import RunFailed
 from consilience.experiments import parse_spec, resume, start
-from consilience.experiments.run import locked
+from consilience.federation.run_folder import locked
 from test_files import journal
 
 CONFIG = """

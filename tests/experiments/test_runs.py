@@ -13,8 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from consilience import __version__
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments import Cohort, Ledger, Spec, gather, parse_spec, resume, run, start
+from consilience.experiments import (
+    Ledger,
+    SimulatedParties,
+    Spec,
+    gather,
+    resume,
+    run,
+    start,
+    stored_spec,
+)
 from consilience.party.party import Party
 from consilience.report.reading import read_results
 from helpers.command_line import CONFIG
@@ -135,23 +145,30 @@ def test_what_teachers_err_by_is_recorded(local: Path) -> None:
     assert mean["oracle"] < mean["avg"]
 
 
-def test_a_run_of_an_earlier_version_is_read_and_resumed(local: Path, tmp_path: Path) -> None:
-    """Its ledger has no table of teachers' errors."""
-    old = tmp_path / "old"
-    shutil.copytree(local, old)
-    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger, ledger:
-        ledger.execute("DROP TABLE teachers")
-    assert all(not method.errors for method in read_results(old).methods)
-    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger, ledger:
-        ledger.execute("UPDATE arms SET status = 'running' WHERE method = 'uwa'")
-        ledger.execute("DELETE FROM rounds WHERE method = 'uwa' AND round > 0")
-    resume(old)
-    assert [bool(method.errors) for method in read_results(old).methods].count(True) == 1
+def test_a_run_of_another_version_is_refused_with_its_version(local: Path, tmp_path: Path) -> None:
+    """0.1 wrote the configuration bare, and its ledger had a table of arms."""
+    old = Path(shutil.copytree(local, tmp_path / "old"))
+    stored = json.loads((old / "config.json").read_text())
+    assert stored["consilience"] == __version__
+    for document, version in (
+        (stored["configuration"], "0.1"),
+        ({**stored, "consilience": "0.3.1"}, "0.3.1"),
+    ):
+        (old / "config.json").write_text(json.dumps(document))
+        for use in (resume, read_results):
+            with pytest.raises(
+                InvalidInput, match=f"consilience {version} wrote this run"
+            ) as refused:
+                use(old)
+            assert "pip install 'consilience==0." in str(refused.value.mend)
+    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger:
+        ledger.execute("ALTER TABLE method_runs RENAME TO arms")
+    with pytest.raises(InvalidInput, match=r"consilience 0\.1 wrote this run"):
+        Ledger(old / "ledger.sqlite")
 
 
 def test_the_folder_repeats_the_run(local: Path) -> None:
-    stored = json.loads((local / "config.json").read_text())
-    assert parse_spec(stored, where="stored") == spec_with(MIXED)
+    assert stored_spec(local) == spec_with(MIXED)
 
 
 def test_seeds_change_the_split_and_nothing_else_does() -> None:
@@ -170,7 +187,7 @@ def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.Mon
     """Rehearsed last, it is what the run begins with; the others are gathered again when they are run."""
     gathered = []
 
-    def counted(spec: Spec, seed: int) -> Cohort:
+    def counted(spec: Spec, seed: int) -> SimulatedParties:
         gathered.append(seed)
         return gather(spec, seed)
 
@@ -233,7 +250,7 @@ def test_a_party_that_cannot_write_its_state_costs_no_run(
     monkeypatch.setattr(Party, "save", lose)
     start(spec_with(CONFIG, methods=["avg"], checkpoint_seconds=0), tmp_path / "run")
     ledger = Ledger(tmp_path / "run" / "ledger.sqlite")
-    assert ledger.read("SELECT status FROM arms") == [("done",)]
+    assert ledger.read("SELECT status FROM method_runs") == [("done",)]
     assert ledger.read("SELECT max(checkpoint) FROM rounds") == [(0,)]
     assert ("party-2", "its disk is gone") in ledger.read(
         "SELECT party, detail FROM deliveries WHERE tasks = 'Checkpoint'"

@@ -14,7 +14,7 @@ from consilience.data.dataset import as_texts
 from consilience.data.registry import Entry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
-from consilience.experiments.setup import Cohort, Scaling
+from consilience.experiments.setup import Scaling, SimulatedParties
 
 CONFIG = """
 name = "scaled"
@@ -29,7 +29,7 @@ name = "ridge"
 """
 
 
-def cohort(**data: Any) -> Cohort:
+def cohort(**data: Any) -> SimulatedParties:
     document = tomllib.loads(CONFIG)
     document["data"] |= data
     return gather(parse_spec(document, where="test"), seed=0)

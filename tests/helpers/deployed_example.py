@@ -110,13 +110,13 @@ class Deployed:
 
     def _done(self) -> bool:
         with self.ledger() as ledger:
-            return bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+            return bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
 
     def ledger(self) -> AbstractContextManager[Ledger]:
         """The coordinator's, to be read."""
         return closing(Ledger(self.center / "run" / "ledger.sqlite"))
 
-    def kept(self) -> int:
+    def stored_coordinator(self) -> int:
         """The last round that the ledger holds."""
         with self.ledger() as ledger:
             return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])

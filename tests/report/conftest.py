@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from consilience.experiments import Ledger, parse_spec
+from consilience.federation.run_folder import store_configuration
 from consilience.networks import Delivery
 
 Make = Callable[..., Path]
@@ -47,7 +48,7 @@ def make_run(tmp_path: Path) -> Make:
         spec = parse_spec({**document, **settings}, where="test")
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "config.json").write_text(spec.model_dump_json(), encoding="utf-8")
+        store_configuration(folder, "simulated", spec)
         ledger = Ledger(folder / "ledger.sqlite", create=True)
         ledger.note(versions=dict(versions), machine="a machine", public_rows=100, started="then")
         for seed in spec.seed_list:
@@ -56,7 +57,7 @@ def make_run(tmp_path: Path) -> Make:
                     ledger.write("holdings", [(seed, party, "naive-bayes", label, count)])
         for method, by_seed in scores.items():
             for seed, measured in by_seed.items():
-                ledger.write("arms", [(method, seed, "done", 2.0)])
+                ledger.write("method_runs", [(method, seed, "done", 2.0)])
                 for round in range(spec.protocol.rounds + 1):
                     teacher = 0.75 if round and method in trust else None
                     ledger.write("rounds", [(method, seed, round, 1.0, None, 0, teacher)])
@@ -73,9 +74,9 @@ def make_run(tmp_path: Path) -> Make:
                     parts = dict.fromkeys(PARTS, 0.25)
                     ledger.write("teachers", [(method, seed, 1, *part) for part in parts.items()])
                 for told in deliveries.get(method, ()):
-                    ledger.exchanged(method, seed, told.round, [told], {})
+                    ledger.add_deliveries(method, seed, told.round, [told], {})
         for method, seed in running:
-            ledger.write("arms", [(method, seed, "running", 0.0)])
+            ledger.write("method_runs", [(method, seed, "running", 0.0)])
             ledger.write("rounds", [(method, seed, 0, 1.0, None, 0, None)])
         ledger.close()
         return folder

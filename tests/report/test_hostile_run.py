@@ -107,13 +107,13 @@ TABLE = "method TEXT, seed INTEGER, status TEXT NOT NULL, seconds REAL NOT NULL 
 @pytest.mark.parametrize(
     "change",
     [
-        f"DROP TABLE arms; CREATE VIEW arms AS {ENDLESS} SELECT 'avg' method, i seed, 'done' status, "
-        "1.0 seconds FROM n;",
+        f"DROP TABLE method_runs; CREATE VIEW method_runs AS {ENDLESS} "
+        "SELECT 'avg' method, i seed, 'done' status, 1.0 seconds FROM n;",
         f"CREATE VIEW more AS {ENDLESS} SELECT i FROM n;",
         "CREATE TRIGGER more AFTER INSERT ON rounds BEGIN DELETE FROM metrics; END;",
         "CREATE VIRTUAL TABLE more USING fts4(text);",
-        f"DROP TABLE arms; CREATE TABLE arms ({TABLE}, more GENERATED ALWAYS AS (zeroblob(seed)), "
-        "PRIMARY KEY (method, seed));",
+        f"DROP TABLE method_runs; CREATE TABLE method_runs ({TABLE}, "
+        "more GENERATED ALWAYS AS (zeroblob(seed)), PRIMARY KEY (method, seed));",
         "CREATE INDEX more ON rounds (abs(seed));",
         "DROP TABLE metrics;",
     ],
@@ -134,7 +134,7 @@ def test_tables_that_are_none_of_ours_are_not_read(run: Path, change: str) -> No
         ("INSERT INTO trust VALUES ('avg', 0, 1, 'nobody', 'yes', 0.5)", "party 'nobody'"),
         ("INSERT INTO trust VALUES ('avg', 0, 1, 'a', 'maybe', 0.5)", "class 'maybe'"),
         (
-            "INSERT INTO deliveries VALUES ('avg', 0, 'nobody', 1, 'Distill', 'ok', '', 1, 1, 1, '', 1)",
+            "INSERT INTO deliveries VALUES ('avg', 0, 'nobody', 1, 'Distill', 'ok', '', 1, 1, 1, '', 1, 0)",
             "party 'nobody'",
         ),
         ("INSERT INTO holdings VALUES (0, 'a', 'svc', 'maybe', 3)", "each class"),
@@ -154,7 +154,7 @@ def test_tables_that_are_none_of_ours_are_not_read(run: Path, change: str) -> No
     ],
 )  # fmt: skip
 def test_values_that_no_run_writes_are_refused(run: Path, change: str, said: str) -> None:
-    row = "INSERT INTO deliveries VALUES ('avg', 0, 'a', 1, 'Distill', 'ok', '', 1, 1, 1, '', 1)"
+    row = "INSERT INTO deliveries VALUES ('avg', 0, 'a', 1, 'Distill', 'ok', '', 1, 1, 1, '', 1, 0)"
     altered(run, row, change)
     with pytest.raises(RunFailed, match=r"ledger\.sqlite: the ledger is damaged") as failed:
         read_results(run)
@@ -208,6 +208,7 @@ def test_memory_is_counted_by_the_longest_of_a_methods_runs(
 @pytest.mark.parametrize("seeds", [10**12, 10_001])
 def test_seeds_without_number(run: Path, seeds: int) -> None:
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "seeds": seeds}))
+    config["configuration"]["seeds"] = seeds
+    (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(RunFailed, match="seeds"):
         read_results(run)

@@ -11,7 +11,7 @@ import typer
 from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
-from consilience.cli.output import check_target, handle_errors, say, tables, write_json
+from consilience.cli.output import check_target, handle_errors, say, stopping, tables, write_json
 from consilience.cli.party import party
 from consilience.cli.trust import Trust, allowing
 
@@ -121,12 +121,22 @@ def resume(
         from consilience.cli.progress import shown
         from consilience.experiments import resume as go_on
         from consilience.experiments import stored_spec
+        from consilience.federation.run_folder import read_configuration, run_of
 
+        found = run_of(folder)
+        if read_configuration(found).kind == "deployed":
+            from consilience.cli.coordinator import go_on_to_the_end
+
+            check_target(json_to)
+            with stopping():
+                go_on_to_the_end(found.parent, context, quiet=quiet)
+            _finish(found, json_to, quiet)
+            return
         spec = stored_spec(folder)
         context.run, context.trust = folder, trust
         with (
             allowing(spec.foreign_code() if trust else (), folder, trust=trust),
-            shown(spec, done=_arms_done(folder), quiet=quiet) as report,
+            shown(spec, done=_method_runs_done(folder), quiet=quiet) as report,
         ):
             go_on(folder, report=report)
         _finish(folder, json_to, quiet)
@@ -317,11 +327,11 @@ def _next_folder(name: str) -> Path:
     return RUNS / f"{name}-{last + 1:03d}"
 
 
-def _arms_done(folder: Path) -> int:
+def _method_runs_done(folder: Path) -> int:
     from consilience.experiments import Ledger
 
     ledger = Ledger(folder / "ledger.sqlite", read_only=True)
-    (found,) = ledger.read("SELECT count(*) FROM arms WHERE status = 'done'")
+    (found,) = ledger.read("SELECT count(*) FROM method_runs WHERE status = 'done'")
     ledger.close()
     return int(found[0])
 

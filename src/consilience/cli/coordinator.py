@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from consilience.cli.output import CommandContext
     from consilience.deployment.coordinator.status import Status
 
 coordinator = typer.Typer(
@@ -121,7 +122,7 @@ def stop(folder: Folder, debug: Debug = False) -> None:
 def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> None:
     with handle_errors(debug) as context, stopping():
         from consilience.deployment.coordinator.checks import begins_anew, check_resume, check_start
-        from consilience.deployment.coordinator.process import resume_coordinator, start_coordinator
+        from consilience.deployment.coordinator.process import start_coordinator
         from consilience.deployment.coordinator.status import coordinator_status
         from consilience.deployment.processes import detached
 
@@ -136,11 +137,27 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
             pid = detached(command, run / "flower", run / "log")
             say(f"runs in the background (PID {pid}): consilience coordinator status {folder}")
             return
-        context.again = f"consilience coordinator resume {folder}"
-        serve = start_coordinator if verb == "start" else resume_coordinator
-        serve(folder, report=(lambda line: None) if quiet else say)
+        if verb == "resume":
+            go_on_to_the_end(folder, context, quiet=quiet)
+        else:
+            context.again = f"consilience coordinator resume {folder}"
+            start_coordinator(folder, report=(lambda line: None) if quiet else say)
         if not quiet:
             _show(coordinator_status(folder), tables(None))
+
+
+def go_on_to_the_end(folder: Path, context: CommandContext, *, quiet: bool) -> None:
+    """Resume a coordinator's run and see it to its end.
+
+    Args:
+        folder: the coordinator's.
+        context: is told which command goes on with the run, should this one be stopped.
+        quiet: report nothing but errors.
+    """
+    from consilience.deployment.coordinator.process import resume_coordinator
+
+    context.again = f"consilience coordinator resume {folder}"
+    resume_coordinator(folder, report=(lambda line: None) if quiet else say)
 
 
 def _facts(found: dict[str, Any]) -> Table:

@@ -12,7 +12,7 @@ from consilience.errors import ConsilienceError, InvalidInput, nearest
 if TYPE_CHECKING:
     from consilience.diagnostics.heterogeneity import Heterogeneity
     from consilience.diagnostics.public_coverage import PublicCoverage
-    from consilience.experiments import Cohort, Spec
+    from consilience.experiments import SimulatedParties, Spec
 
 SCALES = ("columns", "overall")
 
@@ -23,7 +23,7 @@ def check_folder(out: Path | None) -> None:
         raise InvalidInput("this is a file, not a folder", where=f"--out {out}")
 
 
-def equalized(cohort: Cohort, scale: str | None) -> bool:
+def equalized(cohort: SimulatedParties, scale: str | None) -> bool:
     """Decide if columns are brought to one scale: as asked for, and by default for tables with named columns.
 
     Raises:
@@ -36,7 +36,7 @@ def equalized(cohort: Cohort, scale: str | None) -> bool:
     return scale == "columns"
 
 
-def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
+def compared(cohort: SimulatedParties, **options: Any) -> Heterogeneity:
     """The private rows of a cohort's parties, compared.
 
     Args:
@@ -57,7 +57,7 @@ def compared(cohort: Cohort, **options: Any) -> Heterogeneity:
     )
 
 
-def judged(spec: Spec, cohort: Cohort, seed: int) -> PublicCoverage | None:
+def judged(spec: Spec, cohort: SimulatedParties, seed: int) -> PublicCoverage | None:
     """What the parties know of the public rows; ``None`` where there are none, or where it cannot be said."""
     from consilience.experiments import public_known
 
@@ -72,7 +72,7 @@ def judged(spec: Spec, cohort: Cohort, seed: int) -> PublicCoverage | None:
 
 def facts(spec: Spec, seed: int, **options: Any) -> dict[str, Any]:
     """What one has to know to compute the same again."""
-    from consilience.experiments.run import machine, versions
+    from consilience.federation.run_folder import machine, versions
 
     return {
         "configuration": spec.name,

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,25 @@ import typer
 from consilience.cli.output import say, write_text
 from consilience.cli.trust import allowing
 from consilience.data import read_rows
-from consilience.errors import InvalidInput, RunFailed, as_cell, nearest
+from consilience.deployment.coordinator.configuration import deployed_spec
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
-from consilience.experiments.method_run import file_name, model_folder
 from consilience.experiments.setup import Scaling
 from consilience.federation.methods import BASELINES
+from consilience.federation.run_folder import (
+    LEDGER,
+    file_name,
+    model_folder,
+    read_configuration,
+    run_of,
+)
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
-from consilience.messages.schema import MOST_CLASSES
+from consilience.learners.files.transfer import unpack
+from consilience.messages.replies import SharedModel
+from consilience.messages.schema import MOST_CLASSES, Agreement
+from consilience.messages.wire import decode
+from consilience.protocols import RoundState
 from consilience.site import read_party, read_session
 
 WAIT = 60.0
@@ -37,14 +49,14 @@ class Kept:
     Attributes:
         model: ready to predict.
         columns: the columns it was trained on, by name, where they had names.
-        row_shape: the shape of one row; empty for texts.
+        row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
         scaling: what was done to every row before training; ``None`` if nothing was.
         about: whose it is and of what, for people.
     """
 
     model: Model
     columns: tuple[str, ...] | None
-    row_shape: tuple[int, ...]
+    row_shape: tuple[int, ...] | None
     scaling: Scaling | None
     about: str
 
@@ -71,6 +83,9 @@ def kept(
         InvalidInput: no such run, method, seed or party, with the nearest that there is.
         RunFailed: the model is damaged.
     """
+    run = run_of(run)
+    if read_configuration(run).kind == "deployed":
+        return _sent_to_coordinator(run, party, method, seed)
     spec = stored_spec(run)
     labels = [one.label for one in spec.methods]
     method = _default_method(spec) if method is None else method
@@ -104,6 +119,46 @@ def kept(
         row_shape=tuple(about["row_shape"]),
         scaling=scaling,
         about=f"{method}, seed {seed}, {party}",
+    )
+
+
+def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | None) -> Kept:
+    """A party's model of a deployed run, whose coordinator has it where the protocol exchanges models.
+
+    Raises:
+        InvalidInput: no such method, seed or party; or no model of it left the party.
+        RunFailed: the ledger is damaged.
+    """
+    spec = deployed_spec(run)
+    label = spec.method.label
+    _among(label if method is None else method, [label], "method", run)
+    _among(str(spec.seed if seed is None else seed), [str(spec.seed)], "seed", run)
+    _among(party, spec.parties, "party", run)
+    with closing(Ledger(run / LEDGER, read_only=True, states=True)) as ledger:
+        ledger.check_values()
+        found, agreed = ledger.last_checkpoint(label, spec.seed), ledger.meta.get("agreement", "")
+        try:
+            (state,) = decode(found[1]) if found else (None,)
+            (agreement,) = decode(bytes.fromhex(agreed)) if found else (None,)
+        except (KnowledgeRefused, ValueError, TypeError) as error:
+            raise ledger.damaged(error) from error
+    shared = state.memory.get(party) if isinstance(state, RoundState) else None
+    if not isinstance(shared, SharedModel) or not isinstance(agreement, Agreement):
+        raise InvalidInput(
+            f"the coordinator has no model of party {party!r}: its model stays with it",
+            where=str(run),
+            mend="At the party: consilience party predict party.toml DATA",
+        )
+    try:
+        learner = unpack(shared.about, shared.data)
+    except KnowledgeRefused as error:
+        raise RunFailed(f"the model cannot be used: {error.what}", where=str(run)) from error
+    return Kept(
+        model=Model(learner, agreement.classes),
+        columns=spec.columns,
+        row_shape=None,
+        scaling=None,
+        about=f"{label}, seed {spec.seed}, {party}, round {state.round}",
     )
 
 
@@ -156,14 +211,15 @@ def predictions(model: Kept, data: Path) -> str:
         InvalidInput: the file cannot be read, or its columns are not the model's.
     """
     rows, _ = read_rows(data, None if data.suffix == ".npz" else model.columns)
-    width = int(np.prod(model.row_shape))
+    width = int(np.prod(model.row_shape or ()))
     if model.row_shape and int(np.prod(rows.shape[1:])) != width:
         raise InvalidInput(
             f"a row has {int(np.prod(rows.shape[1:]))} numbers, and the model was trained on {width}",
             where=str(data),
             mend="Give the inputs alone, in the order of training.",
         )
-    rows = rows.reshape(len(rows), *model.row_shape)
+    if model.row_shape is not None:
+        rows = rows.reshape(len(rows), *model.row_shape)
     if model.scaling is not None:
         rows = model.scaling(rows)
     text = io.StringIO()
@@ -200,7 +256,7 @@ def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
 
 
 def _took_part(run: Path, seed: int, party: str) -> bool:
-    ledger = Ledger(run / "ledger.sqlite", read_only=True)
+    ledger = Ledger(run / LEDGER, read_only=True)
     try:
         return bool(ledger.read("SELECT 1 FROM holdings WHERE seed = ? AND party = ?", seed, party))
     finally:

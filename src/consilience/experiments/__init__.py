@@ -4,14 +4,14 @@ from consilience.experiments.configuration import parse_spec, read_spec
 from consilience.experiments.coverage import public_known
 from consilience.experiments.method_run import Progress
 from consilience.experiments.run import resume, start, stored_spec
-from consilience.experiments.setup import Cohort, gather
+from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.ledger import Ledger
 
 __all__ = [
-    "Cohort",
     "Ledger",
     "Progress",
+    "SimulatedParties",
     "Spec",
     "gather",
     "parse_spec",

@@ -1,4 +1,4 @@
-"""A configuration file as it is written: read, settings put in, and validated."""
+"""Read a configuration file, put settings in, and validate it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import Spec
-from consilience.validation.sections import first_of
+from consilience.validation.sections import first_of, read_toml
 
 
 def read_spec(
@@ -29,14 +29,7 @@ def read_spec(
     Raises:
         InvalidInput: no such file, not TOML, unknown keys or values, each with the nearest valid name.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput("there is no such file", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=str(path)) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    document = read_toml(path)
     given = [_setting(text) for text in settings]
     for key, value in [*given, *overrides.items()]:
         _put(document, key, value)
@@ -47,7 +40,13 @@ def read_spec(
 def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:
     """Validate a parsed configuration, its models' parameters aside: no model is made or imported.
 
-    File names in it are relative to ``relative_to``.
+    Args:
+        document: the configuration.
+        where: file or place that it comes from, for errors.
+        relative_to: folder that file names in it are relative to; by default they stay as they are.
+
+    Raises:
+        InvalidInput: unknown keys or values, each with the nearest valid name.
     """
     document = json.loads(json.dumps(document, default=str))
     if relative_to is not None and isinstance(document.get("data"), dict):

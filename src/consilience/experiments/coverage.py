@@ -1,4 +1,4 @@
-"""What the parties of a configuration know of its public rows, before anything is trained."""
+"""Coverage of a configuration's public rows by its parties, measured before anything is trained."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from consilience.diagnostics.public_coverage import PublicCoverage
-from consilience.experiments.setup import Cohort
+from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
+from consilience.party.party import Party
 
 MOST_ROWS = 2000
 """Public rows that are looked at, evenly spread: the standard error of a share is 1.1 points at most, and
@@ -21,23 +22,28 @@ CALIBRATION = 0.2
 against rows of its own that it was not fitted to."""
 
 
-def public_known(spec: Spec, cohort: Cohort, seed: int) -> PublicCoverage:
-    """Ask parties of their own for it, so that those of the run are as if they had never been asked.
+def public_known(
+    spec: Spec, setup: SimulatedParties, seed: int, parties: list[Party] | None = None
+) -> PublicCoverage:
+    """Ask parties which public rows they know; they can join another federation afterwards.
 
     Args:
-        spec: whose parties.
-        cohort: of the seed, with public rows.
+        spec: the configuration.
+        setup: data and parties of the seed, with public rows.
         seed: the seed.
+        parties: made from ``setup``; by default new ones are made. Where they hold out no rows in training,
+            others that do are made and asked.
 
     Raises:
         InvalidInput: data, parties and models do not go together.
         QuorumLost: too few parties can say.
     """
-    rows = len(cohort.public)
+    rows = len(setup.public)
     looked_at = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)
-    public = Public(cohort.public.X[looked_at])
-    asked = replace(cohort, public=public, calibration=cohort.calibration or CALIBRATION)
-    network = LocalNetwork(asked.parties(), public)
+    public = Public(setup.public.X[looked_at])
+    if parties is None or not setup.calibration:
+        parties = replace(setup, calibration=setup.calibration or CALIBRATION).parties()
+    network = LocalNetwork(parties, public)
     federation = Federation.over(
         network, public, seed=seed, strict=spec.strictly, threads=spec.network.threads
     )

@@ -8,43 +8,44 @@ random stream is keyed by (seed, party, round, purpose) it comes out bit for bit
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.aggregation import Teacher, oracle
 from consilience.errors import ConsilienceError
-from consilience.experiments.setup import Cohort
+from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
+from consilience.federation.driver import CompletedRound, drive
 from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.federation.methods import MethodSpec
+from consilience.federation.run_folder import file_name, model_folder
 from consilience.files import inside, write_whole
-from consilience.messages.replies import Predictions
+from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.messages.wire import decode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
 from consilience.party.party import Party
-from consilience.protocols import Round, RoundState
+from consilience.protocols import Protocol, Round, RoundState
 from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is, for whoever shows it.
+    """Progress of a run, for a display.
 
     Attributes:
         method: label of the method.
         seed: the seed.
-        round: rounds done in this arm.
-        rounds: rounds of this arm.
+        round: rounds done with this method and seed.
+        rounds: rounds of this method and seed.
         accuracy: mean over parties of the metric that counts, ``None`` where it was not measured.
     """
 
@@ -59,16 +60,28 @@ Report = Callable[[Progress], None]
 
 
 @dataclass
-class Arm:
-    """One method with one seed."""
+class MethodRun:
+    """One method with one seed.
+
+    Args:
+        spec: the configuration.
+        method: the method, one of the configuration's.
+        seed: the seed.
+        setup: the data and parties of the seed.
+        folder: the run folder.
+        ledger: of the run.
+        report: is called after every round.
+        ready: parties that were made from ``setup`` and have done nothing but join; by default new ones.
+    """
 
     spec: Spec
     method: MethodSpec
     seed: int
-    cohort: Cohort
+    setup: SimulatedParties
     folder: Path
     ledger: Ledger
     report: Report
+    ready: list[Party] | None = None
 
     def run(self) -> None:
         """Do the rounds that are not done yet, and keep the models.
@@ -76,161 +89,160 @@ class Arm:
         Raises:
             RunFailed: too few parties answered, or nothing can be written.
         """
-        state_folder = self.folder / "state"
-        parties = self.cohort.parties(pooled=self.method.aggregate == "central")
+        parties = self.ready
+        if parties is None or self.method.aggregate == "central":
+            parties = self.setup.parties(pooled=self.method.aggregate == "central")
         for party in parties:
-            party.home = inside(state_folder / file_name(party.name), self.folder)
+            party.home = inside(self._states / file_name(party.name), self.folder)
             inside(self._model_folder(party.name), self.folder)
-        network = make_network(self.spec, parties, self.cohort.public)
+        self._network = make_network(self.spec, parties, self.setup.public)
         try:
-            self._run(network, state_folder)
+            self._run_rounds()
         except ConsilienceError as error:
             place = f"method {self.method.label}, seed {self.seed}"
             raise (error if error.where else error.located("run")).located(place) from error
         finally:
-            network.close()
+            self._network.close()
 
-    def _run(self, network: Network, state_folder: Path) -> None:
+    def _run_rounds(self) -> None:
         label, seed, ledger = self.method.label, self.seed, self.ledger
-        federation = Federation.over(
-            network,
-            self.cohort.public,
+        self._federation = Federation.over(
+            self._network,
+            self.setup.public,
             seed=seed,
             strict=self.spec.strictly,
             threads=self.spec.network.threads,
         )
-        state, previous = self._restored(federation)
+        state, self._last_checkpoint = self._restored()
         if state is None:
-            shutil.rmtree(state_folder, ignore_errors=True)
-        ledger.write("arms", [(label, seed, "running", 0.0)])
-        aggregate = None
-        if self.method.aggregate == "oracle":
-            assert self.cohort.public_labels is not None
-            aggregate = oracle(self.cohort.public_labels, self.cohort.holders)
-        protocol = self.spec.protocol_for(self.method, aggregate)
-        rounds = int(protocol.options["rounds"])
-        saved_at, cost = time.perf_counter(), 0.0
-        begun = saved_at - self._seconds()
-        for round in federation.rounds(protocol, state=state):
-            last = round.number == rounds
-            metrics = {}
-            if last or round.number % self.spec.evaluate_every == 0:
-                metrics = federation.evaluate(round.number)
-            now = time.perf_counter()
-            checkpoint = not last and now - saved_at >= max(self.spec.checkpoint_seconds, 10 * cost)
-            if checkpoint:
-                kept = network.gather(Checkpoint(round=round.number, previous=previous))
-                # A party that is gone keeps the old checkpoint the last one; the run goes on.
-                checkpoint = not kept.missing
-                # When checkpoints fall is chance; the books are of what the protocol did.
-                network.deliveries[:] = [
-                    d
-                    for d in network.deliveries
-                    if d.tasks != Checkpoint.__name__ or d.status != "ok"
-                ]
-                saved_at = time.perf_counter()
-                cost = saved_at - now
-                previous = round.number if checkpoint else previous
-            with ledger.transaction():
-                self._record(round, metrics, network, now - begun, checkpoint)
-            wanted = self.spec.metric
-            accuracy = [
-                m.values.get(
-                    wanted or "accuracy", np.nan if wanted else m.values.get("mse", np.nan)
-                )
-                for m in metrics.values()
-            ]
-            self.report(
-                Progress(
-                    label,
-                    seed,
-                    round.number,
-                    rounds,
-                    float(np.nanmean(accuracy)) if np.isfinite(accuracy).any() else None,
-                )
-            )
+            shutil.rmtree(self._states, ignore_errors=True)
+        ledger.write("method_runs", [(label, seed, "running", 0.0)])
+        protocol = self._protocol()
+        self._rounds = int(protocol.options["rounds"])
+        self._saved_at, self._cost = time.perf_counter(), 0.0
+        for done in drive(
+            self._federation,
+            protocol,
+            state=state,
+            seconds=self._seconds(),
+            evaluate=self._evaluate,
+            checkpoint=self._checkpoint,
+            record=self._record,
+        ):
+            accuracy = self._mean_metric(done.metrics)
+            self.report(Progress(label, seed, done.round.number, self._rounds, accuracy))
         if self.spec.keep_models == "all" or (
             self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
         ):
-            self._keep_models(network)
-        ledger.write("arms", [(label, seed, "done", self._seconds())])
+            self._keep_models()
+        ledger.write("method_runs", [(label, seed, "done", self._seconds())])
         ledger.forget_states(label, seed)
-        shutil.rmtree(state_folder, ignore_errors=True)
+        shutil.rmtree(self._states, ignore_errors=True)
+
+    @property
+    def _states(self) -> Path:
+        """The folder of the parties' checkpoints."""
+        return self.folder / "state"
+
+    def _protocol(self) -> Protocol:
+        """The method's protocol; the oracle's aggregator is told who holds which class."""
+        aggregate = None
+        if self.method.aggregate == "oracle":
+            assert self.setup.public_labels is not None
+            aggregate = oracle(self.setup.public_labels, self.setup.holders)
+        return self.spec.protocol_for(self.method, aggregate)
 
     def _seconds(self) -> float:
-        """What the recorded rounds took."""
+        """Wall time of the recorded rounds."""
         query = "SELECT coalesce(max(seconds), 0) FROM rounds WHERE method = ? AND seed = ?"
         return float(self.ledger.read(query, self.method.label, self.seed)[0][0])
 
-    def _restored(self, federation: Federation) -> tuple[RoundState | None, int]:
-        """The state after the last checkpoint, the parties' models with it; or nothing."""
+    def _restored(self) -> tuple[RoundState | None, int]:
+        """The state after the last checkpoint and its round, with the parties restored; or nothing."""
         found = self.ledger.last_checkpoint(self.method.label, self.seed)
         self.ledger.forget_after(self.method.label, self.seed, found[0] if found else -1)
         if found is None:
             return None, 0
         number, written = found
-        federation.form()
-        federation.network.require(Restore(round=number))
-        federation.network.deliveries.clear()
+        self._federation.form()
+        self._network.require(Restore(round=number))
+        self._network.deliveries.clear()
         (state,) = decode(written)
         return state, number
 
-    def _record(
-        self, round: Round, metrics: Any, network: Network, seconds: float, checkpoint: bool
-    ) -> None:
-        label, seed, ledger = self.method.label, self.seed, self.ledger
-        accuracy = None
-        truth = self.cohort.public_labels
+    def _evaluate(self, round: Round) -> Mapping[str, Metrics]:
+        if round.number == self._rounds or round.number % self.spec.evaluate_every == 0:
+            return self._federation.evaluate(round.number)
+        return {}
+
+    def _mean_metric(self, metrics: Mapping[str, Metrics]) -> float | None:
+        """The mean over parties of the metric that counts, if any has it."""
+        wanted = self.spec.metric
+        default = "accuracy" if wanted is None else wanted
+        spare = "mse" if wanted is None else wanted
+        found = [one.values.get(default, one.values.get(spare, np.nan)) for one in metrics.values()]
+        return float(np.nanmean(found)) if np.isfinite(found).any() else None
+
+    def _checkpoint(self, round: Round, seconds: float) -> bool:
+        """Have all parties write their states if it is time to; a party that cannot keeps the run going."""
+        now = time.perf_counter()
+        pause = max(self.spec.checkpoint_seconds, 10 * self._cost)
+        if round.number == self._rounds or now - self._saved_at < pause:
+            return False
+        task = Checkpoint(round=round.number, previous=self._last_checkpoint)
+        kept = self._network.gather(task)
+        # When checkpoints fall is chance; the ledger is of what the protocol did.
+        self._network.deliveries[:] = [
+            one
+            for one in self._network.deliveries
+            if one.tasks != Checkpoint.__name__ or one.status != "ok"
+        ]
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - now
         if (
-            round.teacher is not None
-            and truth is not None
-            and self.cohort.dataset.classes is not None
-        ):
-            names = np.asarray(network.agreed.classes)
-            accuracy = float((names[round.teacher.values.argmax(axis=1)] == truth).mean())
-        if checkpoint:
-            ledger.forget_states(label, seed)
-        ledger.write(
-            "rounds",
-            [
-                (
-                    label,
-                    seed,
-                    round.number,
-                    seconds,
-                    encode([round.state]) if checkpoint else None,
-                    int(checkpoint),
-                    accuracy,
+            kept.missing
+        ):  # the party that is gone keeps the checkpoint before the last one to go back to
+            return False
+        self._last_checkpoint = round.number
+        return True
+
+    def _record(self, done: CompletedRound) -> None:
+        label, seed, ledger, round = self.method.label, self.seed, self.ledger, done.round
+        truth, classes = self.setup.public_labels, self._network.agreed.classes
+        judged = round.teacher is not None and truth is not None and bool(classes)
+        accuracy = None
+        if judged:
+            assert round.teacher is not None
+            said = np.asarray(classes)[round.teacher.values.argmax(axis=1)]
+            accuracy = float((said == truth).mean())
+        with ledger.transaction():
+            ledger.add_round(label, seed, done, self._network.deliveries, teacher_accuracy=accuracy)
+            if judged:
+                assert round.teacher is not None and truth is not None
+                ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
+                parts = teacher_parts(round, truth, classes)
+                ledger.write(
+                    "teachers",
+                    [(label, seed, round.number, name, value) for name, value in parts.items()],
                 )
-            ],
-        )
-        measured = {party: one.values for party, one in metrics.items()}
-        ledger.exchanged(label, seed, round.number, network.deliveries, measured)
-        network.deliveries.clear()
-        if round.teacher is not None and accuracy is not None and truth is not None:
-            ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
-            parts = teacher_parts(round, truth, network.agreed.classes)
-            ledger.write(
-                "teachers",
-                [(label, seed, round.number, name, value) for name, value in parts.items()],
-            )
+        self._network.deliveries.clear()
 
     def _model_folder(self, party: str) -> Path:
         return model_folder(self.folder, self.method.label, self.seed, party)
 
-    def _keep_models(self, network: Network) -> None:
-        scaling = self.cohort.scaling
-        for name, model in network.models().items():
+    def _keep_models(self) -> None:
+        scaling = self.setup.scaling
+        for name, model in self._network.models().items():
             folder = self._model_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / f"model{model.learner.suffix}", model.learner.save)
-            brought = self.cohort.models[self.cohort.names.index(name)]
+            brought = self.setup.models[self.setup.names.index(name)]
             about = {
                 "classes": model.classes,
                 "outputs": model.learner.n_outputs,
                 "model": {"name": brought.name, **brought.options},
-                "columns": self.cohort.dataset.columns,
-                "row_shape": self.cohort.dataset.X.shape[1:],
+                "columns": self.setup.dataset.columns,
+                "row_shape": self.setup.dataset.X.shape[1:],
                 "scaling": None
                 if scaling is None
                 else {"centre": scaling.centre.tolist(), "spread": scaling.spread.tolist()},
@@ -238,26 +250,17 @@ class Arm:
             write_whole(folder / "model.json", json.dumps(about, indent=2))
 
 
-def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
-    """Where a run keeps a party's trained model."""
-    return run / "models" / file_name(method) / f"seed-{seed}" / file_name(party)
-
-
-def file_name(name: str) -> str:
-    """A method's or party's name as a file name: what a file system might mind is written ``%XX``.
-
-    >>> file_name("a/b"), file_name("..")
-    ('a%2Fb', '%2E.')
-    """
-    return re.sub(r'[%/\\\\:*?"<>|\x00-\x1f]|^\.', lambda found: f"%{ord(found[0]):02X}", name)
-
-
-def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) -> dict[str, float]:
-    """What the squared error of a round's weighted mean of probabilities is made of, by name.
+def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict[str, float]:
+    """Split the squared error of a round's weighted mean of probabilities into its parts, by name.
 
     The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
     al. 2026 (:func:`~consilience.aggregation.error_parts.teacher_error`). Nothing where the teacher is no
     such mean, as of a rule that weighs classes, or after a consensus step.
+
+    Args:
+        round: with its teacher and what the parties predicted.
+        labels: true classes of the public rows, shape ``(n_public,)``.
+        classes: names of the classes, in the order of the outputs.
     """
     teacher = round.teacher
     said = [] if round.replies is None else round.replies.of(Predictions)
@@ -279,9 +282,17 @@ def teacher_parts(round: Round, labels: NDArray[Any], classes: tuple[str, ...]) 
 
 
 def trust(
-    teacher: Teacher, labels: NDArray[Any], method: str, seed: int, round: int
+    teacher: Teacher, labels: Array, method: str, seed: int, round: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Mean weight of every party on the public rows of every class, as rows of the ledger."""
+    """Compute every party's mean weight on the public rows of every class, as rows of the ledger.
+
+    Args:
+        teacher: with the parties' weights, if it has any.
+        labels: true classes of the public rows, shape ``(n_public,)``.
+        method: label of the method.
+        seed: the seed.
+        round: the round.
+    """
     if teacher.weights is None:
         return
     for label in np.unique(labels):
@@ -291,7 +302,13 @@ def trust(
 
 
 def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
-    """The network that a configuration asks for."""
+    """Make the network that a configuration asks for.
+
+    Args:
+        spec: the configuration.
+        parties: who lives on it.
+        public: the public rows.
+    """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
     if chosen.kind == "processes":

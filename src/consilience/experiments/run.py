@@ -1,45 +1,46 @@
 """Run a configuration: every method with every seed, recorded round by round, resumable at any point.
 
-A run folder holds ``config.json`` (the exact configuration), ``ledger.sqlite``, ``models/`` and, while it
-runs, ``state/``. One method with one seed is an *arm* (:mod:`consilience.experiments.method_run`).
+The run folder is described in :mod:`consilience.federation.run_folder`; one method with one seed is a
+:class:`~consilience.experiments.method_run.MethodRun`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
-import sqlite3
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, nearest
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.coverage import public_known
-from consilience.experiments.method_run import Arm, Report
-from consilience.experiments.setup import Cohort, gather
+from consilience.experiments.method_run import MethodRun, Report
+from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
-from consilience.files import database, read_text, without_links
+from consilience.federation.run_folder import (
+    CONFIGURATION,
+    LEDGER,
+    locked,
+    machine,
+    read_configuration,
+    store_configuration,
+    versions,
+)
 from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.messages.replies import Replies, SharedModel
 from consilience.messages.schema import Agreement
 from consilience.networks import LocalNetwork
+from consilience.party.party import Party
 from consilience.tasks.base import Task
-
-CONFIGURATION = "config.json"
-
-PACKAGES = ("consilience", "numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
-
 
 _METRICS = {
     "classification": ("accuracy", "accuracy_local", "log_loss", "auc"),
@@ -76,21 +77,36 @@ def start(
             where=str(folder),
             mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
         )
-    gathered = rehearse(spec)
-    warnings = _warnings(spec, gathered)
+    rehearsal = rehearse(spec)
+    warnings = _warnings(spec, rehearsal)
     for line in warnings:
         warn(line)
     _open(spec, folder, warnings)
-    _continue(spec, folder, report, gathered)
+    _continue(spec, folder, report, rehearsal)
 
 
-def _warnings(spec: Spec, gathered: Mapping[int, Cohort]) -> list[str]:
-    """That the parties know little of the public rows, by the first seed's; nothing where none are needed."""
+@dataclass(frozen=True)
+class Rehearsal:
+    """All that a run of the first seed begins with: nothing is trained yet.
+
+    Attributes:
+        seed: the first seed.
+        setup: its data and parties.
+        parties: made from it; they have joined a federation, and can join another.
+    """
+
+    seed: int
+    setup: SimulatedParties
+    parties: list[Party]
+
+
+def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
+    """Warn that the parties know little of the public rows; nothing where none are needed."""
     if not any(method.needs_public for method in spec.methods):
         return []
-    seed = spec.seed_list[0]
     try:
-        return list(public_known(spec, gathered[seed], seed).warnings)
+        found = public_known(spec, rehearsal.setup, rehearsal.seed, rehearsal.parties)
+        return list(found.warnings)
     except ConsilienceError as error:  # rows that cannot be judged may serve all the same
         return [f"What the parties know of the public rows cannot be said: {error.what}"]
 
@@ -100,11 +116,9 @@ def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        (partial / CONFIGURATION).write_text(spec.model_dump_json(indent=2), encoding="utf-8")
-        ledger = Ledger(partial / "ledger.sqlite", create=True)
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        ledger.note(versions=versions(), machine=machine(), started=started, warnings=warnings)
-        ledger.close()
+        store_configuration(partial, "simulated", spec)
+        with closing(Ledger(partial / LEDGER, create=True)) as ledger:
+            ledger.note(versions=versions(), machine=machine(), started=_now(), warnings=warnings)
         partial.rename(folder)
     except (OSError, RunFailed) as error:
         why = error.strerror if isinstance(error, OSError) else error.what
@@ -129,58 +143,67 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
 
 
 def stored_spec(folder: Path) -> Spec:
-    """The configuration of a run folder, read alone: no model that it names is made or imported."""
-    path = folder / CONFIGURATION
-    try:
-        return parse_spec(json.loads(read_text(path)), where=str(path))
-    except FileNotFoundError as error:
+    """Read the configuration of a simulated run alone: no model that it names is made or imported.
+
+    Raises:
+        InvalidInput: not the folder of a simulated run, or one of a version that this one does not read.
+        RunFailed: the configuration is damaged.
+    """
+    stored = read_configuration(folder)
+    if stored.kind != "simulated":
         raise InvalidInput(
-            "this is not a run folder: it has no config.json", where=str(folder)
-        ) from error
-    except NotADirectoryError as error:
-        raise InvalidInput("this is a file, not a run folder", where=str(folder)) from error
-    except (ValueError, RecursionError) as error:  # not JSON or UTF-8, or no longer a configuration
-        what = error.what if isinstance(error, InvalidInput) else str(error)
-        raise RunFailed(f"the configuration is damaged ({what})", where=str(path)) from error
+            "this is the run of a deployed federation, which has no parties of its own",
+            where=str(folder),
+            mend=f"Go on with it by: consilience coordinator resume {folder.parent}",
+        )
+    try:
+        return parse_spec(stored.values, where=str(stored.path))
+    except (ValueError, RecursionError) as error:
+        raise stored.damaged(error) from error
 
 
-def rehearse(spec: Spec) -> dict[int, Cohort]:
+def rehearse(spec: Spec) -> Rehearsal:
     """Do everything short of training, for every seed, so that what cannot work says so at once.
 
     Returns:
-        The first seed, rehearsed last, to its parties, whose data need not be gathered again.
+        The data and parties of the first seed, which is rehearsed last and need not be gathered again.
     """
     for seed in reversed(spec.seed_list):
-        cohort = gather(spec, seed)
+        setup = gather(spec, seed)
         for method in spec.methods:
             if method.aggregate == "oracle" and (
-                cohort.public_labels is None or cohort.dataset.classes is None
+                setup.public_labels is None or setup.dataset.classes is None
             ):
                 raise InvalidInput(
                     "the oracle needs public rows whose true classes are known", where="methods"
                 )
-        limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
-        parties = cohort.parties()
+        parties = setup.parties()
         if seed == spec.seed_list[-1]:
             for party in parties:
                 party.check_saving()
-        network = LocalNetwork(parties, cohort.public, **limits)
-        agreed = Federation.over(network, cohort.public, seed=seed, strict=spec.strictly).form()
-        measured = _METRICS[agreed.kind]
-        if spec.metric is not None and spec.metric not in measured:
-            raise InvalidInput(
-                f"metric {spec.metric!r} is not one of {agreed.kind}",
-                where="metric",
-                mend=nearest(spec.metric, measured),
-            )
-        for method in spec.methods:
-            protocol = spec.protocol_for(method)
-            try:  # a protocol checks its options, and requires what it must, before it has anything trained
-                next(protocol(_Rehearsal(network), cohort.public))
-            except _Asked as asked:
-                if any(task.reply_type is SharedModel for task in asked.args):
-                    _check_trust(spec)
-    return {seed: cohort}
+        _check_methods(spec, setup, parties, seed)
+    return Rehearsal(seed, setup, parties)
+
+
+def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], seed: int) -> None:
+    """Raise ``InvalidInput`` unless parties can form a federation, and every method can begin with them."""
+    limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
+    network = LocalNetwork(parties, setup.public, **limits)
+    agreed = Federation.over(network, setup.public, seed=seed, strict=spec.strictly).form()
+    measured = _METRICS[agreed.kind]
+    if spec.metric is not None and spec.metric not in measured:
+        raise InvalidInput(
+            f"metric {spec.metric!r} is not one of {agreed.kind}",
+            where="metric",
+            mend=nearest(spec.metric, measured),
+        )
+    for method in spec.methods:
+        protocol = spec.protocol_for(method)
+        try:  # a protocol checks its options, and requires what it must, before it has anything trained
+            next(protocol(_RehearsalNetwork(network), setup.public))
+        except _Asked as asked:
+            if any(task.reply_type is SharedModel for task in asked.args):
+                _check_trust(spec)
 
 
 def _check_trust(spec: Spec) -> None:
@@ -203,12 +226,12 @@ def _check_trust(spec: Spec) -> None:
 
 
 class _Asked(Exception):
-    """The first question of a protocol that takes work, where a rehearsal ends."""
+    """Raised at the first question of a protocol that takes work: there a rehearsal ends."""
 
 
 @dataclass(frozen=True)
-class _Rehearsal:
-    """Parties who answer what is required of them before anything is trained, and nothing else."""
+class _RehearsalNetwork:
+    """Network whose parties answer what is required before anything is trained, and nothing else."""
 
     network: LocalNetwork
 
@@ -230,96 +253,55 @@ class _Rehearsal:
         raise _Asked(*tasks.values())
 
 
-def _continue(
-    spec: Spec,
-    folder: Path,
-    report: Report,
-    gathered: dict[int, Cohort] | None = None,
-) -> None:
-    """Run what is not done yet; ``gathered`` are parties that are there already, which are let go of."""
-    gathered = {} if gathered is None else gathered
-    lock = locked(folder)
+def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | None = None) -> None:
+    """Run the methods and seeds that are not done; the parties of the rehearsal are the first ones."""
     try:
-        ledger = Ledger(folder / "ledger.sqlite")
-    except BaseException:
-        lock.close()
-        raise
-    try:
-        done = set(ledger.read("SELECT method, seed FROM arms WHERE status = 'done'"))
-        for seed in spec.seed_list:
-            remaining = [method for method in spec.methods if (method.label, seed) not in done]
-            if not remaining:
-                continue
-            cohort = gathered.pop(seed) if seed in gathered else gather(spec, seed)
-            holdings = cohort.holdings
-            with ledger.transaction():
-                ledger.write(
-                    "holdings",
-                    (
-                        (seed, party, model.name, label, int(count))
-                        for party, model, counts in zip(
-                            holdings.parties, cohort.models, holdings.counts, strict=True
-                        )
-                        for label, count in zip(holdings.classes, counts, strict=True)
-                    ),
-                )
-                ledger.note(
-                    dataset=cohort.dataset.notes,
-                    public_rows=len(cohort.public),
-                    columns=cohort.dataset.columns,
-                )
-            for method in remaining:
-                Arm(spec, method, seed, cohort, folder, ledger, report).run()
-        ledger.note(finished=datetime.now(UTC).isoformat(timespec="seconds"))
+        with closing(locked(folder)), closing(Ledger(folder / LEDGER)) as ledger:
+            done = set(ledger.read("SELECT method, seed FROM method_runs WHERE status = 'done'"))
+            for seed in spec.seed_list:
+                remaining = [method for method in spec.methods if (method.label, seed) not in done]
+                if not remaining:
+                    continue
+                ready: list[Party] | None = None
+                if rehearsal is not None and rehearsal.seed == seed:
+                    setup, ready = rehearsal.setup, rehearsal.parties
+                    rehearsal = None
+                else:
+                    setup = gather(spec, seed)
+                _record_setup(ledger, setup, seed)
+                for method in remaining:
+                    MethodRun(spec, method, seed, setup, folder, ledger, report, ready).run()
+                    ready = None
+            ledger.note(finished=_now())
     except OSError as error:
         raise RunFailed(
             f"cannot be written ({error.strerror})",
             where=str(error.filename or folder),
             mend=f"Free some space, then: consilience resume {folder}",
         ) from error
-    finally:
-        ledger.close()
-        lock.close()
 
 
-def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
-    """Hold a run folder until the connection is closed or the process ends, however it ends.
-
-    Args:
-        folder: which.
-        wait: seconds to wait for another process to let go of it.
-
-    Raises:
-        InvalidInput: another process holds it.
-        RunFailed: it cannot be written, or something in it is a link out of it.
-    """
-    path = database(without_links(folder) / "lock.sqlite")
-    lock = sqlite3.connect(path, timeout=wait, isolation_level=None)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.DatabaseError as error:
-        lock.close()
-        if "locked" not in str(error):
-            raise RunFailed(f"cannot be locked ({error})", where=str(folder)) from error
-        raise InvalidInput(
-            "this run is going on in another process",
-            where=str(folder),
-            mend="Wait for it, or stop it first.",
-        ) from error
-    return lock
+def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
+    """Record who holds what with a seed, and facts about the data."""
+    holdings = setup.holdings
+    with ledger.transaction():
+        ledger.write(
+            "holdings",
+            (
+                (seed, party, model.name, label, int(count))
+                for party, model, counts in zip(
+                    holdings.parties, setup.models, holdings.counts, strict=True
+                )
+                for label, count in zip(holdings.classes, counts, strict=True)
+            ),
+        )
+        ledger.note(
+            dataset=setup.dataset.notes,
+            public_rows=len(setup.public),
+            columns=setup.dataset.columns,
+        )
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of what is installed of :data:`PACKAGES`."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def machine() -> str:
-    """The machine in words: processor family, cores, system."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}, {sys.implementation.name}"
+def _now() -> str:
+    """The time, as run folders have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

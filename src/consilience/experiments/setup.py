@@ -56,8 +56,8 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Cohort:
-    """The parties of one seed.
+class SimulatedParties:
+    """Data and parties of one seed.
 
     Attributes:
         dataset: where the rows come from.
@@ -82,7 +82,7 @@ class Cohort:
     scaling: Scaling | None
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
-        """Fresh parties; ``pooled`` gives each of them the private rows of all."""
+        """Make new parties; ``pooled`` gives each of them the private rows of all."""
         everything = np.sort(np.concatenate(self.rows))
         return [
             Party(
@@ -108,7 +108,7 @@ class Cohort:
 
     @property
     def holdings(self) -> Holdings:
-        """How many rows of each class each party holds."""
+        """Numbers of rows of each class that each party holds."""
         return who_holds_what(self.dataset.y, self.rows, self.dataset.classes, self.names)
 
     def labels(self, y: Array) -> Array:
@@ -124,7 +124,7 @@ class Cohort:
         return data.X_test, self.labels(data.y_test)  # one copy for all
 
 
-def gather(spec: Spec, seed: int) -> Cohort:
+def gather(spec: Spec, seed: int) -> SimulatedParties:
     """Load the data, set the public rows aside, deal out the rest and the models.
 
     Raises:
@@ -179,7 +179,7 @@ def gather(spec: Spec, seed: int) -> Cohort:
         if grouped and dataset.group is not None
         else [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
     )
-    return Cohort(
+    return SimulatedParties(
         dataset=dataset,
         public=public,
         public_labels=labels,

@@ -1,4 +1,4 @@
-"""What happened: one SQLite file per run, written round by round, enough to resume from.
+"""The ledger: one SQLite file per run, written round by round, enough to report on and to resume from.
 
 A ledger may be a stranger's. Before anything in it is read it is held against the tables that are written
 here, so that no view or trigger runs; a report opens it to read alone.
@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import RunFailed
+from consilience.federation.driver import CompletedRound
+from consilience.federation.run_folder import other_version
 from consilience.files import database
+from consilience.messages.wire import encode
 from consilience.networks import Delivery
+from consilience.tasks.base import bookkeeping_tasks
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE arms (
+CREATE TABLE method_runs (
     method TEXT, seed INTEGER, status TEXT NOT NULL, seconds REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (method, seed));
 CREATE TABLE holdings (
@@ -33,18 +37,16 @@ CREATE TABLE rounds (
     PRIMARY KEY (method, seed, round));
 CREATE TABLE deliveries (
     method TEXT, seed INTEGER, party TEXT, round INTEGER, tasks TEXT, status TEXT, left TEXT,
-    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT, within INTEGER);
-CREATE INDEX deliveries_by_arm ON deliveries (method, seed, round);
+    bytes_down INTEGER, bytes_up INTEGER, seconds REAL, detail TEXT, within INTEGER,
+    bookkeeping INTEGER NOT NULL);
+CREATE INDEX deliveries_by_round ON deliveries (method, seed, round);
 CREATE TABLE metrics (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, name TEXT, value REAL,
     PRIMARY KEY (method, seed, round, party, name));
 CREATE TABLE trust (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, class TEXT, weight REAL,
     PRIMARY KEY (method, seed, round, party, class));
-"""
-
-_TEACHERS = """
-CREATE TABLE IF NOT EXISTS teachers (
+CREATE TABLE teachers (
     method TEXT, seed INTEGER, round INTEGER, part TEXT, value REAL,
     PRIMARY KEY (method, seed, round, part));
 """
@@ -75,7 +77,7 @@ def _made(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 def _ours() -> dict[str, tuple[str, ...]]:
     """Every table and index of a new ledger, and how it is made."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA + _TEACHERS)
+        connection.executescript(_SCHEMA)
         return _made(connection)
 
 
@@ -87,13 +89,16 @@ class Ledger:
 
     Args:
         path: the SQLite file; it must exist unless ``create``.
-        read_only: it is not to be written.
+        read_only: it is not to be written, and no long values are read.
+        states: read protocols' states all the same, which hold models.
 
     Raises:
         RunFailed: no ledger there; a damaged one, or one of somebody else's making; or a link in its place.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, create: bool = False, read_only: bool = False, states: bool = False
+    ) -> None:
         self.path = database(path)
         if not create and not path.is_file():
             raise RunFailed("there is no ledger", where=str(path), mend="Is this a run folder?")
@@ -107,12 +112,12 @@ class Ledger:
             )
             if create:  # on disk with the change of mode, and not once more before
                 self._connection.execute("PRAGMA synchronous = OFF")
-                self._connection.executescript(f"BEGIN; {_SCHEMA} {_TEACHERS} COMMIT;")
+                self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
             else:
                 self._check(path.stat().st_size + (log.stat().st_size if log.exists() else 0))
-            if read_only:
+            if read_only and not states:
                 self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-            else:
+            if not read_only:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA journal_mode = WAL")
 
@@ -123,12 +128,16 @@ class Ledger:
         self._connection.execute("PRAGMA trusted_schema = OFF")
         self._connection.execute("PRAGMA cell_size_check = ON")
         found, ours = _made(self._connection), _ours()
+        if "method_runs" in found and "method_runs" not in found:
+            raise other_version("0.1", self.path)
+        if "arms" in found and "method_runs" not in found:  # as 0.1 called them
+            raise other_version("0.1", self.path)
         for name, how in found.items():
             if how != ours.get(name):
                 raise sqlite3.DatabaseError(
                     f"{name!r} in it is none of the tables that are written here"
                 )
-        if missing := sorted(_TABLES - {"teachers"} - found.keys()):
+        if missing := sorted(_TABLES - found.keys()):
             raise sqlite3.DatabaseError(f"there is no table {missing[0]!r} in it")
         if self._connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("it fails SQLite's own check")
@@ -161,7 +170,7 @@ class Ledger:
             raise self.damaged(error) from error
 
     def damaged(self, why: object) -> RunFailed:
-        """The error for a ledger that does not hold what a run writes."""
+        """Make the error for a ledger that does not hold what a run writes."""
         return RunFailed(
             f"the ledger is damaged ({why})",
             where=str(self.path),
@@ -170,7 +179,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside is written together or not at all."""
+        """Write all that is written inside together, or nothing of it."""
         with self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -192,11 +201,39 @@ class Ledger:
                 )
 
     def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of a query."""
+        """Read the rows of a query."""
         with self._explained():
             return self._connection.execute(query, values).fetchall()
 
-    def exchanged(
+    def add_round(
+        self,
+        method: str,
+        seed: int,
+        done: CompletedRound,
+        deliveries: Iterable[Delivery],
+        *,
+        teacher_accuracy: float | None = None,
+    ) -> None:
+        """Record a round that is complete; of a checkpoint its state too, in the place of earlier ones.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            done: the round with what was measured after it.
+            deliveries: each party's part of each exchange since the round before.
+            teacher_accuracy: share of public rows on which the teacher is right, where that is known.
+        """
+        state = None
+        if done.checkpoint:
+            self.forget_states(method, seed)
+            state = encode([done.round.state])
+        number = done.round.number
+        row = (method, seed, number, done.seconds, state, int(done.checkpoint), teacher_accuracy)
+        self.write("rounds", [row])
+        measured = {party: metrics.values for party, metrics in done.metrics.items()}
+        self.add_deliveries(method, seed, number, deliveries, measured)
+
+    def add_deliveries(
         self,
         method: str,
         seed: int,
@@ -204,7 +241,7 @@ class Ledger:
         deliveries: Iterable[Delivery],
         metrics: Mapping[str, Mapping[str, float]],
     ) -> None:
-        """Record who was asked what and what left whom before ``round`` was complete, and what was measured.
+        """Record who was asked what and what left whom before a round was complete, and what was measured.
 
         A task may be named after a later round: what is trained before round 0 ends is round 1's.
 
@@ -215,8 +252,13 @@ class Ledger:
             deliveries: each party's part of each exchange.
             metrics: party to metric to value, after the round.
         """
+        aside = frozenset(bookkeeping_tasks())
         self.write(
-            "deliveries", ((method, seed, *astuple(delivery), round) for delivery in deliveries)
+            "deliveries",
+            (
+                (method, seed, *astuple(one), round, int(aside.issuperset(one.tasks.split("+"))))
+                for one in deliveries
+            ),
         )
         self.write(
             "metrics",
@@ -228,9 +270,14 @@ class Ledger:
         )
 
     def forget_after(self, method: str, seed: int, round: int) -> None:
-        """Delete what an arm recorded after ``round``: it will be computed again, bit for bit."""
+        """Delete what a method with a seed recorded after a round: it will be computed again, bit for bit.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            round: the last round that stays; -1 for none.
+        """
         with self.transaction():
-            self._connection.execute(_TEACHERS)  # runs of earlier versions have none
             for table in ("rounds", "deliveries", "metrics", "trust", "teachers"):
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
@@ -239,14 +286,14 @@ class Ledger:
                 )
 
     def forget_states(self, method: str, seed: int) -> None:
-        """Let go of a protocol's states: nothing goes back behind the last one, and models are large."""
+        """Delete a protocol's states: nothing goes back behind the last one, and models are large."""
         with self._explained():
             self._connection.execute(
                 "UPDATE rounds SET state = NULL WHERE method = ? AND seed = ?", (method, seed)
             )
 
     def last_checkpoint(self, method: str, seed: int) -> tuple[int, bytes] | None:
-        """The last round after which every party's state was written, and the protocol's state."""
+        """Find the last round after which every party's state was written, and the protocol's state."""
         found = self.read(
             "SELECT round, state FROM rounds WHERE method = ? AND seed = ? AND checkpoint = 1 "
             "ORDER BY round DESC LIMIT 1",
@@ -254,10 +301,6 @@ class Ledger:
             seed,
         )
         return (int(found[0][0]), bytes(found[0][1])) if found else None
-
-    def has(self, table: str) -> bool:
-        """Whether the run recorded such a thing; earlier versions did not record all."""
-        return bool(self.read("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     @property
     def meta(self) -> Mapping[str, Any]:

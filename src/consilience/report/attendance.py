@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from consilience.federation.ledger import Ledger
-from consilience.tasks.base import bookkeeping_tasks
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,10 @@ def read_attendance(ledger: Ledger, seed: int) -> tuple[Attendance, ...]:
         seed: whose rounds to read.
     """
     asked: dict[tuple[str, int], dict[str, str | None]] = {}
-    aside = bookkeeping_tasks()
     for method, round, party, tasks, status, detail in ledger.read(
         "SELECT method, round, party, tasks, status, detail FROM deliveries WHERE seed = ? "
-        f"AND tasks NOT IN ({', '.join('?' * len(aside))}) ORDER BY method, round, rowid",
+        "AND NOT bookkeeping ORDER BY method, round, rowid",
         seed,
-        *aside,
     ):
         parties = asked.setdefault((method, round), {})
         parties.setdefault(party, None)

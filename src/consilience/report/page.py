@@ -37,6 +37,7 @@ def write_report(run: Path) -> Path:
         RunFailed: a damaged ledger, a full disk, ``plots`` that is a link out of the run folder.
     """
     results = read_results(run)
+    run = results.folder
     target = run / "report.html"
     try:
         plots = draw_all(results, inside(run / "plots", run))
@@ -118,27 +119,30 @@ def _final_metrics(results: Results) -> Table:
 def _metrics_by_party(results: Results) -> Table:
     """The main metric before the exchange and after it, a row for each party; empty without metrics."""
     metric, held = results.metric, results.holdings
-    if metric is None or held is None:
+    if metric is None:
         return {"head": [], "rows": []}
     shown = [method for method in results.methods if metric in method.scores]
     first = next((method for method in shown if method.aggregate != "central"), None)
     rows = []
     for i, party in enumerate(results.parties):
-        counts = held.counts[held.parties.index(party)] if party in held.parties else np.zeros(1)
-        before = None if first is None else first.of_party(metric, i, round=0)
+        before = None
+        if first is not None and first.rounds[0] == 0:
+            before = first.of_party(metric, i, round=0)
         after = [method.of_party(metric, i) for method in shown]
-        rows.append(
-            [
-                party,
-                results.models.get(party, "–"),
-                f"{int(counts.sum()):,}",
-                np.count_nonzero(counts),
-                *map(_cell, [before, *after]),
-            ]
-        )
+        rows.append([party, *_data_of(results, party), *map(_cell, [before, *after])])
     ranges = "ranges" if results.regression else "classes"
-    head = ["party", "model", "rows", ranges, "round 0", *(method.label for method in shown)]
+    about = [] if held is None else ["model", "rows", ranges]
+    head = ["party", *about, "round 0", *(method.label for method in shown)]
     return {"head": head, "rows": rows}
+
+
+def _data_of(results: Results, party: str) -> list[Any]:
+    """A party's model, its rows and classes with the first seed; nothing where it alone knows them."""
+    held = results.holdings
+    if held is None:
+        return []
+    counts = held.counts[held.parties.index(party)] if party in held.parties else np.zeros(1)
+    return [results.models.get(party, "–"), f"{int(counts.sum()):,}", np.count_nonzero(counts)]
 
 
 def _trust_caption(results: Results, method: Method) -> str:

@@ -14,39 +14,56 @@ from typing import Any
 import numpy as np
 
 from consilience.data import Holdings
-from consilience.experiments import Ledger, stored_spec
+from consilience.deployment.coordinator.configuration import CoordinatorSpec, deployed_spec
+from consilience.experiments import stored_spec
+from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import LEDGER, RunSpec, read_configuration, run_of
 from consilience.report.attendance import read_attendance
-from consilience.report.results import Arm, Event, Left, Method, Note, Results
-from consilience.tasks.base import bookkeeping_tasks
+from consilience.report.results import Event, Method, Note, Results, SentItem, UnfinishedRun
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
 _MOST_NAMES = 100
 """Metrics, or parts of a teacher's error, of one run."""
 
-_FACTS: Mapping[str, type] = {"versions": dict, "warnings": list, "public_rows": int}
+_FACTS: Mapping[str, type] = {
+    "versions": dict,
+    "warnings": list,
+    "public_rows": int,
+    "excluded": dict,
+}
 """Facts about a run that a report does more with than print them."""
 
 
 def read_results(run: Path) -> Results:
-    """Read a run folder, finished or not.
+    """Read a run, simulated or deployed, finished or not.
+
+    Args:
+        run: its folder; or the coordinator's folder that it is in.
 
     Raises:
-        InvalidInput: not a run folder, or one that would not fit into memory.
+        InvalidInput: not a run folder, one of another version, or one that would not fit into memory.
         RunFailed: a damaged ledger.
     """
-    spec = stored_spec(run)
-    ledger = Ledger(run / "ledger.sqlite", read_only=True)
+    run = run_of(run)
+    deployed = read_configuration(run).kind == "deployed"
+    spec: RunSpec = deployed_spec(run) if deployed else stored_spec(run)
+    ledger = Ledger(run / LEDGER, read_only=True)
     try:
         ledger.check_values()
         meta = _facts(ledger)
         splits, models = _splits(ledger)
         parties = tuple(dict.fromkeys(name for split in splits.values() for name in split.parties))
-        _check(ledger, splits, parties)
+        if isinstance(spec, CoordinatorSpec):
+            asked = {name for (name,) in ledger.read("SELECT DISTINCT party FROM deliveries")}
+            parties = tuple(sorted(asked.union(spec.parties)))
+        else:
+            _check_holdings(ledger, splits)
+        _check(ledger, parties)
         status = {
             (method, seed): (state, seconds)
             for method, seed, state, seconds in ledger.read(
-                "SELECT method, seed, status, seconds FROM arms"
+                "SELECT method, seed, status, seconds FROM method_runs"
             )
         }
         reached = {
@@ -55,13 +72,13 @@ def read_results(run: Path) -> Results:
                 "SELECT method, seed, max(round) FROM rounds GROUP BY method, seed"
             )
         }
-        done = {arm for arm, (state, _) in status.items() if state == "done"}
+        done = {one for one, (state, _) in status.items() if state == "done"}
         methods, missing = [], []
         for chosen in spec.methods:
             label = chosen.label
             seeds = [seed for seed in spec.seed_list if (label, seed) in done]
             missing += [
-                Arm(label, seed, reached.get((label, seed)))
+                UnfinishedRun(label, seed, reached.get((label, seed)))
                 for seed in spec.seed_list
                 if seed not in seeds
             ]
@@ -81,7 +98,7 @@ def read_results(run: Path) -> Results:
             splits=splits,
             failures=_failures(ledger),
             notes=_notes(ledger),
-            left=_left(ledger, spec.seed_list[0]),
+            left=_sent(ledger, spec.seed_list[0]),
             attendance=read_attendance(ledger, spec.seed_list[0]),
         )
     finally:
@@ -97,7 +114,15 @@ def _facts(ledger: Ledger) -> Mapping[str, Any]:
     return meta
 
 
-def _check(ledger: Ledger, splits: Mapping[int, Holdings], parties: Sequence[str]) -> None:
+def _check_holdings(ledger: Ledger, splits: Mapping[int, Holdings]) -> None:
+    """Raise ``RunFailed`` where a simulated run does not say who holds what with a seed."""
+    rounds = ledger.read("SELECT 1 FROM rounds LIMIT 1")
+    for (seed,) in ledger.read("SELECT DISTINCT seed FROM method_runs"):
+        if seed not in splits and rounds:
+            raise ledger.damaged(f"it does not say who holds what with seed {seed}")
+
+
+def _check(ledger: Ledger, parties: Sequence[str]) -> None:
     """Raise ``RunFailed`` where tables contradict one another, ``InvalidInput`` where they are too much."""
     last: dict[tuple[str, int], int] = {}
     for method, seed, most, count in ledger.read(
@@ -106,22 +131,17 @@ def _check(ledger: Ledger, splits: Mapping[int, Holdings], parties: Sequence[str
         last[method, seed] = most
         if most >= count:
             raise ledger.damaged(f"rounds of {method!r} are missing, of {most:,} with seed {seed}")
-    for (seed,) in ledger.read("SELECT DISTINCT seed FROM arms"):
-        if seed not in splits and last:
-            raise ledger.damaged(f"it does not say who holds what with seed {seed}")
     for table in ("metrics", "trust", "deliveries"):
         for (party,) in ledger.read(f"SELECT DISTINCT party FROM {table}"):
             if party not in parties:
-                raise ledger.damaged(f"{table} are of party {party!r:.100}, who holds nothing")
+                raise ledger.damaged(f"{table} are of party {party!r:.100}, who does not take part")
     for method, seed, most in ledger.read(
         "SELECT method, seed, max(round) FROM metrics GROUP BY method, seed"
     ):
         if most > last.get((method, seed), -1):
             raise ledger.damaged(f"metrics of {method!r} are of a round that was not recorded")
     names = ledger.read("SELECT count(DISTINCT name) FROM metrics")[0][0]
-    parts = 0
-    if ledger.has("teachers"):
-        parts = ledger.read("SELECT count(DISTINCT part) FROM teachers")[0][0]
+    parts = ledger.read("SELECT count(DISTINCT part) FROM teachers")[0][0]
     if max(names, parts) > _MOST_NAMES:
         raise ledger.damaged(f"it holds {max(names, parts):,} metrics")
     # Of each method there are tables of all its seeds and of as many rounds as the longest of them has.
@@ -192,20 +212,17 @@ def _method(
             teacher[row[seed], round - 1] = accuracy
     errors: dict[str, Array] = {}
     parts = "SELECT seed, round, part, value FROM teachers WHERE method = ? ORDER BY rowid"
-    for seed, round, part, value in ledger.read(parts, label) if ledger.has("teachers") else ():
+    for seed, round, part, value in ledger.read(parts, label):
         if seed in row and 0 < round <= last:
             errors.setdefault(part, np.full((len(seeds), last), np.nan))
             errors[part][row[seed], round - 1] = value
 
     down = np.zeros((len(seeds), last + 1, len(parties)))
     up = np.zeros_like(down)
-    aside = bookkeeping_tasks()
     for seed, round, party, to, back in ledger.read(
         "SELECT seed, round, party, sum(bytes_down), sum(bytes_up) FROM deliveries "
-        f"WHERE method = ? AND tasks NOT IN ({', '.join('?' * len(aside))}) "
-        "GROUP BY seed, round, party",
+        "WHERE method = ? AND NOT bookkeeping GROUP BY seed, round, party",
         label,
-        *aside,
     ):
         if seed in row and round <= last:
             down[row[seed], round, where[party]] = to
@@ -221,17 +238,17 @@ def _method(
         seconds=seconds,
         bytes_down=down,
         bytes_up=up,
-        trust=_trust(ledger, label, seeds[0], splits[seeds[0]]),
+        trust=_trust(ledger, label, seeds[0], splits.get(seeds[0])),
     )
 
 
-def _trust(ledger: Ledger, label: str, seed: int, split: Holdings) -> Array | None:
+def _trust(ledger: Ledger, label: str, seed: int, split: Holdings | None) -> Array | None:
     found = ledger.read(
         "SELECT party, class, weight FROM trust WHERE method = ? AND seed = ? AND round = "
         "(SELECT max(round) FROM trust WHERE method = ? AND seed = ?)",
         *(label, seed) * 2,
     )
-    if not found:
+    if not found or split is None:
         return None
     row, column = (
         {name: i for i, name in enumerate(names)} for names in (split.parties, split.classes)
@@ -271,16 +288,14 @@ def _notes(ledger: Ledger) -> tuple[Note, ...]:
     )
 
 
-def _left(ledger: Ledger, seed: int) -> tuple[Left, ...]:
-    aside = bookkeeping_tasks()
+def _sent(ledger: Ledger, seed: int) -> tuple[SentItem, ...]:
+    """Messages that left parties with a seed, alike ones together; bookkeeping that brought nothing aside."""
     return tuple(
-        Left(*row)
+        SentItem(*row)
         for row in ledger.read(
             "SELECT method, party, left, tasks, count(*), sum(bytes_up) FROM deliveries "
-            "WHERE seed = ? AND bytes_up > 0 "
-            f"AND (left <> '' OR tasks NOT IN ({', '.join('?' * len(aside))})) "
+            "WHERE seed = ? AND bytes_up > 0 AND (left <> '' OR NOT bookkeeping) "
             "GROUP BY method, party, left, tasks ORDER BY min(rowid)",
             seed,
-            *aside,
         )
     )

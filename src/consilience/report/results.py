@@ -12,6 +12,7 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
+from consilience.federation.run_folder import RunSpec
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
 
@@ -107,7 +108,7 @@ class Method:
 
     @property
     def exchanges(self) -> bool:
-        """Whether the parties teach one another by means that they would have."""
+        """Tell whether the parties teach one another by means that they would have."""
         return self.aggregate not in ("local", "central", "oracle")
 
     def over_rounds(self, metric: str) -> Array:
@@ -121,15 +122,27 @@ class Method:
         return spread(self.over_rounds(metric)[:, -1])
 
     def of_party(self, metric: str, party: int, *, round: int = -1) -> Spread | None:
-        """One party's value in one measured round (by position), over seeds."""
+        """Spread one party's value in one measured round over seeds.
+
+        Args:
+            metric: name of the metric.
+            party: position of the party.
+            round: position of the round among those that were measured.
+        """
         if metric not in self.scores:
             return None
         return spread(self.scores[metric][:, round, party])
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One method with one seed that is not done; ``round`` is the last one recorded, or ``None``."""
+class UnfinishedRun:
+    """A method with a seed that is not done.
+
+    Attributes:
+        method: label of the method.
+        seed: the seed.
+        round: the last round that was recorded, or ``None``.
+    """
 
     method: str
     seed: int
@@ -138,7 +151,17 @@ class Arm:
 
 @dataclass(frozen=True)
 class Event:
-    """A party that was left out of an exchange."""
+    """A party that was left out of an exchange.
+
+    Attributes:
+        method: label of the method.
+        seed: the seed.
+        round: the round.
+        party: name of the party.
+        tasks: names of the tasks, with plus signs between.
+        kind: kind of the failure: refused, late and so on.
+        reason: in words.
+    """
 
     method: str
     seed: int
@@ -151,7 +174,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Note:
-    """Something a party remarked, how often, by whom and under which methods."""
+    """Something that parties remarked.
+
+    Attributes:
+        text: the remark.
+        times: how often it was made.
+        parties: names of the parties that made it.
+        methods: labels of the methods under which they did.
+    """
 
     text: str
     times: int
@@ -160,8 +190,17 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Left:
-    """What left a party under a method in the first seed: kinds and shapes, how often, bytes."""
+class SentItem:
+    """A kind of message that left a party under a method with the first seed.
+
+    Attributes:
+        method: label of the method.
+        party: name of the party.
+        what: kinds and shapes of the replies.
+        tasks: names of the tasks that they answer, with plus signs between.
+        times: how often.
+        bytes: in all.
+    """
 
     method: str
     party: str
@@ -183,25 +222,35 @@ class Results:
         missing: what is not done.
         parties: their names.
         models: party to the name of its model.
-        splits: seed to who holds what.
+        splits: seed to numbers of private rows by party and class; empty where parties alone know them.
         failures: parties left out of exchanges.
         notes: remarks of parties.
-        left: what left whom.
-        attendance: who took part in which round, with the first seed.
+        left: messages that left parties, with the first seed.
+        attendance: parties that took part and were left out, round by round, with the first seed.
     """
 
     folder: Path
-    spec: Spec
+    spec: RunSpec
     meta: Mapping[str, Any]
     methods: tuple[Method, ...]
-    missing: tuple[Arm, ...]
+    missing: tuple[UnfinishedRun, ...]
     parties: tuple[str, ...]
     models: Mapping[str, str]
     splits: Mapping[int, Holdings]
     failures: tuple[Event, ...]
     notes: tuple[Note, ...]
-    left: tuple[Left, ...]
+    left: tuple[SentItem, ...]
     attendance: tuple[Attendance, ...]
+
+    @property
+    def deployed(self) -> bool:
+        """Tell whether the parties are at machines of their own."""
+        return not isinstance(self.spec, Spec)
+
+    @property
+    def subject(self) -> str:
+        """The data that the run is about, in a few words."""
+        return self.spec.data.name if isinstance(self.spec, Spec) else "deployed"
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -212,25 +261,25 @@ class Results:
 
     @property
     def metric(self) -> str | None:
-        """What tables show first: the configuration's metric, else accuracy or mean squared error."""
+        """The metric that tables show first: the configuration's, else accuracy or mean squared error."""
         return self.metrics[0] if self.metrics else None
 
     @property
     def regression(self) -> bool:
-        """Whether parties predict values rather than classes."""
+        """Tell whether parties predict values rather than classes."""
         return "mse" in self.metrics
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before trusting the figures."""
+        """Facts that a reader must know before trusting the figures."""
         said = list(self.meta.get("warnings", ()))
         if self.missing:
-            arms = ", ".join(
-                f"{arm.method} with seed {arm.seed}"
-                + ("" if arm.round is None else f" (at round {arm.round})")
-                for arm in self.missing
+            unfinished = ", ".join(
+                f"{one.method} with seed {one.seed}"
+                + ("" if one.round is None else f" (at round {one.round})")
+                for one in self.missing
             )
-            said.append(f"The run is unfinished. Not in the figures: {arms}.")
+            said.append(f"The run is unfinished. Not in the figures: {unfinished}.")
         asked = self.spec.metric
         if self.metrics and asked and asked not in self.metrics:
             said.append(
@@ -238,7 +287,12 @@ class Results:
                 + nearest(asked, self.metrics)
             )
         if self.methods and not self.metrics:
-            said.append("No metrics were measured: the parties have no test rows.")
+            why = "have no test rows"
+            if self.deployed:
+                why += ", or their limits do not let them be measured"
+            said.append(f"No metrics were measured: the parties {why}.")
+        for party, (reason, _) in self.meta.get("excluded", {}).items():
+            said.append(f"{party} is not a member: {reason}.")
         for method in self.methods:
             for values in list(method.scores.values())[:1]:
                 absent = int(np.isnan(values[:, -1]).sum())
@@ -259,7 +313,7 @@ class Results:
 
     @property
     def holdings(self) -> Holdings | None:
-        """Who holds what in the first seed."""
+        """Numbers of private rows by party and class with the first seed, where they are known."""
         return next(iter(self.splits.values()), None)
 
 

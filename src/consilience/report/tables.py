@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.errors import InvalidInput, visible
+from consilience.experiments import Spec
 from consilience.report.reading import read_results
 from consilience.report.results import Results, Spread, check_metric, words
 
@@ -123,7 +124,7 @@ def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
     for results in found:
         if results.methods:
             check_metric(results, metric)
-    names = _names(runs)
+    names = _names(found)
     labels = dict.fromkeys(method.label for results in found for method in results.methods)
     cells = {
         label: {
@@ -151,24 +152,29 @@ def _differences(one: Results, other: Results) -> list[str]:
     """Name the differences that make the comparison of two runs unfair."""
     a, b = one.spec, other.spec
     said = []
-    if a.data != b.data:
+    if one.subject != other.subject:
         said.append("its data")
     if a.seed_list != b.seed_list:
         said.append(f"its seeds ({_list(b.seed_list)} against {_list(a.seed_list)})")
-    shared = sorted(set(one.splits) & set(other.splits))
-    if a.partition != b.partition:
-        said.append("its partition")
-    elif any(
-        one.splits[seed].parties != other.splits[seed].parties
-        or one.splits[seed].classes != other.splits[seed].classes
-        or not np.array_equal(one.splits[seed].counts, other.splits[seed].counts)
-        for seed in shared
-    ):
-        said.append("who holds what, with the same seed")
-    if a.models != b.models:
-        said.append("its models")
-    if a.calibration != b.calibration:
-        said.append(f"its calibration rows ({b.calibration:g} against {a.calibration:g})")
+    if isinstance(a, Spec) and isinstance(b, Spec):
+        if one.subject == other.subject and a.data != b.data:
+            said.append("its data")
+        shared = sorted(set(one.splits) & set(other.splits))
+        if a.partition != b.partition:
+            said.append("its partition")
+        elif any(
+            one.splits[seed].parties != other.splits[seed].parties
+            or one.splits[seed].classes != other.splits[seed].classes
+            or not np.array_equal(one.splits[seed].counts, other.splits[seed].counts)
+            for seed in shared
+        ):
+            said.append("who holds what, with the same seed")
+        if a.models != b.models:
+            said.append("its models")
+        if a.calibration != b.calibration:
+            said.append(f"its calibration rows ({b.calibration:g} against {a.calibration:g})")
+    elif one.parties != other.parties:
+        said.append("its parties")
     if a.protocol.rounds != b.protocol.rounds:
         said.append(f"its rounds ({b.protocol.rounds} against {a.protocol.rounds})")
     ours, theirs = one.meta.get("versions", {}), other.meta.get("versions", {})
@@ -185,11 +191,12 @@ def _list(seeds: Sequence[int]) -> str:
     )
 
 
-def _names(runs: Sequence[Path]) -> tuple[str, ...]:
-    """Folder names, numbered where two are alike."""
+def _names(runs: Sequence[Results]) -> tuple[str, ...]:
+    """Folder names, numbered where two are alike; of a deployed run the coordinator's."""
     names: list[str] = []
     for run in runs:
-        name = run.resolve().name
+        folder = run.folder.resolve()
+        name = folder.parent.name if run.deployed else folder.name
         names.append(name if name not in names else f"{name} ({len(names) + 1})")
     return tuple(names)
 

@@ -7,13 +7,13 @@ from typing import Any
 import tomli_w
 
 from consilience.errors import visible
-from consilience.experiments import Spec
+from consilience.federation.run_folder import RunSpec
 
 
-def to_toml(spec: Spec) -> str:
+def to_toml(spec: RunSpec) -> str:
     """Write the configuration as TOML, defaults spelled out; reading it gives an equal one."""
     document = _without_none(spec.model_dump(mode="json"))
-    for method in document["methods"]:
+    for method in document.get("methods", [document.get("method")]):
         if not method[
             "protocol"
         ]:  # as it is by default: a table with nothing in it tells a reader nothing

@@ -102,6 +102,10 @@ def verdict(results: Results) -> Verdict | None:
     shared = [seed for seed in best.seeds if seed in base.seeds]
     if not shared:
         base, at, shared = best, 0, list(best.seeds)
+    if (
+        at == 0 and best.rounds[0] > 0
+    ):  # a party that is measured once is measured after the last round
+        return None
     before = base.scores[metric][[base.seeds.index(seed) for seed in shared], at]
     after = best.scores[metric][[best.seeds.index(seed) for seed in shared], -1]
     both = ~(np.isnan(before) | np.isnan(after))

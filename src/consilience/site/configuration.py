@@ -22,7 +22,6 @@ File names are relative to the file itself.
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
@@ -51,6 +50,7 @@ from consilience.validation.sections import (
     Section,
     Whole,
     first_of,
+    read_toml,
 )
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
@@ -281,26 +281,9 @@ def _key(key: str) -> Iterator[None]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Read a file of TOML, or raise ``InvalidInput``."""
-    where = str(path)
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(
-            "there is no such file",
-            where=where,
-            mend="Write one with: consilience party init FOLDER",
-        ) from error
-    except IsADirectoryError as error:
-        raise InvalidInput(
-            "this is a folder, and a file is wanted",
-            where=where,
-            mend=f"Give its configuration: {path / 'party.toml'}",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
+    """The contents of a party's configuration file."""
+    init = "Write one with: consilience party init FOLDER"
+    return read_toml(path, missing=init, file="party.toml")
 
 
 def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -82,6 +83,33 @@ def write_new(path: Path, text: str) -> None:
         ) from error
     except OSError as error:
         raise InvalidInput(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+
+def read_toml(path: Path, *, missing: str | None = None, file: str | None = None) -> dict[str, Any]:
+    """Read a file of TOML.
+
+    Args:
+        path: the file.
+        missing: what to do where there is no such file, for the error.
+        file: the usual name of such a file in a folder, for the error where a folder was given.
+
+    Raises:
+        InvalidInput: no such file, a folder, not TOML, or it cannot be read.
+    """
+    where = str(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput("there is no such file", where=where, mend=missing) from error
+    except IsADirectoryError as error:
+        mend = f"Give its configuration: {path / file}" if file else None
+        raise InvalidInput(
+            "this is a folder, and a file is wanted", where=where, mend=mend
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
+    except OSError as error:
+        raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
 
 
 class Section(BaseModel):

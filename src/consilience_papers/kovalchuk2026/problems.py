@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import AGGREGATORS, Aggregator, oracle, suwa
-from consilience.experiments import Cohort, gather, parse_spec
+from consilience.experiments import SimulatedParties, gather, parse_spec
 
 PARTIES = 10
 
@@ -182,7 +182,7 @@ TEXTS = {"full": "yahoo-answers", "cpu": "20newsgroups", "quick": "20newsgroups"
 
 def cohort(
     data: str, share: float, size: Size, repetition: int, *, model: Mapping[str, Any] | None = None
-) -> Cohort:
+) -> SimulatedParties:
     """The clients of a repetition.
 
     Args:
@@ -221,7 +221,7 @@ _CLASSES = {
 }  # fmt: skip
 
 
-def rule(name: str, given: Cohort) -> Aggregator:
+def rule(name: str, given: SimulatedParties) -> Aggregator:
     """A rule by its name in tables; the oracle is told who holds what."""
     if name == ORACLE:
         assert given.public_labels is not None
@@ -233,7 +233,7 @@ def rule(name: str, given: Cohort) -> Aggregator:
 
 def averaged(
     data: str, share: float, size: Size, repetition: int, rate: float, *, held: bool
-) -> Cohort:
+) -> SimulatedParties:
     """Clients with the same rows for SCAFFOLD.
 
     Args:

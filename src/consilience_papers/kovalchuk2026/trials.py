@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost, RunFailed
-from consilience.experiments import Cohort
+from consilience.experiments import SimulatedParties
 from consilience.experiments.method_run import teacher_parts
 from consilience.federation.federation import Federation
 from consilience.federation.history import History
@@ -135,7 +135,7 @@ def averaged(*, data: str, share: float, size: Mapping[str, Any], repetition: in
     return {**_accuracies(history), **_bytes(history), "rate": rate}
 
 
-def _run(given: Cohort, protocol: Protocol, repetition: int) -> History:
+def _run(given: SimulatedParties, protocol: Protocol, repetition: int) -> History:
     """Clients of their own, all the way through a protocol."""
     federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
     return federation.run(protocol, progress=False)

@@ -1,4 +1,4 @@
-"""What can be known of a coordinator before it makes or changes anything."""
+"""Checks of a coordinator's folder before a run starts or goes on; nothing is made or changed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from consilience.deployment.certificates import certified_hosts, check_server
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     check_folder,
-    kept,
     read_coordinator,
+    stored_coordinator,
 )
 from consilience.deployment.coordinator.gate import check_free
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import LEDGER
 from consilience.files import inside, without_links
 from consilience.networks.flower.internals import check_installed
 from consilience.tasks.lifecycle import TakePublic
 
 
 def coordinator_facts(folder: Path) -> dict[str, Any]:
-    """What a configuration says, if all that it names can be used; what both sides compare among it.
+    """Collect the facts of a configuration, if all that it names can be used; parties compare some of them.
 
     Raises:
         InvalidInput: the configuration, the public rows or the certificates cannot be used.
@@ -49,7 +50,7 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_start(folder: Path) -> CoordinatorSpec:
-    """Look at all that a run needs before it is made; gives its configuration.
+    """Check all that a run needs before it is made, and return its configuration.
 
     Raises:
         InvalidInput: the configuration, the public rows or the certificates cannot be used, or there is a run
@@ -71,7 +72,7 @@ def check_start(folder: Path) -> CoordinatorSpec:
 
 
 def check_resume(folder: Path) -> CoordinatorSpec | None:
-    """Look at all that a run needs to go on; gives its configuration, ``None`` where it is done.
+    """Check all that a run needs to go on, and return its configuration; ``None`` where it is done.
 
     Raises:
         InvalidInput: there is none, its configuration was changed, or something that it needs cannot be used.
@@ -80,7 +81,7 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
     """
     run = folder / "run"
     check_folder(folder)
-    if kept(folder) is None or not (run / "ledger.sqlite").exists():
+    if stored_coordinator(folder) is None or not (run / LEDGER).exists():
         raise InvalidInput(
             "there is no run yet",
             where=str(run),
@@ -96,31 +97,31 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
 
 
 def begins_anew(folder: Path) -> str:
-    """A sentence where a run was started with another configuration, but kept no round; else empty."""
-    stored = kept(folder)
+    """Give a sentence where a run was started with another configuration, but kept no round; else empty."""
+    stored = stored_coordinator(folder)
     if stored in (None, read_coordinator(folder)) or last_round(folder / "run") >= 0:
         return ""
     return "no round was kept: it starts anew, with coordinator.toml as it is now"
 
 
 def last_round(run: Path) -> int:
-    """The last round that is kept; -1 where there is none."""
-    if not (run / "ledger.sqlite").exists():
+    """Number the last round that is kept; -1 where there is none."""
+    if not (run / LEDGER).exists():
         return -1
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+    with closing(Ledger(run / LEDGER)) as ledger:
         return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
 
 
 def last_measured(run: Path) -> int:
-    """The last round that is kept and whose parties were asked how good their models are; -1 for none."""
+    """Number the last round that is kept and whose parties were asked for their metrics; -1 for none."""
     if last_round(run) < 0:
         return -1
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
+    with closing(Ledger(run / LEDGER)) as ledger:
         return int(ledger.meta.get("measured", -1))
 
 
 def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
-    """What a start or a resume would find."""
+    """The state that a start or a resume would find, in words."""
     if pid is not None:
         return f"running (PID {pid})"
     if (round := last_round(folder / "run")) < 0:
@@ -131,7 +132,7 @@ def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
 
 def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
     """Raise ``InvalidInput`` where rounds are kept that were made with another configuration."""
-    stored = kept(folder)
+    stored = stored_coordinator(folder)
     if stored is None or last_round(folder / "run") < 0:
         return
     before, now = _fixed(stored), _fixed(spec)
@@ -145,8 +146,8 @@ def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
 
 
 def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
-    with closing(Ledger(folder / "run" / "ledger.sqlite")) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    with closing(Ledger(folder / "run" / LEDGER)) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
     return done and last_round(folder / "run") >= spec.protocol.rounds
 
 
@@ -178,7 +179,7 @@ def _check_stopped(folder: Path) -> None:
 
 
 def _fixed(spec: CoordinatorSpec) -> dict[str, Any]:
-    """What must stay as it is from the first round to the last; there may be more rounds."""
+    """The settings that must stay from the first round to the last; there may be more rounds."""
     return {
         **spec.model_dump(include={"name", "seed", "strict", "columns", "method"}),
         "protocol": spec.protocol.model_dump(exclude={"rounds"}),

@@ -1,4 +1,4 @@
-"""A coordinator's configuration: who takes part, what is run, where it is reached.
+"""A coordinator's configuration: its parties, the method that they run, and its address.
 
 name = "heart"                                  # of the federation; parties may limit themselves to it
 address = "coordinator.example.org:9092"        # where the parties reach it
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,9 +29,10 @@ from pydantic import Field, ValidationError, field_validator
 from consilience.aggregation import Aggregator
 from consilience.data import read_rows
 from consilience.deployment.certificates import make_authority, public_key, require_cryptography
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput
 from consilience.federation.methods import MethodSpec, ProtocolSpec, protocol_for
-from consilience.files import read_text, write_whole
+from consilience.federation.run_folder import CONFIGURATION as CONFIG
+from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
 from consilience.messages.scores import DensityRatios
 from consilience.protocols import Protocol
@@ -43,6 +43,7 @@ from consilience.validation.sections import (
     Section,
     check_address,
     first_of,
+    read_toml,
     write_new,
 )
 
@@ -99,6 +100,21 @@ class CoordinatorSpec(Section):
         return method
 
     @property
+    def methods(self) -> tuple[MethodSpec, ...]:
+        """The one method that is run."""
+        return (self.method,)
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The one seed that it is run with."""
+        return (self.seed,)
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that counts: the usual one."""
+        return None
+
+    @property
     def host(self) -> str:
         """The host of the address."""
         return self.address.rpartition(":")[0]
@@ -109,7 +125,7 @@ class CoordinatorSpec(Section):
         return int(self.address.rpartition(":")[2])
 
     def rules(self) -> Protocol:
-        """The protocol, ready to run.
+        """Make the protocol, ready to run.
 
         Raises:
             InvalidInput: a name or an option that nothing here knows, or a rule that no party answers.
@@ -136,7 +152,7 @@ class CoordinatorSpec(Section):
             )
 
     def rows(self) -> Public:
-        """The public rows.
+        """Read the public rows.
 
         Raises:
             InvalidInput: they cannot be read, or are missing and needed.
@@ -159,18 +175,8 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     """
     check_folder(folder)
     path = folder / CONFIGURATION
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(
-            "there is no such file",
-            where=str(path),
-            mend=f"Write one with: consilience coordinator init {folder} --parties a,b",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=str(path)) from error
-    except OSError as error:
-        raise InvalidInput(f"cannot be read ({error.strerror})", where=str(path)) from error
+    init = f"Write one with: consilience coordinator init {folder} --parties a,b"
+    document = read_toml(path, missing=init)
     if isinstance(document.get("public"), str):
         document["public"] = str(folder.resolve() / document["public"])
     try:
@@ -206,24 +212,42 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def keep(spec: CoordinatorSpec, folder: Path) -> None:
-    """Keep what a run is started or gone on with; the run reads this, and not what is edited meanwhile."""
-    write_whole(folder / "run" / "config.json", spec.model_dump_json(indent=2))
+def store_coordinator(spec: CoordinatorSpec, folder: Path) -> None:
+    """Store the configuration that a run starts or goes on with; the run reads this, not later edits.
+
+    Args:
+        spec: the configuration.
+        folder: the coordinator's.
+    """
+    store_configuration(folder / "run", "deployed", spec)
 
 
-def kept(folder: Path) -> CoordinatorSpec | None:
-    """What the run was last started or gone on with; ``None`` where there is no run.
+def stored_coordinator(folder: Path) -> CoordinatorSpec | None:
+    """Read the configuration that the run was last started or gone on with; ``None`` where there is no run.
 
     Raises:
+        InvalidInput: another version of consilience wrote it.
         RunFailed: it is damaged.
     """
-    path = folder / "run" / "config.json"
-    try:
-        return CoordinatorSpec.model_validate_json(read_text(path))
-    except FileNotFoundError:
+    if not (folder / "run" / CONFIG).exists():
         return None
-    except (OSError, ValueError) as error:
-        raise RunFailed(f"it is damaged: {error}", where=str(path)) from error
+    return deployed_spec(folder / "run")
+
+
+def deployed_spec(run: Path) -> CoordinatorSpec:
+    """Read the configuration in the run folder of a deployed federation.
+
+    Raises:
+        InvalidInput: another version of consilience wrote it.
+        RunFailed: it is damaged.
+    """
+    stored = read_configuration(run)
+    if stored.kind != "deployed":
+        raise stored.damaged("it is of a simulated run")
+    try:
+        return CoordinatorSpec.model_validate_json(json.dumps(stored.values))
+    except (ValueError, RecursionError) as error:
+        raise stored.damaged(error) from error
 
 
 TEMPLATE = """\
@@ -256,6 +280,14 @@ rounds = 3
 
 def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Path:
     """Write a ``coordinator.toml`` with comments, and ``tls/`` with a private CA and a server certificate.
+
+    Args:
+        folder: the coordinator's; made if need be.
+        parties: names of the parties.
+        address: host and port where the parties will reach it.
+
+    Returns:
+        The path of the file.
 
     Raises:
         InvalidInput: there is one already, no parties, or the folder cannot be written.

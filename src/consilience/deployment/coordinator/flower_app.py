@@ -1,4 +1,4 @@
-"""What Flower is told to run: the coordinator's app, and a party's."""
+"""The apps that Flower runs: the coordinator's, and a party's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-from consilience.deployment.coordinator.rounds import conduct
+from consilience.deployment.coordinator.rounds import serve_run
 from consilience.deployment.party.flower_app import client
 from consilience.networks.flower.server_app import coordinator_app
 
@@ -22,7 +22,7 @@ def watched(grid: Any, config: Mapping[str, Any]) -> None:
     run: nobody could go on with it.
     """
     Thread(target=end_after, args=(os.getppid(),), name="watch", daemon=True).start()
-    conduct(grid, config)
+    serve_run(grid, config)
 
 
 def end_after(parent: int) -> None:

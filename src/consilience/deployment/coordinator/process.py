@@ -22,15 +22,16 @@ from consilience.deployment.coordinator.checks import (
     check_start,
     last_measured,
 )
-from consilience.deployment.coordinator.configuration import CoordinatorSpec, keep
+from consilience.deployment.coordinator.configuration import CoordinatorSpec, store_coordinator
 from consilience.deployment.coordinator.gate import Gate
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
+from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.coordinator.superlink import SuperLink
 from consilience.deployment.party.process import free_port
 from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
-from consilience.experiments.run import versions
 from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import LEDGER, machine, versions
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
@@ -53,12 +54,12 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
     with Processes(run / "flower", "the coordinator") as processes:
         for file in run.glob("ledger.*"):  # of a run that ended before it had kept a round
             file.unlink()
-        keep(spec, folder)
+        store_coordinator(spec, folder)
         part = run / "ledger.part"
         with closing(Ledger(part, create=True)) as ledger:
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            ledger.note(versions=versions(), started=started)
-        part.replace(run / "ledger.sqlite")
+            ledger.note(versions=versions(), machine=machine(), started=started)
+        part.replace(run / LEDGER)
         _serve(spec, folder, processes, report)
 
 
@@ -75,7 +76,7 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
     with Processes(folder / "run" / "flower", "the coordinator") as processes:
         if said := begins_anew(folder):
             report(said)
-        keep(spec, folder)
+        store_coordinator(spec, folder)
         _ask_again(folder / "run")
         _serve(spec, folder, processes, report)
 
@@ -91,7 +92,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     try:
         processes.ready()
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-        done, outside, tries = last_measured(run), dict[str, str](), 0
+        done, excluded, tries = last_measured(run), dict[str, str](), 0
         while not outcome(folder):
             if tries > FRUITLESS:
                 raise RunFailed(
@@ -104,10 +105,10 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                 link.submit()
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
-                    outside = _reported(outside, _outside(run), report)
+                    excluded = _reported(excluded, _excluded(run), report)
                     if (now := last_measured(run)) != done:
                         done, tries = now, 0
-                        report(_line(run, spec))
+                        report(round_line(run, spec))
             except RunFailed:  # it may have died while it was asked
                 if processes.ended("superlink") is None:
                     raise
@@ -118,23 +119,23 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                 link.start(spec.parties)
                 begun = time.monotonic()
         if last_measured(run) != done:
-            report(_line(run, spec))
+            report(round_line(run, spec))
     finally:
         gate.close()
 
 
 def _ask_again(run: Path) -> None:
-    """Forget why those have not joined that still may: it may have been mended meanwhile."""
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        outside = {
-            name: (why if barred else "it is asked again to join", barred)
-            for name, (why, barred) in ledger.meta.get("outside", {}).items()
+    """Forget why parties have not joined that still may: it may have been mended meanwhile."""
+    with closing(Ledger(run / LEDGER)) as ledger:
+        excluded = {
+            name: (why if banned else "it is asked again to join", banned)
+            for name, (why, banned) in ledger.meta.get("excluded", {}).items()
         }
-        ledger.note(outside=outside)
+        ledger.note(excluded=excluded)
 
 
 def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> dict[str, str]:
-    """Who is outside now; what changed is reported."""
+    """Report changes of the excluded parties, and return those of now."""
     for name, why in now.items():
         if before.get(name) != why:
             report(f"{name}: {why}")
@@ -143,32 +144,7 @@ def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> di
     return now
 
 
-def _outside(run: Path) -> dict[str, str]:
-    """Party to why it has not joined."""
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        return {name: why for name, (why, _) in ledger.meta.get("outside", {}).items()}
-
-
-def _line(run: Path, spec: CoordinatorSpec) -> str:
-    """What there is to say of the last round; that a party did not let itself be measured is no news."""
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        ((last, seconds),) = ledger.read("SELECT max(round), max(seconds) FROM rounds")
-        ((parties,),) = ledger.read(
-            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ? AND status = 'ok'", last
-        )
-        means = ledger.read(
-            "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
-        )
-        missing = [
-            f"{name} ({why})"
-            for name, why, answered in ledger.read(
-                "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
-                "AND tasks != 'Evaluate' GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
-                last,
-            )
-        ]
-    said = ", ".join(f"{name} {value:.3f}" for name, value in means)
-    return (
-        f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
-        f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
-    )
+def _excluded(run: Path) -> dict[str, str]:
+    """The excluded parties, each with the reason why it has not joined."""
+    with closing(Ledger(run / LEDGER)) as ledger:
+        return {name: why for name, (why, _) in ledger.meta.get("excluded", {}).items()}

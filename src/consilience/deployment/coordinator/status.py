@@ -1,4 +1,4 @@
-"""Where a coordinator is: who is connected, which round is kept, what left whom."""
+"""Status of a coordinator: connected parties, the last round that is kept, bytes that left each party."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from pathlib import Path
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     check_folder,
-    kept,
     read_coordinator,
+    stored_coordinator,
 )
 from consilience.deployment.coordinator.rounds import ending
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
 from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import LEDGER
+from consilience.messages.replies import Metrics
+from consilience.tasks.base import task_types
+from consilience.tasks.lifecycle import TakePublic
+
+_MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
+_NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
+"""SQL for deliveries that ask for more than metrics: a party may keep these to itself."""
 
 
 @dataclass(frozen=True)
 class PartyStatus:
-    """Where one party is.
+    """Status of one party.
 
     Attributes:
         party: its name.
@@ -52,7 +60,7 @@ class PartyStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a coordinator is.
+    """Status of a coordinator and its parties.
 
     Attributes:
         federation: its name.
@@ -60,7 +68,7 @@ class Status:
         round: the last round that is kept; -1 before there is one.
         rounds: how many there are.
         seconds: what they took.
-        parties: where each of them is.
+        parties: the status of each.
         notes: what else there is to know, such as why it ended before it was done.
     """
 
@@ -74,26 +82,28 @@ class Status:
 
 
 def coordinator_status(folder: Path) -> Status:
-    """Where a coordinator is, by its ledger and its SuperLink; its configuration may be broken meanwhile.
+    """Read the status of a coordinator from its ledger and its SuperLink.
+
+    Its coordinator.toml may be broken meanwhile.
 
     Raises:
         InvalidInput: there is no such folder.
         RunFailed: the ledger is damaged.
     """
     check_folder(folder)
-    run, spec = folder / "run", kept(folder)
+    run, spec = folder / "run", stored_coordinator(folder)
     written: CoordinatorSpec | None = None
     broken = ""
     try:
         written = read_coordinator(folder)
     except InvalidInput as error:
         broken = f"coordinator.toml cannot be used: {error}"
-    if spec is None or not (run / "ledger.sqlite").exists():
+    if spec is None or not (run / LEDGER).exists():
         return _without_run(folder, written, broken)
     going = running(run / "flower") is not None
     nodes = connected(run / "flower") if going else {}
-    with closing(Ledger(run / "ledger.sqlite")) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM arms WHERE status = 'done'"))
+    with closing(Ledger(run / LEDGER)) as ledger:
+        done = bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
         ((last, seconds),) = ledger.read(
             "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds"
         )
@@ -114,7 +124,7 @@ def coordinator_status(folder: Path) -> Status:
 
 
 def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:
-    """What there is to say before a run, by the configuration, if it can be used."""
+    """The status before there is a run, by the configuration, if it can be used."""
     if written is None:
         return Status(folder.resolve().name, "no run", -1, 0, 0.0, (), (broken,))
     nobody = tuple(PartyStatus(name, "?", 0, 0, 0, 0, "", {}) for name in sorted(written.parties))
@@ -122,16 +132,17 @@ def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> 
 
 
 def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
-    """Where a party is; one that does not let itself be measured is not left out for that."""
+    """The status of a party; one that does not let itself be measured is not left out for that."""
     ((answered, out, up, sent),) = ledger.read(
         "SELECT coalesce(sum(status = 'ok'), 0), "
-        "coalesce(sum(status != 'ok' AND tasks != 'Evaluate'), 0), "
-        "coalesce(sum(bytes_up), 0), coalesce(sum(bytes_down * (tasks = 'TakePublic')), 0) "
+        f"coalesce(sum(status != 'ok' AND {_NOT_MEASURING}), 0), "
+        "coalesce(sum(bytes_up), 0), coalesce(sum(bytes_down * (tasks = ?)), 0) "
         "FROM deliveries WHERE party = ?",
+        TakePublic.__name__,
         name,
     )
     why = ledger.read(
-        "SELECT status, within, detail FROM deliveries WHERE party = ? AND tasks != 'Evaluate' "
+        f"SELECT status, within, detail FROM deliveries WHERE party = ? AND {_NOT_MEASURING} "
         "ORDER BY rowid DESC LIMIT 1",
         name,
     )
@@ -144,10 +155,10 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         "SELECT DISTINCT detail FROM deliveries WHERE party = ? AND status = 'ok' AND detail <> ''",
         name,
     )
-    outside = ledger.meta.get("outside", {})  # nothing before it was first asked who joins
+    excluded = ledger.meta.get("excluded", {})  # nothing before it was first asked who joins
     said = ""
-    if name in outside:
-        said = str(outside[name][0])
+    if name in excluded:
+        said = str(excluded[name][0])
     elif why and why[0][0] != "ok":
         said = "round {1}: {2}".format(*why[0])
     return PartyStatus(
@@ -161,4 +172,32 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         metrics={metric: value for metric, value, _ in metrics},
         measured=metrics[0][2] if metrics else -1,
         notes=tuple(note for (note,) in notes),
+    )
+
+
+def round_line(run: Path, spec: CoordinatorSpec) -> str:
+    """Sum up the last round in a line.
+
+    A party that did not let itself be measured is not left out for that.
+    """
+    with closing(Ledger(run / LEDGER)) as ledger:
+        ((last, seconds),) = ledger.read("SELECT max(round), max(seconds) FROM rounds")
+        ((parties,),) = ledger.read(
+            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ? AND status = 'ok'", last
+        )
+        means = ledger.read(
+            "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
+        )
+        missing = [
+            f"{name} ({why})"
+            for name, why, answered in ledger.read(
+                "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
+                f"AND {_NOT_MEASURING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                last,
+            )
+        ]
+    said = ", ".join(f"{name} {value:.3f}" for name, value in means)
+    return (
+        f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
+        f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )

@@ -1,0 +1,231 @@
+"""The folder of a run, simulated or deployed: one form, which report, compare, resume and predict read.
+
+config.json        the configuration, which kind of run it is, and the version that wrote it
+ledger.sqlite      rounds, deliveries, metrics (:mod:`consilience.federation.ledger`)
+models/            trained models, where a run has them at hand
+state/             parties' checkpoints of a simulated run, while it goes on
+lock.sqlite        held by the process that works on the run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sqlite3
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, get_args
+
+from pydantic import BaseModel
+
+from consilience import __version__
+from consilience.errors import InvalidInput, RunFailed
+from consilience.federation.methods import MethodSpec, ProtocolSpec
+from consilience.files import database, read_text, without_links, write_whole
+
+CONFIGURATION = "config.json"
+LEDGER = "ledger.sqlite"
+
+READS = ("0.2",)
+"""Versions of consilience, without their last number, whose run folders this one reads."""
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
+"""Packages whose versions a run records, where they are installed."""
+
+Kind = Literal["simulated", "deployed"]
+
+
+class RunSpec(Protocol):
+    """The part of a configuration that every kind of run has."""
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment or of the federation."""
+
+    @property
+    def methods(self) -> tuple[MethodSpec, ...]:
+        """The methods that are run."""
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds that every method is run with."""
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that counts; ``None`` for the usual one."""
+
+    @property
+    def protocol(self) -> ProtocolSpec:
+        """The protocol and its options."""
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        """Give all settings, with ``mode="json"`` as JSON has them."""
+
+
+@dataclass(frozen=True)
+class StoredConfiguration:
+    """The configuration in a run folder, not validated further.
+
+    Attributes:
+        kind: the kind of run.
+        values: the configuration itself.
+        path: the file, for errors.
+    """
+
+    kind: Kind
+    values: Mapping[str, Any]
+    path: Path
+
+    def damaged(self, why: object) -> RunFailed:
+        """Make the error for values that are no configuration."""
+        return _damaged(self.path, why)
+
+
+def store_configuration(folder: Path, kind: Kind, spec: BaseModel) -> None:
+    """Write the configuration of a run, with the version that writes it.
+
+    Args:
+        folder: the run folder.
+        kind: the kind of run.
+        spec: the configuration.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    document = {
+        "consilience": __version__,
+        "kind": kind,
+        "configuration": spec.model_dump(mode="json"),
+    }
+    write_whole(folder / CONFIGURATION, json.dumps(document, indent=2))
+
+
+def read_configuration(folder: Path) -> StoredConfiguration:
+    """Read the configuration of a run alone; nothing that it names is made or imported.
+
+    Raises:
+        InvalidInput: not a run folder, or one of a version that this one does not read.
+        RunFailed: the configuration is damaged.
+    """
+    path = folder / CONFIGURATION
+    try:
+        document = json.loads(read_text(path))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            "this is not a run folder: it has no config.json", where=str(folder)
+        ) from error
+    except NotADirectoryError as error:
+        raise InvalidInput("this is a file, not a run folder", where=str(folder)) from error
+    except (OSError, ValueError, RecursionError) as error:  # not JSON or UTF-8, or without bottom
+        raise _damaged(path, error) from error
+    if not isinstance(document, dict):
+        raise _damaged(path, "it is no table")
+    if "consilience" not in document and "name" in document:  # 0.1 wrote the configuration bare
+        raise other_version("0.1", folder)
+    version, kind = str(document.get("consilience")), document.get("kind")
+    if not re.fullmatch(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}", version):
+        raise _damaged(path, "it does not say which version of consilience wrote it")
+    if not version.startswith(tuple(f"{one}." for one in READS)):
+        raise other_version(version, folder)
+    values = document.get("configuration")
+    if kind not in get_args(Kind) or not isinstance(values, dict):
+        raise _damaged(path, "it does not say which kind of run it is, or holds no configuration")
+    return StoredConfiguration(cast(Kind, kind), values, path)
+
+
+def _damaged(path: Path, why: object) -> RunFailed:
+    what = why.what if isinstance(why, InvalidInput) else why
+    return RunFailed(f"the configuration is damaged ({what})", where=str(path))
+
+
+def other_version(version: str, where: Path) -> InvalidInput:
+    """Make the error for a run folder that another version of consilience wrote.
+
+    Args:
+        version: the version that wrote it.
+        where: the folder, or the file in it.
+    """
+    major, minor, *_ = version.split(".")
+    return InvalidInput(
+        f"consilience {version} wrote this run, and this is {__version__}",
+        where=str(where),
+        mend=f"Read it or go on with it by that version: pip install 'consilience=={major}.{minor}.*'\n"
+        "  or run its configuration anew with this one, into another folder.",
+    )
+
+
+def run_of(folder: Path) -> Path:
+    """Find the run folder: the one given, or the one in a coordinator's folder."""
+    run = folder / "run"
+    return (
+        run if not (folder / CONFIGURATION).exists() and (run / CONFIGURATION).exists() else folder
+    )
+
+
+def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
+    """Hold a run folder until the connection is closed or the process ends, however it ends.
+
+    Args:
+        folder: the run folder.
+        wait: seconds to wait for another process to let go of it.
+
+    Raises:
+        InvalidInput: another process holds it.
+        RunFailed: it cannot be written, or something in it is a link out of it.
+    """
+    path = database(without_links(folder) / "lock.sqlite")
+    lock = sqlite3.connect(path, timeout=wait, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.DatabaseError as error:
+        lock.close()
+        if "locked" not in str(error):
+            raise RunFailed(f"cannot be locked ({error})", where=str(folder)) from error
+        raise InvalidInput(
+            "this run is going on in another process",
+            where=str(folder),
+            mend="Wait for it, or stop it first.",
+        ) from error
+    return lock
+
+
+def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
+    """Name the folder of a party's trained model.
+
+    Args:
+        run: the run folder.
+        method: label of the method.
+        seed: the seed.
+        party: name of the party.
+    """
+    return run / "models" / file_name(method) / f"seed-{seed}" / file_name(party)
+
+
+def file_name(name: str) -> str:
+    """Write a method's or party's name as a file name; what a file system might mind becomes ``%XX``.
+
+    >>> file_name("a/b"), file_name("..")
+    ('a%2Fb', '%2E.')
+    """
+    return re.sub(r'[%/\\\\:*?"<>|\x00-\x1f]|^\.', lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def versions() -> dict[str, str]:
+    """List the versions of Python, of consilience, and of what is installed of :data:`PACKAGES`."""
+    found = {"python": platform.python_version(), "consilience": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> str:
+    """Describe the machine: processor family, cores, system."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}, {sys.implementation.name}"
