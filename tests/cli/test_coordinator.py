@@ -406,6 +406,6 @@ def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Pat
     assert "it ended: too few" in said and "then: consilience coordinator resume" in said
     assert reason in round_line(ready / "run", read_coordinator(ready))
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
-        ledger.write("deliveries", [(*row[:5], "ok", *row[6:10], "", 1)])
+        ledger.write("deliveries", [(*row[:5], "ok", *row[6:10], "", 1, 0)])
     assert "left out:" not in call("coordinator", "status", ready).output
     assert "left out" not in round_line(ready / "run", read_coordinator(ready))
