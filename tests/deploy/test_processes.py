@@ -109,15 +109,12 @@ time.sleep(60)
 
 def test_what_a_process_started_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
     """As Flower's SuperLink does; it takes its time when it is told to end."""
-    with Processes(tmp_path, "the test") as processes:
+    with Processes(tmp_path, "the test", patience=0.5) as processes:
         processes.start("parent", [sys.executable, "-c", STARTS], {})
         log = tmp_path / "parent.log"
         until(lambda: log.read_text().strip())
         child = int(log.read_text())
-        shortly = pytest.MonkeyPatch()
-        shortly.setattr("consilience.deployment.processes.PATIENCE", 0.5)
         processes.stop("parent")
-        shortly.undo()
         assert not alive(child)
 
 

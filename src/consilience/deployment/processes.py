@@ -53,14 +53,16 @@ class Processes:
     Args:
         folder: made if need be.
         what: a name for them, for errors.
+        patience: seconds that one has to stop by itself.
 
     Raises:
         InvalidInput: they run already.
         RunFailed: the folder cannot be written, or something in it is a link out of it.
     """
 
-    def __init__(self, folder: Path, what: str) -> None:
+    def __init__(self, folder: Path, what: str, *, patience: float = PATIENCE) -> None:
         self.folder = folder = folder.resolve()
+        self.patience = patience
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._begun: dict[str, int] = {}
         try:
@@ -137,10 +139,10 @@ class Processes:
         family = _family(process.pid)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(self.patience)
         _kill_group(process.pid)
         process.wait()
-        _until(lambda: not any(map(_lives, family)), PATIENCE)
+        _until(lambda: not any(map(_lives, family)), self.patience)
         _kill(family)
 
     def output(self, name: str) -> str:
