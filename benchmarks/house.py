@@ -89,6 +89,8 @@ def _unexplained(file: Path) -> Iterator[str]:
         for node in owner.body:
             if not isinstance(node, Definition) or node.name.startswith("_"):
                 continue
+            if any(re.search(r"\.command\(", ast.unparse(one)) for one in node.decorator_list):
+                continue  # --help explains every option of a command
             names, text = _arguments(node), ast.get_docstring(node)
             if text is None and isinstance(owner, ast.ClassDef):
                 continue  # a method may inherit its docstring

@@ -37,7 +37,7 @@ def equalized(cohort: SimulatedParties, scale: str | None) -> bool:
 
 
 def compared(cohort: SimulatedParties, **options: Any) -> Heterogeneity:
-    """The private rows of a cohort's parties, compared.
+    """Compare the private rows of a configuration's parties.
 
     Args:
         cohort: from :func:`consilience.experiments.gather`.
@@ -58,7 +58,13 @@ def compared(cohort: SimulatedParties, **options: Any) -> Heterogeneity:
 
 
 def judged(spec: Spec, cohort: SimulatedParties, seed: int) -> PublicCoverage | None:
-    """What the parties know of the public rows; ``None`` where there are none, or where it cannot be said."""
+    """Coverage of the public rows by the parties; ``None`` where there are none, or where it cannot be said.
+
+    Args:
+        spec: the configuration.
+        cohort: its parties, from :func:`consilience.experiments.gather`.
+        seed: the seed they were drawn with.
+    """
     from consilience.experiments import public_known
 
     if not len(cohort.public):
@@ -71,7 +77,7 @@ def judged(spec: Spec, cohort: SimulatedParties, seed: int) -> PublicCoverage | 
 
 
 def facts(spec: Spec, seed: int, **options: Any) -> dict[str, Any]:
-    """What one has to know to compute the same again."""
+    """Facts that are needed to compute the same again."""
     from consilience.federation.run_folder import machine, versions
 
     return {
