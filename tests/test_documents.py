@@ -116,7 +116,7 @@ def test_tasks_that_a_party_may_allow_one_by_one() -> None:
     allow = tuple(tomllib.loads(f"allow = {written}")["allow"])
     limits = Limits(allow=allow)
     limits.check_names()
-    assert set(limits.leaving()) == set(allow)
+    assert set(limits.allowed_replies()) == set(allow)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)

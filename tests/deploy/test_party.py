@@ -268,7 +268,7 @@ def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.Monk
 
 def test_what_was_edited_since_it_was_started_is_said(site: Path) -> None:
     with Processes(party.folder_of(site / "state"), "the test") as processes:
-        party.keep(connection(site), processes.folder)
+        party.write_connection(connection(site), processes.folder)
         assert party_status(site / "party.toml")["note"] is None
         text = (site / "party.toml").read_text()
         (site / "party.toml").write_text(text.replace(":9092", ":9093"))

@@ -124,9 +124,9 @@ def test_a_mistake_is_told_with_the_file_and_the_key(
 
 
 def test_what_may_leave_has_no_metrics_where_none_may_be_said() -> None:
-    assert "Evaluate" in Limits().leaving()
+    assert "Evaluate" in Limits().allowed_replies()
     for silent in (Limits(metrics=0), Limits(metrics_in_all=0)):
-        assert set(Limits().leaving()) - set(silent.leaving()) == {"Evaluate"}
+        assert set(Limits().allowed_replies()) - set(silent.allowed_replies()) == {"Evaluate"}
 
 
 def test_limits_that_are_laxer_than_usual_are_warned_of(folder: Path) -> None:

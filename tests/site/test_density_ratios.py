@@ -68,15 +68,15 @@ def test_nothing_leaves_whatever_is_allowed(asked: Any, task: Any, allow: tuple[
     assert isinstance(failure, Failure) and failure.kind == "refused"
     assert failure.reason.startswith("limits.density_ratios: ")
     assert "[limits.density_ratios]" in failure.mend and "such as avg" in failure.mend
-    assert not {"ComparePublic", "CompareCoarsely"} & set(limits.leaving())
+    assert not {"ComparePublic", "CompareCoarsely"} & set(limits.allowed_replies())
 
 
 def test_coarse_ones_leave_where_the_party_says_so_and_exact_ones_never(asked: Any) -> None:
     limits = Limits(density_ratios=Coarseness())
     assert isinstance(asked(limits, COARSE), CoarseRatios)
     assert "rows can be rebuilt from exact" in asked(limits, EXACT).reason
-    assert limits.leaving()["CompareCoarsely"] == "CoarseRatios"
-    assert "ComparePublic" not in limits.leaving()
+    assert limits.allowed_replies()["CompareCoarsely"] == "CoarseRatios"
+    assert "ComparePublic" not in limits.allowed_replies()
 
 
 def test_simulations_may_ask_for_either(asked: Any) -> None:

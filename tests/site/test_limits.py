@@ -61,11 +61,11 @@ def test_every_task_is_in_one_group() -> None:
     tasks = {name: kind.exchanges for name, kind in OURS.items()}
     assert tasks.pop("Export") is None
     assert set(tasks.values()) == set(GROUPS)
-    assert "Export" not in EVERYTHING.leaving()
+    assert "Export" not in EVERYTHING.allowed_replies()
 
 
 def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
-    assert set(Limits().leaving().values()) == {
+    assert set(Limits().allowed_replies().values()) == {
         "Certainties",
         "Description",
         "Encoded",
@@ -81,13 +81,13 @@ def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
 def test_one_protocol_alone() -> None:
     limits = Limits(allow=("predictions", "parameters"), protocols=("scaffold",))
     limits.check_names()
-    leaving = limits.leaving()
+    leaving = limits.allowed_replies()
     assert "TrainControlled" in leaving and "TrainParameters" in leaving
     assert "TrainDynamically" not in leaving
 
 
 def test_one_task_alone() -> None:
-    assert set(Limits(allow=("Describe", "Join")).leaving()) == {"Describe", "Join"}
+    assert set(Limits(allow=("Describe", "Join")).allowed_replies()) == {"Describe", "Join"}
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,12 @@ def test_names_that_nobody_knows(limits: Limits, message: str) -> None:
 
 
 def test_whose_own_a_task_is() -> None:
-    both = Limits(allow=GROUPS, protocols=()).leaving().keys()
+    both = Limits(allow=GROUPS, protocols=()).allowed_replies().keys()
     assert {"SendEncoded", "SendParameters", "CheckSharing"} <= both
     assert not {"Descend", "TrainControlled", "TrainTowards"} & both
-    boosting = Limits(allow=GROUPS, protocols=("functional_gradient_boosting",)).leaving().keys()
+    boosting = (
+        Limits(allow=GROUPS, protocols=("functional_gradient_boosting",)).allowed_replies().keys()
+    )
     assert {"Descend", "StartFunction"} <= boosting - both
 
 

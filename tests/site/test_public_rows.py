@@ -167,7 +167,7 @@ def test_texts_come_as_they_were() -> None:
     assert task.nbytes == 3 + 7 + 3 + 4 * 8
     words = make_pipeline(CountVectorizer(), MultinomialNB())
     party = Party("a", words, ["good", "bad"] * 3, ["x", "y"] * 3)
-    party.takes_public = 1_000
+    party.max_public_bytes = 1_000
     assert isinstance(task.run(party), Receipt) and party.public.key == task.public
     with pytest.raises(KnowledgeRefused, match="one is text, the other numbers"):
         SENT.run(party)
@@ -330,7 +330,7 @@ def test_beyond_the_limits(tmp_path: Path, limits: Limits, reason: str) -> None:
         assert not (tmp_path / FOLDER).exists()
         said = ask(site, Describe(), federation="heart")
         takes = "heart" in reason or "320" in reason
-        assert said.takes_public == limits.takes_public and (said.takes_public > 0) is takes
+        assert said.takes_public == limits.max_public_bytes and (said.takes_public > 0) is takes
         joined = ask(site, Join(agreement=agreement()), federation="heart")
         assert ("does not hold the public rows agreed on" in joined.reason) is takes
         assert ("it holds no public rows, and none may be sent" in joined.reason) is not takes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def check_agreement(party: Party, agreement: Agreement) -> None:
     """Raise ``InvalidInput`` where an agreement contradicts itself, or what the party holds."""
     where = f"party {party.name!r}"
-    if party.takes_public and (party.public is None or party.public.key != agreement.public):
+    if party.max_public_bytes and (party.public is None or party.public.key != agreement.public):
         raise InvalidInput(
             "it does not hold the public rows agreed on",
             where=where,

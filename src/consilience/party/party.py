@@ -133,7 +133,7 @@ class Party(Training):
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.columns: tuple[str, ...] = ()
         """Names of the input columns, where they are known."""
-        self.takes_public = 0
+        self.max_public_bytes = 0
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.kept_public: tuple[str, ...] = ()
         """Digests of those that were sent to it and are at hand."""
@@ -189,7 +189,7 @@ class Party(Training):
     @property
     def public_digests(self) -> tuple[str, ...]:
         """Digests of the public rows that it holds."""
-        if self.takes_public:
+        if self.max_public_bytes:
             return self.kept_public
         return () if self.public is None else (self.public.key,)
 
@@ -210,7 +210,7 @@ class Party(Training):
 
     def check_takes_public(self) -> None:
         """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
-        if not self.takes_public:
+        if not self.max_public_bytes:
             raise InvalidInput(
                 "it has public rows of its own, and takes no others",
                 where=self._where,
@@ -226,8 +226,8 @@ class Party(Training):
                 mend="Name the columns at the party in the order of the public rows: "
                 f"data.columns = [{', '.join(map(repr, public.columns))}].",
             )
-        check_alike(self.X, public.X, where=self._where, discreet=self.takes_public > 0)
-        if self.takes_public and self.comparison.crowded(public):
+        check_alike(self.X, public.X, where=self._where, discreet=self.max_public_bytes > 0)
+        if self.max_public_bytes and self.comparison.crowded(public):
             raise InvalidInput(
                 "most public rows are copies of one another, or lie around one point",
                 where=self._where,

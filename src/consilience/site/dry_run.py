@@ -91,7 +91,7 @@ def try_out(spec: PartySpec) -> DryRunReport:
     assert party.public is not None and party.test is not None
     origin: Literal["file", "coordinator", "none"] = "file"
     if spec.public is None:
-        origin = "coordinator" if spec.limits.takes_public else "none"
+        origin = "coordinator" if spec.limits.max_public_bytes else "none"
     small = _smaller(party, spec)
     if origin == "coordinator":
         small.public = Public(small.X[:MOST_ROWS])
@@ -113,7 +113,7 @@ def try_out(spec: PartySpec) -> DryRunReport:
         model=spec.model.name,
         soft_targets=party.how_soft_targets,
         answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
-        leaves=spec.limits.leaving(),
+        leaves=spec.limits.allowed_replies(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
         warnings=lax_limits(spec.limits),

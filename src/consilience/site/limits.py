@@ -201,7 +201,7 @@ class Limits(Section):
             )
 
     @property
-    def takes_public(self) -> int:
+    def max_public_bytes(self) -> int:
         """Bytes of public rows that a coordinator may send; 0 for none."""
         if not self._allows(TakePublic):
             return 0
@@ -345,7 +345,7 @@ class Limits(Section):
             return self.density_ratios == "exact"
         return task is not CompareCoarsely or self.density_ratios is not None
 
-    def leaving(self) -> dict[str, str]:
+    def allowed_replies(self) -> dict[str, str]:
         """Tasks that these limits let be asked, by name, and the names of their replies."""
         silent = 0 in (self.metrics, self.metrics_in_all)
         return {

@@ -241,7 +241,7 @@ class PartySite:
 
     def _supply(self, party: Party, digest: str) -> None:
         """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
-        if not party.takes_public or (party.public is not None and party.public.key == digest):
+        if not party.max_public_bytes or (party.public is not None and party.public.key == digest):
             return
         if digest == Public.none().key:
             party.public = Public.none()
@@ -320,8 +320,8 @@ class PartySite:
                 party.secret = own_secret(self._state.home)
             self._party = party
             if party.public is None:
-                party.takes_public = self.limits.takes_public
-                if not party.takes_public:
+                party.max_public_bytes = self.limits.max_public_bytes
+                if not party.max_public_bytes:
                     party.public = Public.none()  # so that it is not sent what it would refuse
             self.name = party.name
         return self._party

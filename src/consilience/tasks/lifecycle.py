@@ -32,7 +32,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             tested=party.test is not None,
             row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
             public=party.public_digests,
-            takes_public=party.takes_public,
+            takes_public=party.max_public_bytes,
             metrics=party.metrics,
         )
 

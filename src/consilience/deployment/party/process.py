@@ -121,7 +121,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
     spec = check_party(path)
     connection = _connection(spec)
     with Processes(folder_of(spec.state), f"party {spec.name!r}") as processes:
-        keep(connection, processes.folder)
+        write_connection(connection, processes.folder)
         programs = write_programs(processes.folder / "bin")
         variables = environment(processes.folder / "home")
         variables["PATH"] = f"{programs}:{variables['PATH']}"
@@ -205,7 +205,7 @@ def party_status(path: Path) -> dict[str, Any]:
     state = state_of(path)
     folder = folder_of(state)
     session, log = read_session(state), read_log(state / AUDIT)
-    pid, connected, notes = running(folder), kept(folder), ""
+    pid, connected, notes = running(folder), read_connection(folder), ""
     name, connection, file = str(path), connected, None
     try:
         if path != state:
@@ -258,12 +258,12 @@ def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:
     return f"from the coordinator, digest {', '.join(kept)}" if kept else None
 
 
-def keep(connection: ConnectionSpec, folder: Path) -> None:
+def write_connection(connection: ConnectionSpec, folder: Path) -> None:
     """Write down the connection that the processes of a folder are started with."""
     write_whole(folder / "connection.json", connection.model_dump_json())
 
 
-def kept(folder: Path) -> ConnectionSpec | None:
+def read_connection(folder: Path) -> ConnectionSpec | None:
     """Read the connection that the processes of a folder were last started with; ``None`` if never."""
     path = folder / "connection.json"
     return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
