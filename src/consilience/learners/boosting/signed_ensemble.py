@@ -113,7 +113,7 @@ class SignedEnsemble:
         return len(self._terms) - 1
 
     def __len__(self) -> int:
-        """How many models there are."""
+        """Number of models."""
         return len(self._sum)
 
     @property
@@ -163,9 +163,14 @@ class SignedEnsemble:
                 yield total.copy()
 
     def distilled(self, model: Any, X: Any, *, rng: np.random.Generator) -> Learner:
-        """One model trained on what the ensemble says of ``X``: :meth:`WeightedEnsemble.distilled`.
+        """Train one model on the ensemble's predictions for ``X``, as :meth:`WeightedEnsemble.distilled`.
 
         ``Model(student, ensemble.classes)`` answers with names of classes.
+
+        Args:
+            model: anything that :func:`consilience.learners.as_learner` takes.
+            X: public rows, shape ``(n, ...)``.
+            rng: the only source of randomness.
         """
         return self._sum.distilled(model, X, rng=rng)
 
