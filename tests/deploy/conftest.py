@@ -9,8 +9,9 @@ import pytest
 from consilience.deployment.coordinator.configuration import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.site import read_party
-from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
+from helpers import flower_grid  # imports flwr without its warnings
 from helpers.command_line import clinics
+from helpers.deployed_run import grid, served, started
 
 PARTY = """
 name = "{name}"
@@ -33,6 +34,27 @@ MODELS = {"north": "decision-tree", "south": "naive-bayes"}
 @pytest.fixture
 def center(tmp_path: Path) -> Path:
     """The coordinator's folder; the parties' are beside it."""
+    return prepared(tmp_path)
+
+
+@pytest.fixture
+def run(center: Path) -> Path:
+    """The coordinator's folder with a run that was started."""
+    return started(center)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The coordinator's folder with a run that is done; to be read alone."""
+    center = started(prepared(tmp_path_factory.mktemp("finished")))
+    with pytest.MonkeyPatch.context() as patch:
+        flower_grid.in_a_run(patch)
+        assert served(center, grid(center))
+    return center
+
+
+def prepared(tmp_path: Path) -> Path:
+    """Write the folders of a coordinator and two parties; gives the coordinator's."""
     header, *lines = clinics()
     columns = header.replace("clinic,", "")
     rows = [line.split(",") for line in lines]

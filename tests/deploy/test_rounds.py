@@ -16,11 +16,9 @@ from consilience.deployment.coordinator import membership
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     read_coordinator,
-    store_coordinator,
 )
-from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
+from consilience.deployment.coordinator.rounds import OUTCOME, outcome
 from consilience.deployment.coordinator.status import coordinator_status, round_line
-from consilience.deployment.party.flower_app import client
 from consilience.deployment.party.process import party_key, party_status
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.ledger import Ledger
@@ -29,47 +27,15 @@ from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill
-from helpers.flower_grid import Context, Grid, Info, Message, Node, RecordDict, in_a_run
+from helpers.deployed_run import NAMES, begun, grid, node, served
+from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
 from helpers.party_sites import as_deployed
-
-NAMES = ("north", "south")
 
 
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
     monkeypatch.setattr("consilience.networks.flower.network.ABSENCE", 0.01)
-
-
-@pytest.fixture
-def run(center: Path) -> Path:
-    """The coordinator's folder with a run that was started."""
-    (center / "run").mkdir()
-    Ledger(center / "run" / "ledger.sqlite", create=True).close()
-    return center
-
-
-def node(home: Path) -> Node:
-    config = {"party": str(home / "party.toml")}
-    return lambda message: [client(message, Context(1, 7, config, RecordDict(), {}))]
-
-
-def grid(center: Path) -> Grid:
-    made = Grid(**{name: node(center.parent / name) for name in NAMES})
-    for info, name in zip(made.infos.values(), NAMES, strict=True):
-        info.name = name
-    return made
-
-
-def conducted(center: Path, nodes: Grid) -> bool:
-    (center / "run" / OUTCOME).unlink(missing_ok=True)
-    begun(center, nodes)
-    return outcome(center)
-
-
-def begun(center: Path, nodes: Grid) -> None:
-    store_coordinator(read_coordinator(center), center)
-    serve_run(nodes, {"folder": str(center)})
 
 
 def models(center: Path) -> dict[str, np.ndarray]:
@@ -111,7 +77,7 @@ def breaking(usual: Node, when: Callable[[tuple], bool]) -> Node:
 
 
 def test_the_same_bits_as_in_one_process(run: Path) -> None:
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     same(models(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT round FROM rounds ORDER BY round") == [(0,), (1,), (2,)]
@@ -122,7 +88,7 @@ def test_the_same_bits_as_in_one_process(run: Path) -> None:
     assert [party.party for party in found.parties] == list(NAMES)
     assert all(party.bytes_up and "accuracy" in party.metrics for party in found.parties)
     sent = len((nodes := grid(run)).sent)
-    assert conducted(run, nodes) is True  # a finished run is left as it is
+    assert served(run, nodes) is True  # a finished run is left as it is
     assert len(nodes.sent) - sent <= 2 * len(NAMES)  # joined and restored, no more
 
 
@@ -136,7 +102,7 @@ def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: 
     nodes.nodes[100] = breaking(nodes.nodes[100], lambda tasks: tasks[0].round == 2)
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     same(models(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT DISTINCT party FROM metrics") == [("north",)]
@@ -167,7 +133,7 @@ def test_parties_are_measured_as_often_as_they_allow(
     path = run / "coordinator.toml"
     text = path.read_text().replace("rounds = 2", "rounds = 3")
     path.write_text(text.replace("metrics = 2", f"metrics = {asked}"))
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     assert (measured(run, "north"), measured(run, "south")) == (north, south)
     found = coordinator_status(run).parties
     assert [(one.left_out, one.why) for one in found] == [(0, "")] * 2
@@ -198,7 +164,7 @@ def test_a_crash_while_it_is_measured_costs_a_party_no_second_answer(
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
     assert number not in measured(run, "north")
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     same(models(run), in_process(run))
     for name in NAMES:
         assert measured(run, name) == [0, 2]
@@ -216,7 +182,7 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
         return usual(message)
 
     nodes.nodes[99] = narrower
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     found = {party.party: party for party in coordinator_status(run).parties}
     assert (found["south"].left_out, found["south"].why, found["south"].measured) == (0, "", -1)
     assert found["north"].measured == 2
@@ -227,11 +193,11 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
 
 
 def test_a_run_with_more_rounds_later_does_not_ask_again(run: Path) -> None:
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
     nodes = grid(run)
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     assert "Evaluate" not in asked(nodes, 99)
     assert measured(run, "south") == [2]
 
@@ -240,7 +206,7 @@ def test_what_parties_note_is_in_the_status(run: Path) -> None:
     path = run / "coordinator.toml"
     text = path.read_text().replace("rounds = 2", "rounds = 2\nalpha = 0.05")
     path.write_text(text)
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     found = {party.party: party.notes for party in coordinator_status(run).parties}
     assert found["north"] == ("private rows weigh 0.1, its least, and not 0.05",)
 
@@ -263,7 +229,7 @@ def test_a_crash_anywhere_gives_the_same_bits(
     nodes.nodes[number] = breaking(nodes.nodes[number], when)
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     same(models(run), in_process(run))
 
 
@@ -283,7 +249,7 @@ def test_a_party_that_is_away_when_a_run_goes_on_comes_back(run: Path) -> None:
         return usual(message)
 
     usual, nodes.nodes[100] = nodes.nodes[100], back
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         (status,) = ledger.read(
             "SELECT status FROM deliveries WHERE party = 'south' ORDER BY rowid DESC LIMIT 1"
@@ -309,7 +275,7 @@ def losing_its_state(run: Path) -> Grid:
 
 
 def test_a_party_whose_state_is_gone_joins_anew(run: Path) -> None:
-    assert conducted(run, losing_its_state(run)) is True
+    assert served(run, losing_its_state(run)) is True
     assert rounds_of(run, "south") == [0, 2, 3]
 
 
@@ -370,7 +336,7 @@ def test_a_party_that_does_not_join_is_left_out_until_it_does(
         return usual(message)
 
     nodes.nodes[100] = mended
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     (south,) = (party for party in seen if party.party == "south")
     assert f"it has not joined: {'' if refuse is narrow_limits else 'party '}" in south.why
     assert REFUSALS[refuse] in south.why
@@ -385,7 +351,7 @@ def test_where_too_few_join_the_status_says_who_and_why(run: Path) -> None:
     for name in ("north", "south"):
         narrow_limits(run.parent / name)
     with pytest.raises(RunFailed, match="1 of 3 parties answered Describe"):
-        conducted(run, nodes)
+        served(run, nodes)
     found = coordinator_status(run)
     assert (found.state, found.round) == ("stopped", -1)
     assert "the quorum is 0.5" in found.notes[0] and "north (refused: " in found.notes[0]
@@ -404,7 +370,7 @@ def test_a_run_that_goes_on_knows_who_has_not_joined(run: Path) -> None:
         begun(run, nodes)
     nodes = grid(run)
     nodes.nodes[98], nodes.infos[98] = node(run.parent / "east"), Info(98, "east")
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     sent = [question(m)[0] for m in nodes.sent if m.metadata.dst_node_id == 99]
     assert {type(task) for task in sent} == {Join}  # south is asked nothing else
 
@@ -421,7 +387,7 @@ def test_who_missed_what_the_protocol_made_sure_of_stays_outside(run: Path) -> N
         if name != "south":
             limits = '[limits]\nallow = ["predictions", "models"]'
             toml.write_text(toml.read_text().replace("[limits]", limits))
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     found = {party.party: party for party in coordinator_status(run).parties}
     assert "does not let 'CheckSharing' be asked" in found["south"].why
     asked = [question(m)[0] for m in nodes.sent if m.metadata.dst_node_id == 99]
@@ -432,7 +398,7 @@ def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace('"../public.csv"', '"nothing.csv"'))
     with pytest.raises(InvalidInput, match=r"nothing\.csv"):
-        conducted(run, grid(run))
+        served(run, grid(run))
     (run / "run" / OUTCOME).write_text(json.dumps({"status": "failed", "what": "no"}))
     with pytest.raises(RunFailed, match="no"):
         outcome(run)
@@ -447,7 +413,7 @@ def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.Monkey
     with closing(locked(run / "run")):
         monkeypatch.setattr(conducting, "LOCK", 0.1)
         with pytest.raises(InvalidInput, match="going on in another process"):
-            conducted(run, grid(run))
+            served(run, grid(run))
 
 
 # --- public rows from the coordinator -------------------------------------------------------------
@@ -473,7 +439,7 @@ def public_sent(run: Path) -> list[tuple[str, str]]:
 
 def test_rows_are_sent_once_to_who_has_none_and_give_the_same_bits(run: Path) -> None:
     without_file(run, "south")
-    assert conducted(run, grid(run)) is True
+    assert served(run, grid(run)) is True
     same(models(run), in_process(run))
     assert public_sent(run) == [("south", "ok")]
     size = len(encode([TakePublic.of(read_coordinator(run).rows())]))
@@ -490,13 +456,13 @@ def test_rows_are_sent_once_to_who_has_none_and_give_the_same_bits(run: Path) ->
     (run / "run").mkdir()
     Ledger(run / "run" / "ledger.sqlite", create=True).close()
     nodes = grid(run)
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     assert "TakePublic" not in asked(nodes, 99)
 
 
 def test_rows_are_sent_again_to_a_party_that_lost_them(run: Path) -> None:
     without_file(run, "south")
-    assert conducted(run, losing_its_state(run)) is True
+    assert served(run, losing_its_state(run)) is True
     assert public_sent(run) == [("south", "ok"), ("south", "ok")]
     assert rounds_of(run, "south") == [0, 2, 3]
 
@@ -510,7 +476,7 @@ def test_a_crash_while_rows_are_sent(run: Path, moment: type) -> None:
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
     nodes = grid(run)
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     same(models(run), in_process(run))
     assert asked(nodes, 99).count("TakePublic") == (0 if moment is Join else 1)
 
@@ -551,7 +517,7 @@ def test_a_party_that_does_not_take_the_rows_is_left_out_until_it_does(
         return usual(message)
 
     nodes.nodes[100] = mended
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     (south,) = (party for party in seen if party.party == "south")
     assert "it has not joined: party " in south.why
     assert NOT_TAKEN[refuse] in south.why
@@ -571,7 +537,7 @@ def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:
     for name in NAMES:
         narrow_bytes(run.parent / name)
     with pytest.raises(RunFailed, match="0 of 2 parties answered Describe"):
-        conducted(run, grid(run))
+        served(run, grid(run))
     found = coordinator_status(run)
     assert found.round == -1 and "limits.public_bytes" in found.notes[0]
 
@@ -600,7 +566,7 @@ def test_a_party_that_lost_its_rows_alone_goes_on(run: Path, damaged: bool) -> N
         return usual(message)
 
     nodes.nodes[99] = lost
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     assert public_sent(run) == [("south", "ok"), ("south", "ok")]
     assert rounds_of(run, "south") == [0, 1, 2, 3, 4]
     assert asked(nodes, 99).count("Join") == 1
@@ -614,7 +580,7 @@ def test_a_run_that_goes_on_sends_rows_to_a_party_that_lost_them_meanwhile(run: 
         begun(run, nodes)
     shutil.rmtree(run.parent / "south" / "state" / "public-rows")
     nodes = grid(run)
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     assert asked(nodes, 99)[:3] == ["Restore", "TakePublic", "Restore"]
     same(models(run), in_process(run))
 
@@ -630,7 +596,7 @@ def test_a_party_that_never_takes_the_rows_costs_little(
     refuse(run.parent / "south")
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     tasks = asked(nodes, 99)
     if refuse is narrow_bytes:
         assert set(tasks) == {"Describe"} and len(tasks) <= 1 + 3  # one question a round
@@ -655,7 +621,7 @@ def test_a_member_that_says_for_ever_that_it_lacks_the_rows(
         return usual(message)
 
     nodes.nodes[99] = lacking
-    assert conducted(run, nodes) is True
+    assert served(run, nodes) is True
     assert asked(nodes, 99).count("TakePublic") == 2
     assert rounds_of(run, "north") == list(range(4))
 
