@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.files import LONGEST, PART, database, inside, read_text, without_links, write_whole
+from consilience.files import (
+    LONGEST,
+    PART,
+    database,
+    inside,
+    read_text,
+    temporary_file,
+    without_fsync,
+    without_links,
+    write_folder,
+    write_whole,
+)
 
 PRECIOUS = "what the user wrote"
 
@@ -143,3 +154,49 @@ def test_a_database_is_not_reached_through_links(precious: Path, suffix: str) ->
     (run / f"ledger.sqlite{suffix}").symlink_to(precious)
     with pytest.raises(RunFailed, match="it is a link to"):
         database(run / "ledger.sqlite")
+
+
+def test_a_folder_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    def half(part: Path) -> None:
+        (part / "first").write_text("new")
+        raise OSError(28, "No space left on device")
+
+    def whole(part: Path) -> None:
+        (part / "second").write_text("new")
+
+    with pytest.raises(OSError, match="No space"):
+        write_folder(tmp_path / "above" / "run", half)
+    assert list((tmp_path / "above").iterdir()) == []
+    write_folder(tmp_path / "run", whole)
+    with pytest.raises(OSError, match="not empty"):
+        write_folder(tmp_path / "run", whole)
+    with pytest.raises(OSError, match="No space"):
+        write_folder(tmp_path / "run", half, replace=True)
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["second"]
+    write_folder(tmp_path / "run", lambda part: None, replace=True)
+    assert list((tmp_path / "run").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["above", "run"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_no_folder_is_made_through_a_link(precious: Path, replace: bool) -> None:
+    target, link = precious.parent / "run", precious.parent / "link"
+    (target / "mine").write_text(PRECIOUS)
+    link.symlink_to(target)
+    with pytest.raises(OSError, match="directory"):
+        write_folder(link, lambda part: None, replace=replace)
+    assert (target / "mine").read_text() == PRECIOUS
+
+
+def test_the_disk_is_waited_for_but_in_a_block_that_says_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced = []
+    monkeypatch.setattr(os, "fsync", forced.append)
+    with temporary_file() as path:
+        write_whole(path, "new", sync=True)
+    with without_fsync():
+        write_whole(tmp_path / "page.html", "new", sync=True)
+    assert not path.exists() and forced == []
+    write_whole(tmp_path / "page.html", "new", sync=True)
+    assert len(forced) == 1

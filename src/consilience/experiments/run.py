@@ -7,8 +7,6 @@ The run folder is described in :mod:`consilience.federation.run_folder`; one met
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,6 +31,7 @@ from consilience.federation.run_folder import (
     store_configuration,
     versions,
 )
+from consilience.files import write_folder
 from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
@@ -112,19 +111,18 @@ def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
 
 
 def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
-    """Make the run folder, whole or not at all: it is filled beside its place and renamed."""
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
-        store_configuration(partial, "simulated", spec)
-        with closing(Ledger(partial / LEDGER, create=True)) as ledger:
+    """Make the run folder, whole or not at all."""
+
+    def fill(part: Path) -> None:
+        store_configuration(part, "simulated", spec)
+        with closing(Ledger(part / LEDGER, create=True)) as ledger:
             ledger.note(versions=versions(), machine=machine(), started=_now(), warnings=warnings)
-        partial.rename(folder)
+
+    try:
+        write_folder(folder, fill)
     except (OSError, RunFailed) as error:
         why = error.strerror if isinstance(error, OSError) else error.what
         raise RunFailed(f"the run folder cannot be made ({why})", where=str(folder)) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def resume(folder: Path, *, report: Report = lambda progress: None) -> None:

@@ -32,6 +32,7 @@ from consilience.deployment.processes import Processes
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER, machine, versions
+from consilience.files import PART, write_whole
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
@@ -52,15 +53,19 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
     folder = folder.resolve()
     spec, run = check_start(folder), folder / "run"
     with Processes(run / "flower", "the coordinator") as processes:
-        for file in run.glob("ledger.*"):  # of a run that ended before it had kept a round
+        # Of a run that ended before it had kept a round.
+        for file in (*run.glob("ledger.*"), *run.glob(f"{PART}ledger.*")):
             file.unlink()
         store_coordinator(spec, folder)
-        part = run / "ledger.part"
-        with closing(Ledger(part, create=True)) as ledger:
-            started = datetime.now(UTC).isoformat(timespec="seconds")
-            ledger.note(versions=versions(), machine=machine(), started=started)
-        part.replace(run / LEDGER)
+        write_whole(run / LEDGER, _begin_ledger)
         _serve(spec, folder, processes, report)
+
+
+def _begin_ledger(path: Path) -> None:
+    """Write a ledger with the facts of a run that begins."""
+    with closing(Ledger(path, create=True)) as ledger:
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        ledger.note(versions=versions(), machine=machine(), started=started)
 
 
 def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
