@@ -116,6 +116,8 @@ def _arguments(node: Definition) -> list[str]:
             and not re.search(r"ClassVar|init=False", ast.unparse(one))
         ]
     given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    if any(ast.unparse(one).startswith("protocol(") for one in node.decorator_list):
+        given = node.args.kwonlyargs  # it is called with its options; @protocol fills in the rest
     return [one.arg for one in given if one.arg not in ("self", "cls") and one.arg[0] != "_"]
 
 

@@ -135,7 +135,7 @@ def test_who_takes_no_part_is_made_once_to_say_what_it_is():
     taken = {name for part in parts for name in part}
     assert {name for name, times in made.items() if times > 1} == taken
     assert [tuple(row) for row in history.metrics] == [(), *parts]
-    assert len(federation.network._residents._live) == 4
+    assert len(federation.network._cache._live) == 4
     assert len(history.models["p00"].predict(POINTS)) == 3
 
 
@@ -145,7 +145,7 @@ def test_states_go_with_the_network():
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p00", "p01", "p02"])
-    folder = network._residents._folder
+    folder = network._cache._folder
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]  # p02 is in memory
     network.close()
     network.close()  # twice is once
@@ -163,8 +163,8 @@ def test_what_was_put_off_is_forgotten_where_all_begin_anew():
         Federation.over(network, network.public).form()
         network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p07"])
-    assert [phase for phase, *_ in network._residents.take("p07").learner.fits] == ["first"]
-    assert len(network._residents.owed("p08")) == 2  # join and train
+    assert [phase for phase, *_ in network._cache.acquire("p07").learner.fits] == ["first"]
+    assert len(network._cache.deferred("p08")) == 2  # join and train
 
 
 def test_states_go_with_the_population():
@@ -172,7 +172,7 @@ def test_states_go_with_the_population():
     network = PopulationNetwork(population, Public(POINTS))
     Federation.over(network, network.public).form()
     network.ask(FitPrivate(round=1), PredictPublic(round=1), to=["p00", "p01"])
-    folder = network._residents._folder
+    folder = network._cache._folder
     assert folder.exists()
     del network
     assert not folder.exists()

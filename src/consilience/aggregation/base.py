@@ -1,4 +1,4 @@
-"""From what the parties said to one teacher: a pure function of stacked arrays."""
+"""Aggregators: pure functions from stacked predictions of parties to one teacher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from consilience.validation.arrays import Array
 
 @dataclass(frozen=True)
 class Stack:
-    """What the parties said, stacked in party order.
+    """Predictions of the parties, and further replies, stacked in party order.
 
     Attributes:
         parties: m names.
@@ -47,7 +47,7 @@ class Teacher:
 
     @property
     def taught(self) -> Array | None:
-        """Which public rows are taught, shape ``(n_public,)``, bool; ``None`` for all."""
+        """A mask of the public rows that are taught, shape ``(n_public,)``, bool; ``None`` for all."""
         if self.weights is None or self.weights.any(axis=0).all():
             return None
         return np.asarray(self.weights.any(axis=0))
@@ -130,7 +130,15 @@ class Aggregator:
 
 
 def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
-    """Stack the replies in the order of the parties' names, in float64."""
+    """Stack the replies in the order of the parties' names, in float64.
+
+    Args:
+        replies: those of a round.
+        needs: types of further knowledge beside :class:`Predictions`.
+
+    Raises:
+        KnowledgeRefused: a party's reply of one type is missing.
+    """
     required: tuple[type[Any], ...] = (Predictions, *needs)
     for kind in required:
         if len(replies.of(kind)) != len(replies) or len(replies) == 0:

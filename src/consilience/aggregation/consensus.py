@@ -1,4 +1,4 @@
-"""How the consensus moves from round to round: a small pure step, ``init`` and ``update``.
+"""Consensus steps: how a proposal becomes the next consensus, as two pure functions, ``init`` and ``update``.
 
 It composes with any aggregator: the rule proposes a teacher, the step decides where to go from there.
 """

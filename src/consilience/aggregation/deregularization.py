@@ -17,7 +17,7 @@ Kernel = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Deregularization:
-    """What the server makes of a consensus before it sends it, so that distilling does not shrink it.
+    """De-regularise a consensus before it is sent, so that distilling does not shrink it.
 
     A client that fits the targets v on the N_p public rows with penalty λ answers ``K_pp (K_pp +
     N_p λ I)⁻¹ v``. It is therefore sent

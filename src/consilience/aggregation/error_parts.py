@@ -1,4 +1,4 @@
-"""What the error of a teacher is made of: Lemma 4.1 of Kovalchuk et al. 2026, measured.
+"""Parts of the error of a teacher: Lemma 4.1 of Kovalchuk et al. 2026, measured.
 
 A teacher Σ_c w_c(x) p_c(x) of m clients errs at x by Σ_c w_c(x) e_c(x), e_c = p_c − p*. With b_c = E[e_c | x]
 and the centred ẽ_c = e_c − b_c the lemma bounds the mean squared error by

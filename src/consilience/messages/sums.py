@@ -15,7 +15,7 @@ import numpy as np
 from consilience.validation.arrays import Array
 
 Weights = Literal["rows", "uniform"]
-"""How much a party counts: as many times as it has rows, or once."""
+"""The weight of a party: the number of its rows, or 1."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def weighted_sum(values: Iterable[Array], weights: Iterable[float]) -> Array:
 
 
 def party_weights(replies: Sequence[Any], weights: Weights, *, over: float | None = None) -> Array:
-    """How much each party counts in a sum, shape ``(m,)``.
+    """Weights of the parties in a sum, shape ``(m,)``.
 
     Args:
         replies: one of each party; for ``"rows"`` each has the attribute ``rows``.

@@ -29,7 +29,7 @@ from consilience.tasks.outgoing import answer
 
 @dataclass
 class Network(ABC):
-    """Where parties live. A subclass implements :meth:`exchange` alone.
+    """Base class of networks, through which a protocol asks parties; a subclass implements :meth:`exchange`.
 
     Args:
         timeout: seconds from asking to a party's answer; ``None`` for no limit. A later answer is dropped.
@@ -61,9 +61,15 @@ class Network(ABC):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Have each party in ``to`` run the tasks; ``request`` is :func:`encode` of them.
+        """Have parties run tasks in one exchange.
 
-        A party that cannot be reached or is late gets a :class:`Failure`; every name has an entry.
+        Args:
+            tasks: the tasks, in order.
+            to: names of the parties.
+            request: the bytes of the tasks.
+
+        Returns:
+            An entry for every name; a party that cannot be reached or is late has a :class:`Failure`.
         """
 
     def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
@@ -89,11 +95,11 @@ class Network(ABC):
         return {}
 
     def close(self) -> None:
-        """Let go of processes and connections."""
+        """Release processes and connections."""
 
     @property
     def agreed(self) -> Agreement:
-        """What the parties agreed on when they joined."""
+        """The agreement of the parties, once they have joined."""
         if self.agreement is None:
             raise InvalidInput("the parties have not joined yet", where="network")
         return self.agreement
@@ -104,7 +110,7 @@ class Network(ABC):
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Have every party run a task of its own; see :meth:`ask`."""
-        self._known(tasks)
+        self._check_known(tasks)
         ordered = {party: tasks[party] for party in sorted(tasks)}
         arrivals = self.exchange_each(ordered)
         made = one_request_each(ordered.values())
@@ -112,7 +118,7 @@ class Network(ABC):
         return self._enough(self._receive(requests, arrivals), tuple(tasks.values())[:1])
 
     def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
-        """The replies, if they are as many as the quorum asks for."""
+        """Raise ``QuorumLost`` unless enough parties answered; else the replies."""
         if len(replies) < self._needed(len(replies) + len(replies.missing)):
             raise QuorumLost(
                 f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "
@@ -154,12 +160,12 @@ class Network(ABC):
 
     def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
         asked = self.parties if to is None else tuple(sorted(set(to)))
-        self._known(asked)
+        self._check_known(asked)
         request = Request(tasks, encode(tasks))
         arrivals = self.exchange(tasks, asked, request.data)
         return self._receive(dict.fromkeys(asked, request), arrivals)
 
-    def _known(self, asked: Iterable[str]) -> None:
+    def _check_known(self, asked: Iterable[str]) -> None:
         if strangers := set(asked).difference(self.parties):
             raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
 
@@ -172,6 +178,7 @@ class Network(ABC):
         return replies
 
     def _needed(self, asked: int) -> int:
+        """The number of parties that must answer of so many that are asked."""
         if isinstance(self.quorum, float):
             return max(1, math.ceil(self.quorum * asked))
         return min(self.quorum, asked)
@@ -183,9 +190,12 @@ T = TypeVar("T")
 def reply_of(
     party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
 ) -> tuple[Outcome, T]:
-    """What the party answers, and what ``write`` makes of it: its bytes (``encode``) or their number.
+    """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
 
-    An answer that cannot be written is a failure of the party.
+    Args:
+        party: the party.
+        tasks: the tasks, in order.
+        write: from the answer's messages to its bytes (``encode``) or their number (``size``).
     """
     outcome = answer(party, tasks)
     try:

@@ -19,7 +19,7 @@ from consilience.tasks.base import Task
 
 @dataclass
 class InProcessNetwork(Network):
-    """What networks of parties in this process share.
+    """Base class of networks whose parties are objects of this process.
 
     Alike torch networks train side by side, small ones many times faster so
     (:mod:`consilience.learners.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
@@ -37,16 +37,15 @@ class InProcessNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Ask every party; a late answer is known to be late only when it is there."""
-        return self._meet(dict.fromkeys(to, Request(tasks, request)))
+        # A late answer is known to be late only when it is there.
+        return self._in_batches(dict.fromkeys(to, Request(tasks, request)))
 
     def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
-        """The same, with a task of its own for each."""
         requests = one_request_each(tasks.values())
-        return self._meet({name: requests[id(task)] for name, task in tasks.items()})
+        return self._in_batches({name: requests[id(task)] for name, task in tasks.items()})
 
-    def _meet(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Some at a time, each up to where it would train, then all trainings, then on."""
+    def _in_batches(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask at most :data:`AT_A_TIME` parties at once, each up to where it trains, then train all alike."""
         arrivals: dict[str, Arrival] = {}
         for start in range(0, len(asked), self.at_a_time):
             names = list(asked)[start : start + self.at_a_time]
@@ -66,9 +65,9 @@ class InProcessNetwork(Network):
 
     @abstractmethod
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
-        """What a party answers, in no time."""
+        """One party's answer; its seconds are measured outside."""
 
-    def _said(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+    def _run(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if self.wire:
             return decode_reply(party.name, reply_of(party, decode(request), encode)[1], 0.0)
         return Arrival(*reply_of(party, tasks, size), 0.0)
@@ -103,13 +102,15 @@ class LocalNetwork(InProcessNetwork):
         return {name: member.model() for name, member in members if member.learner.fitted}
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
-        return self._said(self._members[name], tasks, request)
+        return self._run(self._members[name], tasks, request)
 
 
 def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
-    """The parties sorted by name, the public data in their hands.
+    """Sort parties by name, so that results do not depend on their order, and hand them the public data.
 
-    Sorted, because results may not depend on the order they were given in.
+    Args:
+        members: the parties.
+        public: the public data.
 
     Raises:
         InvalidInput: no parties, or two of one name.

@@ -1,4 +1,4 @@
-"""Parties that are made when they are asked, for federations of more than fit into memory."""
+"""Federations of more parties than fit into memory: each is made when it is asked."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from consilience.tasks.outgoing import answer
 class Population:
     """Many parties by name, each made when it is asked, and let go again when others are.
 
-    Results are those of the parties themselves, bit for bit. Every party is made once at the start, to say
-    what it is. From then on, where a protocol lets some parties take part in a round, time and memory are
-    theirs: what all are told and nobody has to answer, such as to train alone before round 0, each does when
-    it is asked something else, and why it could not comes into the books then. A federation takes it in the
-    place of parties, as does :class:`~consilience.networks.PopulationNetwork`; iterated, it makes them all.
+    Results are those of the parties themselves, bit for bit. Every party is made once at the start, to
+    describe itself. Tasks without a result, such as training alone before round 0, are deferred until the
+    party is next asked for something else; one that fails is recorded then. Time and memory are therefore
+    proportional to the parties that take part in a round. A federation takes it in the place of parties, as
+    does :class:`~consilience.networks.PopulationNetwork`; iterated, it makes them all.
 
     Args:
         names: of the parties, no two alike.
@@ -113,11 +113,11 @@ class Population:
         return party
 
 
-class Residents:
-    """The parties of a population between questions: some in memory, the others' states on the disk.
+class PartyCache:
+    """Cache of the parties of a population: some in memory, the others' states on the disk.
 
     Args:
-        population: who they are.
+        population: the parties by name.
         public: the public data, which each of them will hold: one copy for all.
     """
 
@@ -125,57 +125,57 @@ class Residents:
         self._population, self._public = population, public
         self._places = {name: str(place) for place, name in enumerate(population.names)}
         self._live: dict[str, Party] = {}
-        """Those in memory, who was asked last at the end."""
+        """Parties in memory, the last asked at the end."""
         self._busy: set[str] = set()
         self._away: set[str] = set()
         """Names of those whose states are on the disk."""
-        self._owed: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._deferred: defaultdict[str, list[bytes]] = defaultdict(list)
         self._folder: Path | None = None
-        self._removed: weakref.finalize[..., Residents] | None = None
+        self._removed: weakref.finalize[..., PartyCache] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all of them, sorted."""
+        """Names of all parties, sorted."""
         return tuple(self._places)
 
-    def put_off(self, name: str, request: bytes) -> None:
-        """Remember what a party is to do before it is asked something."""
-        self._owed[name].append(request)
+    def defer(self, name: str, request: bytes) -> None:
+        """Keep the bytes of tasks for a party until it is next asked for something."""
+        self._deferred[name].append(request)
 
-    def owed(self, name: str) -> list[bytes]:
-        """What a party has put off, the first first; whoever does it takes it out."""
-        return self._owed[name]
+    def deferred(self, name: str) -> list[bytes]:
+        """Requests that a party has still to run, in order; whoever runs one removes it."""
+        return self._deferred[name]
 
-    def take(self, name: str) -> Party:
-        """The party as it was left, in memory until :meth:`leave`."""
-        party = self._live.pop(name, None) or self._brought_back(name)
+    def acquire(self, name: str) -> Party:
+        """Load the party with its state, and keep it in memory until :meth:`release`."""
+        party = self._live.pop(name, None) or self._restored(name)
         self._live[name] = party
         self._busy.add(name)
         return party
 
-    def leave(self, name: str) -> None:
-        """Let a party go when others need its place.
+    def release(self, name: str) -> None:
+        """Allow a party to be written to the disk when others need its place.
 
         Raises:
             RunFailed: the state of one that goes cannot be written.
         """
         self._busy.discard(name)
-        if not self._owed[name]:
-            del self._owed[name]
+        if not self._deferred[name]:
+            del self._deferred[name]
         idle = (one for one in list(self._live) if one not in self._busy)
         while len(self._live) > self._population.live and (first := next(idle, None)):
-            self._put_away(self._live[first])
+            self._write_state(self._live[first])
             del self._live[first]
 
     def close(self) -> None:
-        """Forget what everybody has learned."""
-        for known in (self._live, self._away, self._owed):
+        """Delete all states."""
+        for known in (self._live, self._away, self._deferred):
             known.clear()
         if self._removed is not None:
             self._removed()
         self._folder = None
 
-    def _brought_back(self, name: str) -> Party:
+    def _restored(self, name: str) -> Party:
         party = self._population.made(name)
         party.public = self._public
         if name in self._away:
@@ -183,7 +183,7 @@ class Residents:
             read_state(party, self._place(name))
         return party
 
-    def _put_away(self, party: Party) -> None:
+    def _write_state(self, party: Party) -> None:
         if party.agreement is None:
             return  # it has said what it is, and that it will say again
         place = self._place(party.name)
@@ -214,10 +214,10 @@ T = TypeVar("T")
 class PopulationNetwork(InProcessNetwork):
     """Parties of this process that are made when they are asked, and let go again when others are.
 
-    What all are told and nobody has to answer is put off: each does it when it is asked something else.
+    Tasks without a result are deferred until the party is next asked for something else.
 
     Args:
-        members: who they are.
+        members: the parties by name.
         public: the public data, which each of them will hold.
         wire: pass every message through bytes and back.
     """
@@ -227,50 +227,52 @@ class PopulationNetwork(InProcessNetwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._residents = Residents(self.members, self.public)
+        self._cache = PartyCache(self.members, self.public)
 
     @property
     def parties(self) -> tuple[str, ...]:
         """Names of the parties, sorted."""
-        return self._residents.names
+        return self._cache.names
 
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model, looked up when it is asked for, until the network is closed.
 
         A party that has never been asked is then trained as far as the others were told to be.
         """
-        return _Models(self, self._residents)
+        return _Models(self, self._cache)
 
     def close(self) -> None:
-        """Let go of all of them."""
-        self._residents.close()
+        """Delete all states."""
+        self._cache.close()
 
     def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
-        unfit = self._caught_up([name for name, what in asked.items() if not _can_wait(what[0])])
+        unfit = self._run_deferred_of(
+            [name for name, what in asked.items() if not _all_deferrable(what[0])]
+        )
         fit = {name: what for name, what in asked.items() if name not in unfit}
         return unfit | super()._answers(fit)
 
-    def _caught_up(self, names: Sequence[str]) -> dict[str, Arrival]:
-        """Have parties do what they put off, on nobody's clock: why some cannot be asked."""
-        behind = [name for name in names if self._residents.owed(name)]
+    def _run_deferred_of(self, names: Sequence[str]) -> dict[str, Arrival]:
+        """Run the deferred tasks of parties off the clock; the failures of those that cannot be asked."""
+        behind = [name for name in names if self._cache.deferred(name)]
         found = BatchScheduler(
-            [partial(self._with, name, self._catch_up) for name in behind]
+            [partial(self._with, name, self._run_deferred) for name in behind]
         ).results()
         return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
-        if _can_wait(tasks):
+        if _all_deferrable(tasks):
             if any(isinstance(task, Join) for task in tasks):  # which begins anew
-                self._residents.owed(name).clear()
-            self._residents.put_off(name, request)
+                self._cache.deferred(name).clear()
+            self._cache.defer(name, request)
             receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
             return Arrival(receipts, size(receipts), 0.0)
-        return self._with(name, partial(self._said, tasks=tasks, request=request))
+        return self._with(name, partial(self._run, tasks=tasks, request=request))
 
     def _with(self, name: str, do: Callable[[Party], T]) -> T | Arrival:
-        """What comes of doing something with a party, or why it cannot be had."""
+        """Call a function with a party; its result, or the failure of a party that cannot be made."""
         try:
-            party = self._residents.take(name)
+            party = self._cache.acquire(name)
         except Exception as error:  # what makes it is the user's own, and may raise anything
             reason = f"it cannot be had ({type(error).__name__}: {error})"
             failure = Failure(party=name, reason=reason)
@@ -278,21 +280,21 @@ class PopulationNetwork(InProcessNetwork):
         try:
             done = do(party)
         except BaseException:
-            self._residents.leave(name)
+            self._cache.release(name)
             raise
-        if done is not None:  # who has caught up is asked next
-            self._residents.leave(name)
+        if done is not None:  # a party without deferred tasks is asked next
+            self._cache.release(name)
         return done
 
-    def _catch_up(self, party: Party) -> Arrival | None:
-        """Have a party do what it has put off; why it cannot be asked anything, if it cannot.
+    def _run_deferred(self, party: Party) -> Arrival | None:
+        """Run a party's deferred tasks; the failure of a party that cannot join, else ``None``.
 
-        What it fails at comes into the books, and it goes on with the next, as if it had been asked at the
-        time; only who cannot join has nothing to go on with.
+        Another task that fails is recorded in the ledger, and the party goes on with the next one, as if it
+        had been asked at the time.
         """
-        owed = self._residents.owed(party.name)
-        while owed:
-            tasks, start = decode(owed[0]), perf_counter()
+        deferred = self._cache.deferred(party.name)
+        while deferred:
+            tasks, start = decode(deferred[0]), perf_counter()
             outcome = answer(party, tasks)
             if isinstance(outcome, Failure):
                 arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
@@ -300,27 +302,27 @@ class PopulationNetwork(InProcessNetwork):
                     party.agreement = None
                     return arrival
                 self._receive({party.name: Request(tasks, b"")}, {party.name: arrival})
-            del owed[0]
+            del deferred[0]
         return None
 
 
 class _Models(Mapping[str, Model]):
     """The trained models of a population, each looked up when it is asked for."""
 
-    def __init__(self, network: PopulationNetwork, residents: Residents) -> None:
-        self._network, self._residents = network, residents
+    def __init__(self, network: PopulationNetwork, cache: PartyCache) -> None:
+        self._network, self._cache = network, cache
 
     def __getitem__(self, name: str) -> Model:
         if name not in self._network.parties:
             raise KeyError(name)
-        party = self._residents.take(name)
+        party = self._cache.acquire(name)
         try:
-            self._network._catch_up(party)
+            self._network._run_deferred(party)
             if party.agreement is None or not party.learner.fitted:
                 raise KeyError(name)
             return party.model()
         finally:
-            self._residents.leave(name)
+            self._cache.release(name)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._network.parties if name in self)
@@ -329,6 +331,6 @@ class _Models(Mapping[str, Model]):
         return sum(1 for _ in self)
 
 
-def _can_wait(tasks: Sequence[Task]) -> bool:
-    """Whether a party may do all of them when it is next asked something."""
+def _all_deferrable(tasks: Sequence[Task]) -> bool:
+    """Tell whether a party may run all of these tasks when it is next asked for something else."""
     return all(task.deferrable for task in tasks)

@@ -155,7 +155,7 @@ class ProcessNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Keep all workers busy and gather until all parties answered or time is up."""
+        # All workers are kept busy until all parties have answered, or time is up.
         start = perf_counter()
         arrivals: dict[str, Arrival] = {}
         waiting: dict[Connection, _Worker] = {}

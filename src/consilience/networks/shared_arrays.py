@@ -1,4 +1,4 @@
-"""What is sent to several processes, its large arrays in one place: a file that each maps into memory."""
+"""Objects for several processes, with their large arrays in one file that each process maps into memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class MappedRows:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open until `close`
         self._known: dict[tuple[Any, ...], tuple[Array, tuple[Any, ...]]] = {}
-        """By where they are in memory: the arrays, so that nothing else can be there, and their places."""
+        """Address in memory to the array, which is kept so that nothing else takes its address, and its
+        place."""
 
     def packed(self, value: object) -> bytes:
         """The bytes of an object, as ``multiprocessing`` sends it; large read-only arrays stay in the file.
@@ -44,7 +45,8 @@ class MappedRows:
         return buffer.getvalue()
 
     def place_of(self, array: Array) -> tuple[Any, ...]:
-        """Where in the file an array is, written there if it is not: what :func:`_view` takes."""
+        """The place of an array in the file, as :func:`_view` takes it; the array is written if it is not
+        there."""
         known = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
         if known not in self._known:
             fortran = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -56,7 +58,7 @@ class MappedRows:
         return self._known[known][1]
 
     def close(self) -> None:
-        """Let go of the file; who has mapped it keeps it."""
+        """Close the file; a process that has mapped it keeps it."""
         self._known.clear()
         self._file.close()
 
@@ -78,7 +80,7 @@ class _Pickler(ForkingPickler):
 
 
 _here: list[mmap.mmap] = []
-"""What this process has mapped."""
+"""The file that this process has mapped."""
 
 
 def take_up(descriptor: int, packed: bytes) -> Any:

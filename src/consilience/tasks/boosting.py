@@ -35,7 +35,7 @@ Function = WeightedEnsemble
 
 @message
 class Change:
-    """How f changes: by a factor, then new terms, of which some are left out.
+    """A change of f: a factor on its terms, then new terms, of which some are left out.
 
     Attributes:
         since: the round whose function is changed; -1 to start from 0.
@@ -51,6 +51,12 @@ class Change:
     weights: Array
     kept: Array
 
+    @classmethod
+    def to(cls, models: tuple[SharedModel, ...], weights: Array) -> Change:
+        """The change from 0 to the sum of these models, all of which stay."""
+        kept = np.arange(len(weights))
+        return cls(since=-1, factor=0.0, models=models, weights=weights, kept=kept)
+
     def new_terms(self, trusted: Sequence[str] = TRUSTED) -> Function:
         """The sum of the new terms.
 
@@ -62,7 +68,7 @@ class Change:
 
 @message
 class Objective(Reply, privacy="outside"):
-    """How large a party's objective is, and what it is made of.
+    """A party's objective: its value, and the loss and weak learners that it is made of.
 
     Attributes:
         loss: the name of its loss.
@@ -86,7 +92,7 @@ class Objective(Reply, privacy="outside"):
 
 @message
 class WeakLearners(Reply, privacy="outside"):
-    """What a party's K steps come to.
+    """The result of a party's K steps.
 
     Attributes:
         models: h¹ … h^K; fewer where the objective grew beyond all bounds.

@@ -24,7 +24,7 @@ class Parametric(Protocol):
 
     @property
     def fitted(self) -> bool:
-        """Whether it has any."""
+        """Tell whether it has any."""
 
     def trained_parameters(self) -> frozenset[str]:
         """Names of those that training changes by gradients."""

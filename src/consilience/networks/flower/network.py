@@ -101,7 +101,6 @@ class FlowerNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
-        """Send to all nodes at once and gather what answers there are when time is up."""
         met, self._introduced = self._introduced, {}
         if request == _GREETING and met.keys() >= set(to):
             return {name: met[name] for name in to}

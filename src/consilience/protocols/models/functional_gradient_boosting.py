@@ -163,13 +163,7 @@ def functional_gradient_boosting(
         change = _mean(state, answers, rates, ridge, prune)  # line 3
         if distill:
             student = _student(network, state, change, t, warm_start)
-            change = Change(
-                since=-1,
-                factor=0.0,
-                models=(student,),
-                weights=np.ones(1),
-                kept=np.zeros(1, dtype=np.int64),
-            )
+            change = Change.to((student,), np.ones(1))
         state = _sent(network, state, change, t, ridge, took_part)
         yield Round(t, state, replies=replies)
 
@@ -292,21 +286,15 @@ def _asked(network: Network, state: RoundState, task: Any, to: tuple[str, ...]) 
 
 
 def _caught_up(state: RoundState, replies: Replies) -> RoundState:
-    """Who answered holds the last function."""
+    """Note that the parties that answered hold the last function."""
     holders = tuple(sorted({*state.memory["holders"], *replies.parties}))
     return replace(state, memory={**state.memory, "holders": holders})
 
 
 def _whole(state: RoundState) -> Change:
     """All of f."""
-    weights = np.asarray(state.memory["weights"])
-    return Change(
-        since=-1,
-        factor=0.0,
-        models=tuple(state.memory["models"].values()),
-        weights=weights,
-        kept=np.arange(len(weights)),
-    )
+    models = tuple(state.memory["models"].values())
+    return Change.to(models, np.asarray(state.memory["weights"]))
 
 
 def _mean(
