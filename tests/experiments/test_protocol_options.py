@@ -121,7 +121,7 @@ def test_it_runs(tmp_path: Path):
         ({"name": "ensemble_distillation"}, "unknown option 'deregularize'", "ensemble"),
         ({"consensus": {"name": "andersen"}}, "unknown consensus 'andersen'", "'anderson'"),
         ({"consensus": {"name": "anderson", "widnow": 3}}, "unknown option 'widnow'", "'window'"),
-        ({"consensus": {"name": "anderson", "window": 0}}, "window is 0", "1 or more"),
+        ({"consensus": {"name": "anderson", "window": 0}}, "window is 0", "at least 1"),
         ({"consensus": {"window": 3}}, "unknown consensus 'None'", "anderson"),
         ({"codec": "zstd"}, "unknown option 'codec'", "iterative"),
         ({"codec": "zsdt"}, "unknown codec 'zsdt'", "'zstd'"),
