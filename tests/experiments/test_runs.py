@@ -196,6 +196,19 @@ def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert gathered == [2, 4, 2]
 
 
+def test_the_first_parties_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rehearsed, asked what they know of the public rows, trained by the first method: the same ones."""
+    made, parties = [], SimulatedParties.parties
+
+    def counted(setup: SimulatedParties, **options: Any) -> list[Party]:
+        made.append(options.get("pooled", False))
+        return parties(setup, **options)
+
+    monkeypatch.setattr(SimulatedParties, "parties", counted)
+    start(spec_with(CONFIG, methods=["avg", "uwa", "central"]), tmp_path / "run")
+    assert made == [False, False, True]
+
+
 def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
     table = "a,place,y\n" + "\n".join(f"{i},{'ns'[i % 2]},{i % 4 // 2}" for i in range(80))
     path = tmp_path / "places.csv"

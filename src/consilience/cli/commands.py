@@ -230,18 +230,18 @@ def parties(
         spec = read_spec(file, settings or [])
         seed = spec.seed_list[0] if seed is None else seed
         with allowing(spec.foreign_code(), file, trust=trust, ask=True):
-            cohort = gather(spec, seed)
+            setup = gather(spec, seed)
             options = {
                 "inputs": not labels_only,
-                "equalize": equalized(cohort, scale),
+                "equalize": equalized(setup, scale),
                 "by_rows": by_rows,
                 "directions": directions,
                 "permutations": permutations,
             }
-            rows = sum(map(len, cohort.rows))
-            say(f"comparing {len(cohort.names):,} parties with {rows:,} rows; nothing is trained")
-            found = compared(cohort, seed=seed, **options)
-            public = judged(spec, cohort, seed)
+            rows = sum(map(len, setup.rows))
+            say(f"comparing {len(setup.names):,} parties with {rows:,} rows; nothing is trained")
+            found = compared(setup, seed=seed, **options)
+            public = judged(spec, setup, seed)
         title = f"{spec.name}, seed {seed}: how different are the parties?"
         known = facts(spec, seed, settings=settings or [], **options)
         console = tables(json_to)

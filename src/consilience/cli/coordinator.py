@@ -97,7 +97,7 @@ def resume(
 
 @coordinator.command(epilog="Example: consilience coordinator status heart --json -")
 def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
-    """Who is connected, which round, what left whom."""
+    """Show connected parties, the last round, and what left whom."""
     with handle_errors(debug):
         from consilience.deployment.coordinator.status import coordinator_status
 

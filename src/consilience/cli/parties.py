@@ -23,33 +23,33 @@ def check_folder(out: Path | None) -> None:
         raise InvalidInput("this is a file, not a folder", where=f"--out {out}")
 
 
-def equalized(cohort: SimulatedParties, scale: str | None) -> bool:
+def equalized(setup: SimulatedParties, scale: str | None) -> bool:
     """Decide if columns are brought to one scale: as asked for, and by default for tables with named columns.
 
     Raises:
         InvalidInput: there is no such scale.
     """
     if scale is None:
-        return cohort.dataset.columns is not None
+        return setup.dataset.columns is not None
     if scale not in SCALES:
         raise InvalidInput(f"unknown scale {scale!r}", where="--scale", mend=nearest(scale, SCALES))
     return scale == "columns"
 
 
-def compared(cohort: SimulatedParties, **options: Any) -> Heterogeneity:
+def compared(setup: SimulatedParties, **options: Any) -> Heterogeneity:
     """Compare the private rows of a configuration's parties.
 
     Args:
-        cohort: from :func:`consilience.experiments.gather`.
+        setup: from :func:`consilience.experiments.gather`.
         options: of :func:`consilience.diagnostics.heterogeneity.how_different`.
     """
     from consilience.diagnostics.heterogeneity import how_different
 
-    data = cohort.dataset
+    data = setup.dataset
     return how_different(
         {
-            name: (data.X[rows], cohort.labels(data.y[rows]))
-            for name, rows in zip(cohort.names, cohort.rows, strict=True)
+            name: (data.X[rows], setup.labels(data.y[rows]))
+            for name, rows in zip(setup.names, setup.rows, strict=True)
         },
         kind="regression" if data.classes is None else "classification",
         classes=data.classes,
@@ -57,20 +57,20 @@ def compared(cohort: SimulatedParties, **options: Any) -> Heterogeneity:
     )
 
 
-def judged(spec: Spec, cohort: SimulatedParties, seed: int) -> PublicCoverage | None:
+def judged(spec: Spec, setup: SimulatedParties, seed: int) -> PublicCoverage | None:
     """Coverage of the public rows by the parties; ``None`` where there are none, or where it cannot be said.
 
     Args:
         spec: the configuration.
-        cohort: its parties, from :func:`consilience.experiments.gather`.
+        setup: its parties, from :func:`consilience.experiments.gather`.
         seed: the seed they were drawn with.
     """
     from consilience.experiments import public_known
 
-    if not len(cohort.public):
+    if not len(setup.public):
         return None
     try:
-        return public_known(spec, cohort, seed)
+        return public_known(spec, setup, seed)
     except ConsilienceError as error:  # how different they are holds all the same
         say(f"warning: what the parties know of the public rows cannot be said: {error}")
         return None

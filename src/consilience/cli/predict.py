@@ -193,7 +193,13 @@ def of_party(path: Path) -> Kept:
 
 
 def answer(model: Kept, data: Path, out: Path | None) -> None:
-    """Write :func:`predictions` to a file, or to stdout where there is none, and say whose they are."""
+    """Write :func:`predictions` to a file or to stdout, and say whose they are.
+
+    Args:
+        model: a party's.
+        data: the file of rows.
+        out: where to write; ``None`` for stdout.
+    """
     text = predictions(model, data)
     say(f"model: {model.about}")
     if out is None:

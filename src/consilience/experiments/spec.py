@@ -1,4 +1,4 @@
-"""What to run: a configuration file, validated before anything else happens.
+"""The configuration of a run, validated before anything else happens.
 
 name = "digits"
 seeds = 3                                   # 0, 1, 2; or a list
@@ -65,7 +65,7 @@ MOST_SEEDS = 10_000
 
 
 class DataSpec(Open):
-    """Which rows: a dataset's name and its loader's options, and how many become public.
+    """The rows: a dataset's name and its loader's options, and how many become public.
 
     Attributes:
         name: a dataset.
@@ -86,7 +86,7 @@ class DataSpec(Open):
 
 
 class PartitionSpec(Open):
-    """Who holds which rows.
+    """The division of the rows among the parties.
 
     Attributes:
         name: a partition.
@@ -110,7 +110,7 @@ class ModelSpec(Open):
 
 
 class NetworkSpec(Section):
-    """Where the parties live.
+    """The network that the parties live on.
 
     Attributes:
         kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; or ``"ray"``, Flower's
@@ -176,7 +176,7 @@ class Spec(Section):
 
     @property
     def strictly(self) -> bool:
-        """Whether odd class lists are refused."""
+        """Tell whether odd class lists are refused."""
         return self.partition.name == "group" if self.strict is None else self.strict
 
     @property

@@ -64,7 +64,7 @@ class ProtocolSpec(Open):
     codec: str | dict[str, Any] | tuple[str | dict[str, Any], ...] | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """What the protocol is called with, its aggregator aside.
+        """Make the options of the protocol, its aggregator aside.
 
         Raises:
             InvalidInput: there is no such protocol, or it does not take an option.
@@ -175,7 +175,7 @@ def aggregator_of(method: MethodSpec) -> Aggregator:
 def protocol_for(
     method: MethodSpec, shared: ProtocolSpec, aggregate: Aggregator | None = None
 ) -> Protocol:
-    """The protocol of a method, ready to run.
+    """Make the protocol of a method, ready to run.
 
     Args:
         method: what is run.

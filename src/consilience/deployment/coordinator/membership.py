@@ -55,7 +55,7 @@ class MembershipNetwork(FlowerNetwork):
         if self.least is None:
             self.least = self._needed(len(self.nodes))
         self._too_small_limit: set[str] = set()
-        """Those that said that they take fewer bytes of public rows than there are."""
+        """Parties whose limit was below the bytes of the public rows when they were last asked."""
         self._sent: Counter[str] = Counter()
         """Number of times that each party was sent the public rows."""
         super().__post_init__()
