@@ -141,12 +141,18 @@ def overview(root: Path) -> str:
         room = find(PAPERS.get(page, f"consilience.{page}"))
         lines.append(f"| [`{page}`]({page}.md) | {first_line(room)} |")
     lines += ["\n## `from consilience import …`\n", "| name | |", "|---|---|"]
-    package = find("consilience")
-    for name in package.exports or ():
-        target = package[str(name)].target
-        room = target.path.split(".")[1]
-        lines.append(f"| [`{name}`]({room}.md) | {first_line(target)} |")
+    for name, target in sorted(public_names().items()):
+        lines.append(f"| [`{name}`]({target.path.split('.')[1]}.md) | {first_line(target)} |")
     return "\n".join(lines)
+
+
+def public_names() -> dict[str, griffe.Object]:
+    """Names that the package itself has from its rooms."""
+    aliases = [one for one in members(find("consilience")) if one.is_alias]
+    ours = {one.name: one.target for one in aliases if one.target_path.startswith("consilience.")}
+    if not ours:
+        raise PluginError("the package has no public names that the documentation could list")
+    return ours
 
 
 def first_line(symbol: griffe.Object) -> str:

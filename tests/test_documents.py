@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,37 @@ def test_a_command_that_is_spoken_of_is_there(line: str) -> None:
 def test_there_are_commands_to_check() -> None:
     said = {words[0] for words in CALLS.values()}
     assert {"coordinator", "party", "run", "resume"} <= said
+
+
+def imports() -> Iterator[tuple[str, str]]:
+    """Modules and names of ours that examples in the documents import."""
+    for path in DOCUMENTS:
+        for block in re.findall(
+            r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL
+        ):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                    "consilience"
+                ):
+                    yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize(("module", "name"), sorted(set(imports())))
+def test_an_import_of_an_example_is_there(module: str, name: str) -> None:
+    if "torch" in module:
+        pytest.importorskip("torch")
+    assert hasattr(import_module(module), name)
+
+
+def test_modules_that_moved_are_where_the_changelog_says() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    table = changes.partition("| before | now |")[2].partition("\n\n")[0]
+    for now in re.findall(r"\| ([^|]+) \|$", table, re.MULTILINE):
+        package = ""
+        for name in re.findall(r"`((?:consilience\w*)?(?:\.\w+)+)`", now):
+            whole = package + name if name.startswith(".") else name
+            package = whole.rpartition(".")[0]
+            assert find_spec(whole), whole
 
 
 @pytest.mark.parametrize("name", re.findall(r"`((?:src|tests|examples)/[^`]+)`", THREATS))
