@@ -29,7 +29,7 @@ from consilience.checks.example_models import Linear
 from consilience.deployment.coordinator.superlink import write_app
 from consilience.messages.schema import Public
 from consilience.networks.flower.client_app import site_app
-from consilience.networks.flower.network import POLL, FlowerNetwork
+from consilience.networks.flower.network import FlowerNetwork, Waits
 from consilience.networks.flower.server_app import coordinator_app
 from consilience.site import EVERYTHING, PartySite
 from helpers.party_sites import NodeSites
@@ -38,7 +38,7 @@ from helpers.party_sites import NodeSites
 
 PARTIES, REPEATS = 2, 5
 OURS = {"numpy": "a model of ours in numpy", "sklearn": "scikit-learn's logistic regression"}
-BARE = {"waits": "Flower, send_and_receive", "looks": f"Flower, looking every {POLL} s"}
+BARE = {"waits": "Flower, send_and_receive", "looks": f"Flower, looking every {Waits().poll} s"}
 
 MODULE = """\
 import deployed_round
@@ -207,7 +207,7 @@ def main() -> None:
                 found = said("ours", {"how": how})
                 took[how].append(found["seconds"])
             for how in BARE:
-                asked = {"how": how, "every": POLL, "exchanges": found["exchanges"]}
+                asked = {"how": how, "every": Waits().poll, "exchanges": found["exchanges"]}
                 took[how].append(said("bare", asked))
             print({how: round(seconds[-1], 1) for how, seconds in took.items()}, flush=True)
         (folder / "end").touch()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.deployment.coordinator import membership
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     read_coordinator,
@@ -35,7 +34,6 @@ from helpers.party_sites import as_deployed
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
-    monkeypatch.setattr("consilience.networks.flower.network.ABSENCE", 0.01)
 
 
 def models(center: Path) -> dict[str, np.ndarray]:
@@ -406,14 +404,14 @@ def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
     assert outcome(run) is False
 
 
-def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from consilience.deployment.coordinator import rounds as conducting
+def test_a_run_is_conducted_once_at_a_time(run: Path) -> None:
     from consilience.federation.run_folder import locked
 
-    with closing(locked(run / "run")):
-        monkeypatch.setattr(conducting, "LOCK", 0.1)
-        with pytest.raises(InvalidInput, match="going on in another process"):
-            served(run, grid(run))
+    with (
+        closing(locked(run / "run")),
+        pytest.raises(InvalidInput, match="going on in another process"),
+    ):
+        served(run, grid(run), lock=0.1)
 
 
 # --- public rows from the coordinator -------------------------------------------------------------
@@ -587,16 +585,15 @@ def test_a_run_that_goes_on_sends_rows_to_a_party_that_lost_them_meanwhile(run: 
 
 @pytest.mark.parametrize("refuse", NOT_TAKEN, ids=lambda refuse: refuse.__name__)
 def test_a_party_that_never_takes_the_rows_costs_little(
-    run: Path, refuse: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    run: Path, refuse: Callable[[Path], None]
 ) -> None:
     """They are sent so many times at most, not at all where it said that they are too large."""
-    monkeypatch.setattr(membership, "SENDS", 1)
     nodes = three(run)
     without_file(run, "south")
     refuse(run.parent / "south")
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
-    assert served(run, nodes) is True
+    assert served(run, nodes, sends=1) is True
     tasks = asked(nodes, 99)
     if refuse is narrow_bytes:
         assert set(tasks) == {"Describe"} and len(tasks) <= 1 + 3  # one question a round
@@ -606,10 +603,7 @@ def test_a_party_that_never_takes_the_rows_costs_little(
     assert "it has not joined" in south.why
 
 
-def test_a_member_that_says_for_ever_that_it_lacks_the_rows(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(membership, "SENDS", 2)
+def test_a_member_that_says_for_ever_that_it_lacks_the_rows(run: Path) -> None:
     nodes, usual = three(run), node(run.parent / "south")
     without_file(run, "south")
     path = run / "coordinator.toml"
@@ -621,7 +615,7 @@ def test_a_member_that_says_for_ever_that_it_lacks_the_rows(
         return usual(message)
 
     nodes.nodes[99] = lacking
-    assert served(run, nodes) is True
+    assert served(run, nodes, sends=2) is True
     assert asked(nodes, 99).count("TakePublic") == 2
     assert rounds_of(run, "north") == list(range(4))
 

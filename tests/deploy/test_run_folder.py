@@ -101,7 +101,6 @@ def test_a_model_that_never_left_its_party_is_asked_for_there(finished: Path) ->
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
-    monkeypatch.setattr("consilience.networks.flower.network.ABSENCE", 0.01)
 
 
 @pytest.mark.usefixtures("quickly")

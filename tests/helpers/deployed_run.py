@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
 from consilience.deployment.party.flower_app import client
 from consilience.federation.ledger import Ledger
-from helpers.flower_grid import Context, Grid, Node, RecordDict
+from helpers.flower_grid import QUICK, Context, Grid, Node, RecordDict
 
 NAMES = ("north", "south")
 
@@ -34,14 +35,14 @@ def grid(center: Path) -> Grid:
     return made
 
 
-def served(center: Path, nodes: Grid) -> bool:
+def served(center: Path, nodes: Grid, **options: Any) -> bool:
     """Do the rounds that are not done yet; whether the run has ended well."""
     (center / "run" / OUTCOME).unlink(missing_ok=True)
-    begun(center, nodes)
+    begun(center, nodes, **options)
     return outcome(center)
 
 
-def begun(center: Path, nodes: Grid) -> None:
+def begun(center: Path, nodes: Grid, **options: Any) -> None:
     """Start or resume a run with the configuration as it is now."""
     store_coordinator(read_coordinator(center), center)
-    serve_run(nodes, {"folder": str(center)})
+    serve_run(nodes, {"folder": str(center)}, waits=QUICK, **options)

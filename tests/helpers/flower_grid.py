@@ -14,15 +14,18 @@ with warnings.catch_warnings():  # flwr's command line uses what click has depre
     from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
     from flwr.supercore.task_identity import TaskIdentity
 
+from consilience.networks.flower.network import Waits
+
 Node = Callable[[Message], list[Message]]
+
+QUICK = Waits(absence=0.01, pause=0.001, poll=0.001)
+"""Nobody waits for what is here at once."""
 
 
 def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower lets nobody make messages outside a run; and nobody waits for what is here at once."""
+    """Flower lets nobody make messages outside a run."""
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
-    for name in ("POLL", "PAUSE"):
-        monkeypatch.setattr(f"consilience.networks.flower.network.{name}", 0.001)
 
 
 @dataclass

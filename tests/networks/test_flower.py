@@ -37,7 +37,7 @@ from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows
-from helpers.flower_grid import Grid, Info, Node, in_a_run
+from helpers.flower_grid import QUICK, Grid, Info, Node, in_a_run
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -105,8 +105,12 @@ def but(usual: Node, then: Node) -> Node:
     )
 
 
+def connected(grid: Grid, **options) -> FlowerNetwork:
+    return FlowerNetwork(grid, **{"waits": QUICK, **options})
+
+
 def formed(grid: Grid, **options) -> FlowerNetwork:
-    network = FlowerNetwork(grid, nodes=len(grid.nodes), **options)
+    network = connected(grid, nodes=len(grid.nodes), **options)
     Federation.over(network, Public(PUBLIC)).form()
     return network
 
@@ -131,7 +135,7 @@ def test_same_bits_and_bytes_as_in_process(tmp_path: Path) -> None:
     local = LocalNetwork(members, Public(PUBLIC))
     here = list(Federation.over(local, Public(PUBLIC)).rounds(protocol))
 
-    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3)
+    network = connected(Grid(**nodes(tmp_path)), nodes=3)
     there = list(Federation.over(network, Public(PUBLIC)).rounds(protocol))
 
     assert len(there) == 3
@@ -154,7 +158,7 @@ def test_parties_are_asked_once_for_their_description(tmp_path: Path) -> None:
     grid = Grid(**nodes(tmp_path))
     formed(grid)
     assert len(grid.sent) == 6  # Describe, Join
-    network = FlowerNetwork(grid, nodes=3)
+    network = connected(grid, nodes=3)
     network.ask(Describe())
     network.ask(Describe())  # later ones are asked again
     assert len(grid.sent) == 12
@@ -165,8 +169,8 @@ def test_parties_are_asked_once_for_their_description(tmp_path: Path) -> None:
 
 def test_there_is_always_a_time_to_live(tmp_path: Path) -> None:
     grid = Grid(**nodes(tmp_path))
-    FlowerNetwork(grid, nodes=3)
-    FlowerNetwork(grid, nodes=3, timeout=9)
+    connected(grid, nodes=3)
+    connected(grid, nodes=3, timeout=9)
     living = [message.metadata.ttl for message in grid.sent]
     assert living == pytest.approx([PATIENCE] * 3 + [9] * 3, abs=8)
 
@@ -257,12 +261,12 @@ def test_the_quorum_holds_over_flower(tmp_path: Path) -> None:
 
 def test_too_few_nodes(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"3 of 4 nodes connected within 0\.01 s"):
-        FlowerNetwork(Grid(**nodes(tmp_path)), nodes=4, wait=0.01)
+        connected(Grid(**nodes(tmp_path)), nodes=4, wait=0.01)
 
 
 def test_two_nodes_of_one_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="two nodes say they are party 'a'"):
-        FlowerNetwork(Grid(x=node("a", tmp_path), y=node("a", tmp_path)), nodes=2)
+        connected(Grid(x=node("a", tmp_path), y=node("a", tmp_path)), nodes=2)
 
 
 def test_a_party_that_cannot_be_made_is_named_before_anything_runs(tmp_path: Path) -> None:
@@ -270,17 +274,17 @@ def test_a_party_that_cannot_be_made_is_named_before_anything_runs(tmp_path: Pat
         raise InvalidInput("there are no rows", where="party 'b'", mend="Add some.")
 
     with pytest.raises(InvalidInput, match="there are no rows") as caught:
-        FlowerNetwork(Grid(b=node("b", tmp_path, broken)), nodes=1)
+        connected(Grid(b=node("b", tmp_path, broken)), nodes=1)
     assert caught.value.where == "node 100"
     assert caught.value.mend == "Add some."
 
     with pytest.raises(RunFailed, match="ZeroDivisionError"):
-        FlowerNetwork(Grid(b=node("b", tmp_path, lambda context: 1 / 0)), nodes=1)  # type: ignore
+        connected(Grid(b=node("b", tmp_path, lambda context: 1 / 0)), nodes=1)  # type: ignore
 
 
 def test_a_node_that_does_not_say_which_party_it_is() -> None:
     with pytest.raises(RunFailed, match="did not say"):
-        FlowerNetwork(Grid(b=lambda m: [reply(m, Receipt(party="b", round=0))]), nodes=1)
+        connected(Grid(b=lambda m: [reply(m, Receipt(party="b", round=0))]), nodes=1)
 
 
 # --- gone and back --------------------------------------------------------------------------------
@@ -291,7 +295,7 @@ def named(folder: Path, **options) -> FlowerNetwork:
     grid = Grid(**nodes(folder))
     for info, name in zip(grid.infos.values(), MODELS, strict=True):
         info.name = name
-    network = FlowerNetwork(grid, nodes=tuple(MODELS), federation="heart", **options)
+    network = connected(grid, nodes=tuple(MODELS), federation="heart", **options)
     Federation.over(network, Public(PUBLIC)).form()
     return network
 
@@ -349,10 +353,7 @@ def test_what_fails_in_flower_is_tried_again(tmp_path: Path) -> None:
     assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
 
 
-def test_a_party_that_is_gone_is_not_waited_for_and_asked_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consilience.networks.flower.network.ABSENCE", 0.01)
+def test_a_party_that_is_gone_is_not_waited_for_and_asked_when_it_is_back(tmp_path: Path) -> None:
     network = named(tmp_path)
     gone = network.grid.infos.pop(99)
     missing = network.ask(CountRows(round=1)).missing
@@ -361,10 +362,7 @@ def test_a_party_that_is_gone_is_not_waited_for_and_asked_when_it_is_back(
     assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
 
 
-def test_a_party_with_another_node_is_met_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consilience.networks.flower.network.ABSENCE", 0.01)
+def test_a_party_with_another_node_is_met_again(tmp_path: Path) -> None:
     grid = Grid(**nodes(tmp_path))
     network = formed(grid)
     del grid.infos[99]
@@ -381,8 +379,8 @@ def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:
         info.name = name
     gone = grid.infos.pop(99)
     with pytest.raises(RunFailed, match=r"2 of 3 nodes connected .*; missing: b"):
-        FlowerNetwork(grid, nodes=tuple(MODELS), wait=0.01)
-    network = FlowerNetwork(grid, nodes=tuple(MODELS), wait=0.01, least=2)
+        connected(grid, nodes=tuple(MODELS), wait=0.01)
+    network = connected(grid, nodes=tuple(MODELS), wait=0.01, least=2)
     assert network.parties == ("a", "b", "c")
     assert network.ask(Describe()).parties == ("a", "c")
     grid.infos[99] = gone
@@ -394,11 +392,11 @@ def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:
 
 def test_a_party_needs_a_home() -> None:
     with pytest.raises(InvalidInput, match="no folder to keep its state"):
-        FlowerNetwork(Grid(a=node("a", Path(), lambda context: party("a"))), nodes=1)
+        connected(Grid(a=node("a", Path(), lambda context: party("a"))), nodes=1)
 
 
 def test_a_party_that_has_not_joined_says_so(tmp_path: Path) -> None:
-    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3, quorum=1)
+    network = connected(Grid(**nodes(tmp_path)), nodes=3, quorum=1)
     with pytest.raises(QuorumLost, match="has not joined"):
         network.ask(FitPrivate(round=1))
 
@@ -421,13 +419,13 @@ def test_state_of_other_public_data_does_not_stand_in_the_way(tmp_path: Path) ->
         made.public = Public(PUBLIC * 0.9)
         return made
 
-    network = FlowerNetwork(Grid(**{name: node(name, tmp_path, moved) for name in MODELS}), nodes=3)
+    network = connected(Grid(**{name: node(name, tmp_path, moved) for name in MODELS}), nodes=3)
     Federation.over(network, Public(PUBLIC * 0.9)).form()
     assert len(network.ask(FitPrivate(round=1))) == 3
 
 
 def test_public_data_must_be_the_coordinators(tmp_path: Path) -> None:
-    network = FlowerNetwork(Grid(**nodes(tmp_path)), nodes=3)
+    network = connected(Grid(**nodes(tmp_path)), nodes=3)
     with pytest.raises(InvalidInput, match="public data are not the ones agreed on"):
         Federation.over(network, Public(PUBLIC[:-1])).form()
 

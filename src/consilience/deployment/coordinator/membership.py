@@ -20,9 +20,6 @@ from consilience.networks.incoming import Arrival
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, TakePublic
 
-SENDS = 3
-"""Times that the public rows are sent to a party in a run: it may refuse them, or lose them, without end."""
-
 
 @dataclass
 class MembershipNetwork(FlowerNetwork):
@@ -38,6 +35,8 @@ class MembershipNetwork(FlowerNetwork):
         banned: excluded parties that may not join any more.
         metrics: party to how often in a run it lets itself be measured; ``None`` for no limit.
         changed: called when a party was excluded or has joined.
+        sends: times that the public rows are sent to a party in a run: it may refuse them, or lose them,
+            without end.
 
     Raises:
         QuorumLost: fewer joined than the quorum; it names the others.
@@ -46,6 +45,7 @@ class MembershipNetwork(FlowerNetwork):
     public: Public = field(kw_only=True)
     strict: bool = field(kw_only=True)
     changed: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    sends: int = field(default=3, kw_only=True)
     excluded: dict[str, Failure] = field(default_factory=dict, kw_only=True)
     banned: set[str] = field(default_factory=set, kw_only=True)
     metrics: dict[str, int | None] = field(default_factory=dict, kw_only=True)
@@ -145,11 +145,13 @@ class MembershipNetwork(FlowerNetwork):
         return Replies(answers, {name: why for name, why in missing.items() if name not in answers})
 
     def send_public(self, missing: Mapping[str, Failure]) -> Replies:
-        """Send the public rows to parties that failed for want of them, :data:`SENDS` times at most."""
+        """Send the public rows to parties that failed for want of them, ``sends`` times at most."""
         lacking = [
             name
             for name, why in missing.items()
-            if why.code == "lacks-public" and name not in self.excluded and self._sent[name] < SENDS
+            if why.code == "lacks-public"
+            and name not in self.excluded
+            and self._sent[name] < self.sends
         ]
         if not lacking or not len(self.public):
             return Replies({}, {})

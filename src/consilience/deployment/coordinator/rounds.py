@@ -36,27 +36,26 @@ from consilience.tasks.lifecycle import Checkpoint, Evaluate, Restore
 
 OUTCOME = "outcome.json"
 
-LOCK = 60.0
-"""Seconds that what is left of a coordinator that was killed has to be gone."""
 
-
-def serve_run(grid: Any, config: Mapping[str, Any]) -> None:
+def serve_run(grid: Any, config: Mapping[str, Any], *, lock: float = 60.0, **options: Any) -> None:
     """Do the rounds that are not done yet, and write how the run ended: the work of Flower's ServerApp.
 
     Args:
         grid: Flower's.
         config: ``folder`` is the coordinator's.
+        lock: seconds that what is left of a coordinator that was killed has to be gone.
+        **options: of :class:`MembershipNetwork`, in place of its usual ones.
     """
     folder = Path(str(config["folder"]))
-    with closing(locked(folder / "run", wait=LOCK)):  # a second one ends here, and says nothing
-        found = _ended(grid, folder)
+    with closing(locked(folder / "run", wait=lock)):  # a second one ends here, and says nothing
+        found = _ended(grid, folder, options)
         write_whole(folder / "run" / OUTCOME, json.dumps(found))
 
 
-def _ended(grid: Any, folder: Path) -> dict[str, Any]:
+def _ended(grid: Any, folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Do the rounds; the result is what :data:`OUTCOME` holds."""
     try:
-        run_rounds(grid, folder)
+        run_rounds(grid, folder, **options)
     except ConsilienceError as error:
         kind = "invalid" if isinstance(error, InvalidInput) else "failed"
         return {"status": kind, "what": error.what, "where": error.where, "mend": error.mend}
@@ -65,8 +64,13 @@ def _ended(grid: Any, folder: Path) -> dict[str, Any]:
     return {"status": "done"}
 
 
-def run_rounds(grid: Any, folder: Path) -> None:
+def run_rounds(grid: Any, folder: Path, **options: Any) -> None:
     """Do the rounds that are not done yet.
+
+    Args:
+        grid: Flower's.
+        folder: the coordinator's.
+        **options: of :class:`MembershipNetwork`, in place of its usual ones.
 
     Raises:
         InvalidInput: the parties, their data or the protocol's options do not go together.
@@ -75,13 +79,13 @@ def run_rounds(grid: Any, folder: Path) -> None:
     spec = stored_coordinator(folder)
     assert spec is not None  # whoever starts this stores it before
     with closing(Ledger(folder / "run" / LEDGER)) as ledger:
-        _DeployedRun(grid, spec, ledger).run()
+        _DeployedRun(grid, spec, ledger, **options).run()
 
 
 class _DeployedRun:
     """The rounds of one run, from the first or after the last that is recorded."""
 
-    def __init__(self, grid: Any, spec: CoordinatorSpec, ledger: Ledger) -> None:
+    def __init__(self, grid: Any, spec: CoordinatorSpec, ledger: Ledger, **options: Any) -> None:
         self.spec, self.ledger = spec, ledger
         self.label, self.seed = spec.method.label, spec.seed
         self.found = ledger.last_checkpoint(self.label, self.seed)
@@ -96,6 +100,7 @@ class _DeployedRun:
             public=spec.rows(),
             strict=spec.strict,
             changed=self._note_members,
+            **options,
         )
 
     def run(self) -> None:

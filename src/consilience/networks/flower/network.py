@@ -8,6 +8,7 @@ The coordinator is a Flower ServerApp (:mod:`consilience.networks.flower.server_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter, sleep
@@ -26,23 +27,28 @@ if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
 
-ABSENCE = 60.0
-"""Seconds that a party is waited for after its node was last seen."""
-
-TRIES = 3
-"""Times that a request is sent to a node that Flower says has failed with it."""
-
-PAUSE = 5.0
-"""Seconds before it is sent there again."""
-
-POLL = 0.5
-"""Seconds between looks at what has arrived."""
-
 _GONE = "its node is not connected"
 _GREETING = encode([Describe()])
 
 Address = tuple[int, str]
 """A node and since when it is connected: one that was started anew has forgotten what it was sent."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Times that a coordinator waits for nodes, and number of its tries.
+
+    Attributes:
+        absence: seconds that a party is waited for after its node was last seen.
+        tries: times that a request is sent to a node that Flower says has failed with it.
+        pause: seconds before it is sent there again.
+        poll: seconds between looks at what has arrived.
+    """
+
+    absence: float = 60.0
+    tries: int = 3
+    pause: float = 5.0
+    poll: float = 0.5
 
 
 @dataclass
@@ -53,7 +59,7 @@ class FlowerNetwork(Network):
     which is which, and their keys vouch for it; others are asked which party they are. A party whose node
     was started anew while it worked is sent the same bytes again: a :class:`~consilience.site.PartySite`
     then goes on from its last answer, and does nothing twice. So is one that comes back with another node.
-    One that is not connected is waited for no longer than :data:`ABSENCE`, and asked again as soon as it is.
+    One that is not connected is waited for no longer than ``waits.absence``, and asked again once it is.
 
     Args:
         grid: what Flower hands to a ServerApp.
@@ -63,6 +69,7 @@ class FlowerNetwork(Network):
         least: how many must be connected when that time is over; by default all of them. Where ``nodes`` are
             names, the others may come later.
         federation: its name, which every request carries.
+        waits: times to wait within an exchange, and tries.
         timeout: seconds an exchange may take; :data:`PATIENCE` when it is ``None``, as a node that has
             died never answers. Nodes look for messages every 3 s: give it more than that.
 
@@ -77,6 +84,7 @@ class FlowerNetwork(Network):
     wait: float = field(default=60.0, kw_only=True)
     least: int | None = field(default=None, kw_only=True)
     federation: str = field(default="", kw_only=True)
+    waits: Waits = field(default=Waits(), kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +213,7 @@ class FlowerNetwork(Network):
             tasks: for the ledger; none where nodes are asked who they are.
         """
         patience = PATIENCE if self.timeout is None else self.timeout
-        start = perf_counter()
+        waits, start = self.waits, perf_counter()
         arrived: dict[str, Arrival] = {}
         failed: dict[str, list[Arrival]] = {name: [] for name in to}
         sent: dict[str, Address] = {}
@@ -218,7 +226,7 @@ class FlowerNetwork(Network):
                 break
             for name in missing:
                 node = address(name)
-                if node is None and now + start - self._seen.get(name, -ABSENCE) > ABSENCE:
+                if node is None and now + start - self._seen.get(name, -math.inf) > waits.absence:
                     gone = Failure(party=name, reason=_GONE)
                     arrived[name] = (failed[name] or [Arrival(gone, 0, now)])[-1]
                 elif node and node != sent.get(name) and now >= again_at.get(name, 0.0):
@@ -237,14 +245,14 @@ class FlowerNetwork(Network):
                     self.deliveries.append(
                         replace(late, bytes_up=arrival.bytes_up, detail="a second answer: dropped")
                     )
-                elif reply.has_error() and len(failed[name]) + 1 < TRIES:
+                elif reply.has_error() and len(failed[name]) + 1 < waits.tries:
                     failed[name].append(arrival)
                     sent.pop(name, None)
-                    again_at[name] = seconds + PAUSE
+                    again_at[name] = seconds + waits.pause
                 else:
                     arrived[name] = arrival
             if len(arrived) < len(to):
-                sleep(POLL)
+                sleep(waits.poll)
         self._unanswered |= {
             identity: _late(name, tasks, request) for identity, name in asked.items()
         }
