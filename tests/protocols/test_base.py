@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from consilience.checks import classifiers
 from consilience.errors import InvalidInput
+from consilience.federation.federation import Federation
 from consilience.federation.methods import EXCHANGES, MethodSpec
+from consilience.networks import LocalNetwork
 from consilience.protocols import (
     ALSO_CALLED,
     PROTOCOLS,
@@ -51,3 +54,16 @@ def test_public_rows_are_needed_as_the_protocol_says(protocol: dict, needs: bool
 def test_options_go_by_name() -> None:
     with pytest.raises(InvalidInput, match="takes options by name"):
         federated_averaging(3)
+
+
+def test_a_protocol_is_checked_by_itself_and_nothing_is_asked() -> None:
+    parties, public = classifiers()
+    network = LocalNetwork(parties, public)
+    Federation.over(network, public, strict=False).form()
+    network.deliveries.clear()
+    first = local_only(rounds=1).check(network, public)
+    assert [type(task).__name__ for task in first] == ["FitPrivate"] and not network.deliveries
+    with pytest.raises(InvalidInput, match="rounds is 0"):
+        local_only(rounds=0).check(network, public)
+    with pytest.raises(InvalidInput, match="no parameters to average"):
+        federated_averaging(rounds=1).check(network, public)

@@ -7,7 +7,7 @@ The run folder is described in :mod:`consilience.federation.run_folder`; one met
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,11 +35,9 @@ from consilience.files import write_folder
 from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.messages.replies import Replies, SharedModel
-from consilience.messages.schema import Agreement
+from consilience.messages.replies import SharedModel
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
-from consilience.tasks.base import Task
 
 _METRICS = {
     "classification": ("accuracy", "accuracy_local", "log_loss", "auc"),
@@ -196,12 +194,9 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
             mend=nearest(spec.metric, measured),
         )
     for method in spec.methods:
-        protocol = spec.protocol_for(method)
-        try:  # a protocol checks its options, and requires what it must, before it has anything trained
-            next(protocol(_RehearsalNetwork(network), setup.public))
-        except _Asked as asked:
-            if any(task.reply_type is SharedModel for task in asked.args):
-                _check_trust(spec)
+        first = spec.protocol_for(method).check(network, setup.public)
+        if any(task.reply_type is SharedModel for task in first):
+            _check_trust(spec)
 
 
 def _check_trust(spec: Spec) -> None:
@@ -221,34 +216,6 @@ def _check_trust(spec: Spec) -> None:
                 where=where,
                 mend=f"At the top of the file: trusts = {json.dumps([*spec.trusts, *missing])}",
             )
-
-
-class _Asked(Exception):
-    """Raised at the first question of a protocol that takes work: there a rehearsal ends."""
-
-
-@dataclass(frozen=True)
-class _RehearsalNetwork:
-    """Network whose parties answer what is required before anything is trained, and nothing else."""
-
-    network: LocalNetwork
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return self.network.parties
-
-    @property
-    def agreed(self) -> Agreement:
-        return self.network.agreed
-
-    def require(self, *tasks: Task) -> Replies:
-        return self.network.require(*tasks)
-
-    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        raise _Asked(*tasks)
-
-    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        raise _Asked(*tasks.values())
 
 
 def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | None = None) -> None:

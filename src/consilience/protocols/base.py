@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from inspect import signature
@@ -12,7 +12,7 @@ from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Replies
-from consilience.messages.schema import Public
+from consilience.messages.schema import Agreement, Public
 from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import Exchange, Network, Task
 from consilience.tasks.predictions import PredictPublic
@@ -76,6 +76,58 @@ class Protocol:
     def __call__(self, network: Network, public: Public, state: RoundState | None = None) -> Rounds:
         """The rounds, from the first or after ``state``; nothing happens until they are asked for."""
         return self._rounds(network, public, state)
+
+    def check(self, network: Network, public: Public) -> tuple[Task, ...]:
+        """Check that the protocol can begin with parties that have joined; nothing is trained.
+
+        A protocol first checks its options, and requires what must be right at every party. There this ends.
+
+        Args:
+            network: the parties.
+            public: the public rows.
+
+        Returns:
+            The tasks of its first question, which is not asked.
+
+        Raises:
+            InvalidInput: the parties or the options do not go together.
+        """
+        try:
+            next(self(_BeforeTheFirstQuestion(network), public))
+        except _FirstQuestion as question:
+            return question.tasks
+        return ()
+
+
+class _FirstQuestion(Exception):
+    """Raised in the place of a protocol's first question that takes work."""
+
+    def __init__(self, tasks: tuple[Task, ...]) -> None:
+        self.tasks = tasks
+
+
+@dataclass(frozen=True)
+class _BeforeTheFirstQuestion:
+    """A network that asks what is required before anything is trained, and nothing else."""
+
+    network: Network
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        return self.network.agreed
+
+    def require(self, *tasks: Task) -> Replies:
+        return self.network.require(*tasks)
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        raise _FirstQuestion(tasks)
+
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+        raise _FirstQuestion(tuple(tasks.values()))
 
 
 class ProtocolFactory(Generic[P]):
