@@ -209,7 +209,7 @@ def test_no_file_is_left_by_who_is_killed(tmp_path):
     script.write_text(
         "import os, signal, numpy as np\n"
         "from consilience import Party, ProcessNetwork\n"
-        "from consilience.messages.replies import Public\n"
+        "from consilience.messages.schema import Public\n"
         "from sklearn.naive_bayes import GaussianNB\n"
         "if __name__ == '__main__':\n"
         "    X = np.ones((1000, 1000))\n"

@@ -4,6 +4,15 @@ Every network hands what arrived to :func:`receive`, and a protocol sees nothing
 the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
 the agreed class order and shape, and within range: behind this door nothing is checked again. A reply that is
 not becomes a :class:`~consilience.messages.replies.Failure`, and the party is left out.
+
+A protocol that is linear in the parties takes :meth:`~consilience.messages.replies.Replies.sum` of what it is
+handed, and no single reply; a network that only learns sums can hand it these.
+
+A reply may be valid and still a lie. Against lies there are aggregators that bear some of them, such as
+:func:`~consilience.aggregation.trimmed_mean`. A filter that compares the replies of an exchange with one
+another, and leaves some parties out for all protocols alike, belongs into :func:`receive`: after all replies
+are validated, so that it compares numbers of one shape, and before the ledger is written, so that each party
+that is left out stands there with the reason.
 """
 
 from __future__ import annotations
