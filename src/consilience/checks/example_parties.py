@@ -228,7 +228,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "local_only": ProtocolCase(local_only(rounds=3), classifiers),
     "federated_averaging": ProtocolCase(federated_averaging(rounds=3), networks),
     "federated_adagrad": ProtocolCase(federated_adagrad(rounds=2), networks),
-    "federated_adam": ProtocolCase(federated_adam(rounds=3, participation=3), networks),
+    "federated_adam": ProtocolCase(federated_adam(rounds=3, participation=2), networks),
     "federated_yogi": ProtocolCase(federated_yogi(rounds=2), networks),
     "federated_proximal": ProtocolCase(
         federated_proximal(rounds=3, strength=0.5, participation=3), networks
@@ -240,7 +240,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "federated_dynamics": ProtocolCase(
         federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows"), networks
     ),
-    "scaffold": ProtocolCase(scaffold(rounds=4, participation=3), networks),
+    "scaffold": ProtocolCase(scaffold(rounds=4, participation=2), networks),
     "functional_gradient_boosting": ProtocolCase(
         functional_gradient_boosting(
             rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0, participation=0.5
