@@ -123,7 +123,7 @@ def overlong(choose: Choices, honest: bytes) -> bytes:
 def nested(choose: Choices, honest: bytes) -> bytes:
     depth = choose.of([50, 900, 5_000, 100_000])
     before, after = choose.of(
-        [("[", "]"), ('{"map":{"a":', "}}"), ('{"Encoded":{"notes":[', "]}}")]
+        [("[", "]"), ('{"map":{"a":', "}}"), ('{"Compressed":{"notes":[', "]}}")]
     )
     text = before * depth + "1" + after * depth
     if choose.below(2):

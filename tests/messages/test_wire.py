@@ -24,8 +24,7 @@ from consilience.messages.schema import Agreement
 from consilience.messages.wire import LONGEST_HEADER, decode, encode, size
 from consilience.protocols import RoundState
 from consilience.tasks.lifecycle import Join
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.tasks.scores import ScorePublic
+from consilience.tasks.predictions import Distill, FitPrivate
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62
@@ -78,7 +77,6 @@ SPECIAL = {
     ("FuseModels", "weights"): "uniform",
     ("Codec", "bits"): 4,
     ("Codec", "still"): 0.5,
-    ("SendEncoded", "tasks"): (PredictPublic(round=1), ScorePublic(round=1)),
 }
 # Those of the secure relay hold numbers that must fit one another: tests/secure_relay sends them.
 PACKAGE = sorted(

@@ -68,7 +68,6 @@ def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
     assert set(Limits().allowed_replies().values()) == {
         "Certainties",
         "Description",
-        "Encoded",
         "LogDensities",
         "Metrics",
         "Predictions",
@@ -105,7 +104,7 @@ def test_names_that_nobody_knows(limits: Limits, message: str) -> None:
 
 def test_whose_own_a_task_is() -> None:
     both = Limits(allow=GROUPS, protocols=()).allowed_replies().keys()
-    assert {"SendEncoded", "SendParameters", "CheckSharing"} <= both
+    assert {"PredictPublic", "SendParameters", "CheckSharing"} <= both
     assert not {"Descend", "TrainControlled", "TrainTowards"} & both
     boosting = (
         Limits(allow=GROUPS, protocols=("functional_gradient_boosting",)).allowed_replies().keys()

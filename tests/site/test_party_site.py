@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.messages.message import message
 from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.scores import Certainties
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
-from consilience.protocols.predictions.compressed_exchange import SendEncoded
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
+from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.tasks.models import TrainTowards
 from consilience.tasks.parameters import SendParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScoreCertainty
-from consilience.transforms.compression import zstd
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests
 
@@ -39,6 +39,24 @@ NAME = one_party().name
 def site(tmp_path: Path) -> Any:
     with PartySite(one_party, tmp_path, limits=EVERYTHING) as made:
         yield made
+
+
+@message
+class Several(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
+    """A task of another package that runs others."""
+
+    round: int
+    tasks: tuple[Any, ...]
+
+    def run(self, party: Party) -> Receipt:
+        for task in self.tasks:
+            task.run(party)
+        return Receipt(party=party.name, round=self.round)
+
+
+def hidden(round: int, *tasks: Any) -> Several:
+    """Tasks inside of another one."""
+    return Several(round=round, tasks=tasks)
 
 
 def refused(site: PartySite, *tasks: Any, **carried: Any) -> str:
@@ -218,15 +236,7 @@ def test_other_public_data(tmp_path: Path) -> None:
             "TrainTowards.labels holds NaN",
         ),
         (
-            (
-                SendEncoded(
-                    round=2,
-                    tasks=(PredictPublic(round=1),),
-                    codec=zstd(),
-                    wanted=np.zeros(0, np.uint8),
-                    since={},
-                ),
-            ),
+            (hidden(3, FitPrivate(round=2)),),
             "not of one round",
         ),
     ],
@@ -255,14 +265,7 @@ def test_what_may_leave_by_default(tmp_path: Path) -> None:
         assert "limits.allow: it does not let 'SendParameters'" in refused(
             site, SendParameters(round=1, size=3)
         )
-        hidden = SendEncoded(
-            round=1,
-            tasks=(SendParameters(round=1, size=3),),
-            codec=zstd(),
-            wanted=np.zeros(0, np.uint8),
-            since={},
-        )
-        assert "'SendParameters'" in refused(site, hidden)
+        assert "'SendParameters'" in refused(site, hidden(1, SendParameters(round=1, size=3)))
 
 
 def test_no_more_rounds_than_agreed(tmp_path: Path) -> None:
@@ -312,12 +315,6 @@ def test_no_more_work_in_a_round_than_agreed_by_asking_for_what_fails(tmp_path: 
         assert "limits.rounds: it has taken part in 2 rounds" in failed.reason
         assert ask(site, Restore(round=1)).kind == "failed"  # and is in round 2 as before
         assert read_session(tmp_path).round == 2
-
-
-def hidden(round: int, *tasks: Any) -> SendEncoded:
-    """Tasks inside of another one."""
-    wanted = np.zeros(0, np.uint8)
-    return SendEncoded(round=round, tasks=tasks, codec=zstd(), wanted=wanted, since={})
 
 
 def test_how_good_it_is_it_says_once_a_run_and_so_often_in_all(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.protocols.predictions.compressed_exchange import DistillEncoded
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.tasks.outgoing import LONGEST_REASON, answer
 from consilience.tasks.parameters import TrainDynamically, TrainParameters
@@ -28,7 +27,6 @@ from consilience.tasks.scores import (
     SelectPublic,
     score_tasks,
 )
-from consilience.transforms.compression import Codec
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -159,7 +157,6 @@ def test_every_need_of_an_aggregator_has_its_task():
         (SelectPublic, "quantile", (-0.1, 1.0, np.nan)),
         (ComparePublic, "ridge", (0.0, -1.0, np.inf, np.nan)),
         (Distill, "alpha", (-0.1, 1.1, np.nan)),
-        (DistillEncoded, "alpha", (-0.1, 1.1, np.nan)),
         (TrainParameters, "strength", (-1.0, np.inf, np.nan)),
         (TrainDynamically, "strength", (0.0, np.inf, np.nan)),
         (TrainDynamically, "mean_rows", (0.0, np.nan)),
@@ -168,9 +165,8 @@ def test_every_need_of_an_aggregator_has_its_task():
 def test_options_out_of_range_are_refused_at_both_ends(task, option, values):
     usual = {
         "round": 1, "regularization": 0.1, "epsilon": 0.1, "delta": 0.1, "quantile": 0.1, "ridge": 0.1,
-        "reference": "public", "alpha": 0.5, "targets": np.ones((1, 1)), "codec": Codec(), "since": 0,
-        "heard": {}, "size": 1, "data": np.zeros(1, np.uint8), "strength": 1.0, "counted": {},
-        "mean_rows": 1.0,
+        "reference": "public", "alpha": 0.5, "targets": np.ones((1, 1)), "strength": 1.0, "size": 1,
+        "counted": {}, "mean_rows": 1.0,
     }  # fmt: skip
     names = {field.name for field in dataclasses.fields(task)}
     (good,) = [task(**{name: value for name, value in usual.items() if name in names})]

@@ -9,22 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.transforms.byte_coder import compress, decompress
 from consilience.transforms.compression import (
     CODECS,
     Codec,
-    Coder,
     cached_rows,
     chain,
     changed_rows,
-    compress,
-    decompress,
     float16,
-    nearest_multiples,
     quantized,
-    sections,
     top_k,
     zstd,
 )
+from consilience.transforms.row_coder import RowCoder, nearest_multiples
 
 LOSSY = [
     float16(),
@@ -49,19 +46,28 @@ TABLES = st.tuples(
 )
 
 
+def read(coder: RowCoder, data: np.ndarray, size: int, since: int):
+    """One table, as it is read from a message that holds nothing else."""
+    content = decompress(coder.codec, data, size, coder.most_bytes)
+    arrived, rest = coder.read(content, since)
+    if rest:
+        raise KnowledgeRefused(f"{len(rest)} bytes too many")
+    return arrived
+
+
 def there_and_back(codec: Codec, values: np.ndarray, form="probabilities") -> np.ndarray:
     coder = coder_of(codec, values, form)
     memory = coder.update(values, {}, 1)
     return received(coder, coder.write(memory, 0), {}, since=0, round=1)[0]
 
 
-def coder_of(codec: Codec, values: np.ndarray, form="probabilities") -> Coder:
-    return Coder(codec, form, len(values), values.shape[1] if values.ndim == 2 else 1)
+def coder_of(codec: Codec, values: np.ndarray, form="probabilities") -> RowCoder:
+    return RowCoder(codec, form, len(values), values.shape[1] if values.ndim == 2 else 1)
 
 
-def received(coder: Coder, content: bytes, memory, *, since: int, round: int):
+def received(coder: RowCoder, content: bytes, memory, *, since: int, round: int):
     data = compress(coder.codec, content)
-    (arrived,) = sections(coder.codec, [coder], data, len(content), since)
+    arrived = read(coder, data, len(content), since)
     memory = coder.take(arrived, memory, round)
     return coder.values(memory["rows"]), memory
 
@@ -144,7 +150,7 @@ def test_bits_per_row():
     """Ten classes: 320 bits become 160, 72 and 36; two classes and two shares at four bits each are 16
     bits."""
     used = {
-        codec.name: sum(Coder(codec, "probabilities", 1, 10).widths)
+        codec.name: sum(RowCoder(codec, "probabilities", 1, 10).widths)
         for codec in (Codec(), float16(), quantized(8), quantized(4), chain(top_k(2), quantized(4)))
     }
     assert list(used.values()) == [320, 160, 72, 36, 16]
@@ -286,9 +292,9 @@ def test_every_codec_has_a_name_and_a_bound(name):
         (lambda: chain(top_k(2), zstd(3), top_k(3)), "do not go together"),
         (lambda: Codec(rest=3), "rest"),
         (lambda: Codec(bits=9), "bits is 9"),
-        (lambda: Coder(quantized(), "logits", 3, 2), "is for probabilities"),
-        (lambda: Coder(top_k(1), "values", 3, 2), "is for probabilities"),
-        (lambda: Coder(top_k(3), "probabilities", 3, 2), "of 2 classes"),
+        (lambda: RowCoder(quantized(), "logits", 3, 2), "is for probabilities"),
+        (lambda: RowCoder(top_k(1), "values", 3, 2), "is for probabilities"),
+        (lambda: RowCoder(top_k(3), "probabilities", 3, 2), "of 2 classes"),
         (lambda: there_and_back(float16(), np.full((1, 1), 1e6), "values"), "do not fit 16 bits"),
     ],
 )
@@ -318,9 +324,9 @@ def test_what_cannot_be_meant_is_said(make, what):
 )
 def test_rows_that_nobody_could_have_written_are_refused(codec, content, since, what):
     """Two rows of three classes."""
-    coder = Coder(codec, "probabilities", 2, 3)
+    coder = RowCoder(codec, "probabilities", 2, 3)
     with pytest.raises(KnowledgeRefused, match=what):
-        sections(codec, [coder], np.frombuffer(content, np.uint8), len(content), since)
+        read(coder, np.frombuffer(content, np.uint8), len(content), since)
 
 
 @pytest.mark.parametrize("size", [-1, 7, 8, 10, 2**40])
@@ -343,10 +349,10 @@ def test_a_small_message_that_would_fill_the_memory():
 @given(st.binary(max_size=40), st.integers(0, 1), st.booleans())
 def test_any_bytes_are_refused_or_rows(content, since, compressed):
     codec = chain(top_k(2), quantized(4), changed_rows(), zstd() if compressed else Codec())
-    coder = Coder(codec, "probabilities", 5, 3)
+    coder = RowCoder(codec, "probabilities", 5, 3)
     data = np.frombuffer(content, np.uint8)
     try:
-        (arrived,) = sections(codec, [coder], data, len(content), since)
+        arrived = read(coder, data, len(content), since)
     except KnowledgeRefused:
         return
     values = coder.values(arrived.rows)
@@ -354,7 +360,7 @@ def test_any_bytes_are_refused_or_rows(content, since, compressed):
 
 
 def test_changes_to_nothing_are_refused():
-    coder = Coder(changed_rows(), "scores", 3, 1)
+    coder = RowCoder(changed_rows(), "scores", 3, 1)
     arrived, _ = coder.read(b"\x00", 1)
     with pytest.raises(KnowledgeRefused, match="nothing is known"):
         coder.take(arrived, {}, 2)

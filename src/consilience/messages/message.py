@@ -131,6 +131,29 @@ def _ascii_strings(values: tuple[Any, ...]) -> bool:
     return set(map(type, values)) == {str} and "".join(values).isascii()
 
 
+class Brief:
+    """Base of messages whose fields are left out on the wire where they have their default."""
+
+
+def sent_fields(message: Any) -> Iterator[tuple[str, Any]]:
+    """List the fields of a message that are written on the wire, name and value."""
+    if not isinstance(message, Brief):
+        return fields(message)
+    defaults = {one.name: _default(one) for one in dataclasses.fields(message)}  # type: ignore[arg-type]
+    return ((name, value) for name, value in fields(message) if not _equals(value, defaults[name]))
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """Default of a field; ``MISSING`` where it has none."""
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
+
+
+def _equals(value: Any, default: Any) -> bool:
+    """Whether a value is a default; arrays are none."""
+    return not isinstance(value, np.ndarray) and bool(value == default)
+
+
 def fields(message: Any) -> Iterator[tuple[str, Any]]:
     """The fields of a message, name and value, in the order they are declared."""
     return ((name, getattr(message, name)) for name in _NAMES[type(message)])

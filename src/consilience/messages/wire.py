@@ -16,7 +16,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from consilience.errors import KnowledgeRefused
-from consilience.messages.message import REGISTRY, fields
+from consilience.messages.message import REGISTRY, Brief, sent_fields
 
 LONGEST_HEADER = 1 << 23
 """Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
@@ -85,7 +85,10 @@ def _outline(value: object) -> object:
         texts = set(map(type, value)) <= {str}
         return tuple(value) if texts else tuple([_outline(item) for item in value])
     if REGISTRY.get(kind.__name__) is kind:
-        return kind, *[_outline(item) for _, item in fields(value)]
+        sent = sent_fields(value)
+        if isinstance(value, Brief):  # which fields are sent depends on their values
+            return kind, *[(name, _outline(item)) for name, item in sent]
+        return kind, *[_outline(item) for _, item in sent]
     if isinstance(value, Mapping):
         return kind, *[(key, _outline(item)) for key, item in value.items()]
     return kind, repr(value)
@@ -104,7 +107,7 @@ def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
     if isinstance(value, tuple | list):
         return [item if type(item) in _PLAIN else _pack(item, arrays) for item in value]
     if REGISTRY.get(kind.__name__) is kind:
-        return {kind.__name__: {name: _pack(item, arrays) for name, item in fields(value)}}
+        return {kind.__name__: {name: _pack(item, arrays) for name, item in sent_fields(value)}}
     if isinstance(value, Mapping):
         return {"map": {str(key): _pack(item, arrays) for key, item in value.items()}}
     if isinstance(value, np.generic):

@@ -13,7 +13,6 @@ from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.learners import Model
 from consilience.messages.replies import Failure, Replies
 from consilience.messages.schema import Agreement
-from consilience.messages.wire import encode
 from consilience.networks.incoming import (
     Arrival,
     Delivery,
@@ -25,6 +24,8 @@ from consilience.networks.incoming import (
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import answer
+from consilience.transforms.compressed import write_request
+from consilience.transforms.compressor import Compression
 
 
 @dataclass
@@ -72,18 +73,18 @@ class Network(ABC):
             An entry for every name; a party that cannot be reached or is late has a :class:`Failure`.
         """
 
-    def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
-        """Have every party run a task of its own.
+    def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Have every party answer a request of its own.
 
-        By default one exchange after another, parties with the same task (the same object) in one.
+        By default one exchange after another, parties with the same request (the same object) in one.
         """
         alike: dict[int, list[str]] = {}
-        for party, task in tasks.items():
-            alike.setdefault(id(task), []).append(party)
+        for party, request in requests.items():
+            alike.setdefault(id(request), []).append(party)
         arrivals: dict[str, Arrival] = {}
         for group in alike.values():
-            task = tasks[group[0]]
-            arrivals.update(self.exchange((task,), tuple(group), encode([task])))
+            request = requests[group[0]]
+            arrivals.update(self.exchange(request.tasks, tuple(group), request.data))
         return arrivals
 
     def models(self) -> Mapping[str, Model]:
@@ -104,18 +105,22 @@ class Network(ABC):
             raise InvalidInput("the parties have not joined yet", where="network")
         return self.agreement
 
-    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+    def ask(
+        self,
+        *tasks: Task,
+        to: Sequence[str] | None = None,
+        compression: Compression | None = None,
+    ) -> Replies:
         """Have parties run tasks in one exchange; see :class:`consilience.tasks.base.Network`."""
-        return self._enough(self._ask(tasks, to), tasks)
+        return self._enough(self._ask(tasks, to, compression), tasks)
 
-    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+    def ask_each(
+        self, tasks: Mapping[str, Task], *, compression: Compression | None = None
+    ) -> Replies:
         """Have every party run a task of its own; see :meth:`ask`."""
-        self._check_known(tasks)
-        ordered = {party: tasks[party] for party in sorted(tasks)}
-        arrivals = self.exchange_each(ordered)
-        made = one_request_each(ordered.values())
-        requests = {party: made[id(task)] for party, task in ordered.items()}
-        return self._enough(self._receive(requests, arrivals), tuple(tasks.values())[:1])
+        alike = {id(task): (task,) for task in tasks.values()}
+        asked = {party: alike[id(tasks[party])] for party in sorted(tasks)}
+        return self._enough(self._ask_parties(asked, compression), tuple(tasks.values())[:1])
 
     def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
         """Raise ``QuorumLost`` unless enough parties answered; else the replies."""
@@ -158,12 +163,35 @@ class Network(ABC):
             raise kind(failure.reason, where=where, mend=failure.mend or None)
         return replies
 
-    def _ask(self, tasks: tuple[Task, ...], to: Sequence[str] | None) -> Replies:
+    def _ask(
+        self,
+        tasks: tuple[Task, ...],
+        to: Sequence[str] | None,
+        compression: Compression | None = None,
+    ) -> Replies:
+        """The accepted replies of some parties to the same tasks; of all parties by default."""
         asked = self.parties if to is None else tuple(sorted(set(to)))
+        return self._ask_parties(dict.fromkeys(asked, tasks), compression)
+
+    def _ask_parties(
+        self, asked: Mapping[str, tuple[Task, ...]], compression: Compression | None
+    ) -> Replies:
+        """The accepted replies of parties, each to its tasks."""
         self._check_known(asked)
-        request = Request(tasks, encode(tasks))
-        arrivals = self.exchange(tasks, asked, request.data)
-        return self._receive(dict.fromkeys(asked, request), arrivals)
+        if compression is not None:
+            asked = compression.requests(asked)
+        made = {id(tasks): Request(tasks, b"") for tasks in asked.values()}
+        made = {key: Request(one.tasks, write_request(one.tasks)) for key, one in made.items()}
+        requests = {party: made[id(tasks)] for party, tasks in asked.items()}
+        replies, deliveries = receive(
+            requests,
+            self.exchange_each(requests),
+            agreement=self.agreement,
+            timeout=self.timeout,
+            compression=compression,
+        )
+        self.deliveries.extend(deliveries)
+        return replies
 
     def _check_known(self, asked: Iterable[str]) -> None:
         if strangers := set(asked).difference(self.parties):
@@ -203,14 +231,6 @@ def reply_of(
     except TypeError as error:
         failure = Failure(party=party.name, reason=f"its answer cannot be sent: {error}")
         return failure, write([failure])
-
-
-def one_request_each(tasks: Iterable[Task]) -> dict[int, Request]:
-    """The request of each task by the ``id`` of the task, encoded once however many parties it is for."""
-    return {
-        key: Request((task,), encode([task]))
-        for key, task in {id(task): task for task in tasks}.items()
-    }
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The one door in: decode the replies of parties, validate them, and write them into the ledger.
+"""The one door in: decode and decompress replies of parties, validate them, and write them into the ledger.
 
 Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
 the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
@@ -26,6 +26,9 @@ from consilience.messages.replies import Failure, Receipt, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
 from consilience.tasks.base import Task
+from consilience.transforms.compressed import CompressedTasks
+from consilience.transforms.compressor import Compression
+from consilience.transforms.row_coder import Memory
 
 Outcome = tuple[Any, ...] | Failure
 """A party's replies, one for each task, or the reason why there are none."""
@@ -118,6 +121,7 @@ def receive(
     *,
     agreement: Agreement | None,
     timeout: float | None,
+    compression: Compression | None = None,
 ) -> tuple[Replies, list[Delivery]]:
     """Validate what arrived, and leave out the parties whose replies are not right.
 
@@ -126,6 +130,7 @@ def receive(
         arrivals: party to what came back; every party that was asked has an entry.
         agreement: what the parties agreed on when they joined; ``None`` before that.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+        compression: made the requests where these are compressed.
 
     Returns:
         The replies that a protocol may use, and one entry for the ledger for each party.
@@ -135,7 +140,14 @@ def receive(
     deliveries = []
     for party, request in requests.items():
         arrival = arrivals[party]
-        outcome = validated(party, request.tasks, arrival, agreement=agreement, timeout=timeout)
+        outcome = validated(
+            party,
+            request.tasks,
+            arrival,
+            agreement=agreement,
+            timeout=timeout,
+            compression=compression,
+        )
         if isinstance(outcome, Failure):
             outcome = replace(outcome, reason=one_line(outcome.reason), mend=one_line(outcome.mend))
             missing[party] = outcome
@@ -152,6 +164,7 @@ def validated(
     *,
     agreement: Agreement | None,
     timeout: float | None,
+    compression: Compression | None = None,
 ) -> Outcome:
     """The replies of one party where they are what was asked for, else the failure that takes their place.
 
@@ -161,6 +174,7 @@ def validated(
         arrival: what came back.
         agreement: what the parties agreed on when they joined; ``None`` before that.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+        compression: made the request where it is compressed.
     """
     outcome = arrival.outcome
     if isinstance(outcome, Failure):
@@ -170,7 +184,11 @@ def validated(
     if timeout is not None and arrival.seconds > timeout:
         reason = f"answered after {arrival.seconds:.1f} s, the limit is {timeout:g} s"
         return Failure(party=party, reason=reason, kind="late")
+    tables: dict[str, Memory] = {}
     try:
+        if compression is not None and isinstance(tasks, CompressedTasks):
+            outcome, tables = compression.decompress(party, tasks, outcome)
+            tasks = tasks.whole
         if len(outcome) != len(tasks):
             raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
         for task, reply in zip(tasks, outcome, strict=True):
@@ -180,6 +198,8 @@ def validated(
                     where=party,
                 )
             reply.validate(party=party, task=task, agreement=agreement)
+        if compression is not None:
+            compression.accept(party, tasks[0].round, tables)
     except KnowledgeRefused as refusal:
         return Failure(party=party, reason=refusal.what, kind="refused")
     except Exception as error:  # a stranger's answer may be what no check has thought of

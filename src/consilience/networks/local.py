@@ -11,10 +11,11 @@ from consilience.learners import Model
 from consilience.learners.batching import BatchScheduler
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode, size
-from consilience.networks.base import Network, check_names, one_request_each, reply_of
+from consilience.networks.base import Network, check_names, reply_of
 from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.transforms.compressed import open_request
 
 
 @dataclass
@@ -40,9 +41,9 @@ class InProcessNetwork(Network):
         # A late answer is known to be late only when it is there.
         return self._in_batches(dict.fromkeys(to, Request(tasks, request)))
 
-    def exchange_each(self, tasks: Mapping[str, Task]) -> Mapping[str, Arrival]:
-        requests = one_request_each(tasks.values())
-        return self._in_batches({name: requests[id(task)] for name, task in tasks.items()})
+    def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask every party its own question, all of them side by side."""
+        return self._in_batches(requests)
 
     def _in_batches(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
         """Ask at most :data:`AT_A_TIME` parties at once, each up to where it trains, then train all alike."""
@@ -69,7 +70,9 @@ class InProcessNetwork(Network):
 
     def _run(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if self.wire:
-            return decode_reply(party.name, reply_of(party, decode(request), encode)[1], 0.0)
+            return decode_reply(
+                party.name, reply_of(party, open_request(decode(request)), encode)[1], 0.0
+            )
         return Arrival(*reply_of(party, tasks, size), 0.0)
 
 

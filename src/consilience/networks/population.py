@@ -30,6 +30,7 @@ from consilience.party.state import join_again, read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.outgoing import answer
+from consilience.transforms.compressed import open_request
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ class PopulationNetwork(InProcessNetwork):
         """
         deferred = self._cache.deferred(party.name)
         while deferred:
-            tasks, start = decode(deferred[0]), perf_counter()
+            tasks, start = open_request(decode(deferred[0])), perf_counter()
             outcome = answer(party, tasks)
             if isinstance(outcome, Failure):
                 arrival = Arrival(outcome, size([outcome]), perf_counter() - start)

@@ -30,6 +30,7 @@ from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.transforms.compressed import open_request
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -259,7 +260,7 @@ def _serve(
             name = connection.recv_bytes().decode()
             request = connection.recv_bytes()
             try:
-                reply = reply_of(parties[name], decode(request), encode)[1]
+                reply = reply_of(parties[name], open_request(decode(request)), encode)[1]
             except KnowledgeRefused as refusal:
                 reply = encode([Failure(party=name, reason=refusal.what)])
             connection.send_bytes(reply)

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import update_wrapper
 from inspect import signature
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Any, Concatenate, Generic, ParamSpec, cast
 
-from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
+from consilience.aggregation import Aggregator, ConsensusUpdate
 from consilience.errors import InvalidInput
-from consilience.messages.message import message
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
+from consilience.protocols.compressed import check_codec, compressed_rounds
+from consilience.protocols.rounds import Round as Round
+from consilience.protocols.rounds import Rounds as Rounds
+from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import Exchange, Network, Task
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_tasks
-from consilience.validation.arrays import Array
+from consilience.transforms.compression import Codec
 from consilience.validation.options import check_options as options_are_known
 
-
-@message
-class RoundState:
-    """All that a protocol needs, beside the parties' own state, to go on after a round.
-
-    Attributes:
-        round: the round that is complete.
-        consensus: what the parties agreed on in it, shape ``(n_public, n_outputs)``; ``None`` before the
-            first exchange, and where a protocol has none.
-        memory: what the consensus step remembers beside.
-        coding: what the coordinator remembers of what was sent, where a codec leaves out what is known.
-    """
-
-    round: int
-    consensus: Array | None = None
-    memory: Mapping[str, Any] = field(default_factory=dict)
-    coding: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round as it was.
-
-    Attributes:
-        number: 0 for the parties alone, before any exchange; then 1, 2, …
-        state: what resuming after this round takes.
-        teacher: what was taught, if anything.
-        replies: what the parties had said.
-    """
-
-    number: int
-    state: RoundState
-    teacher: Teacher | None = None
-    replies: Replies | None = None
-
-
-Rounds = Iterator[Round]
 P = ParamSpec("P")
 
 
@@ -72,9 +38,16 @@ class Protocol:
     name: str
     options: Mapping[str, Any]
     _rounds: Callable[[Network, Public, RoundState | None], Rounds]
+    _again: Callable[..., Protocol]
 
     def __call__(self, network: Network, public: Public, state: RoundState | None = None) -> Rounds:
-        """The rounds, from the first or after ``state``; nothing happens until they are asked for."""
+        """Make the rounds, from the first or after a state; nothing happens until they are asked for.
+
+        Args:
+            network: the parties.
+            public: the public rows.
+            state: state of the round before; ``None`` to begin.
+        """
         return self._rounds(network, public, state)
 
     def check(self, network: Network, public: Public) -> tuple[Task, ...]:
@@ -97,6 +70,21 @@ class Protocol:
         except _FirstQuestion as question:
             return question.tasks
         return ()
+
+    def compressed(self, codec: Codec) -> Protocol:
+        """Make the protocol with its messages compressed.
+
+        Every protocol takes it; its option ``codec`` says the same.
+
+        Args:
+            codec: the settings, such as ``chain(quantized(8), zstd())`` of
+                :mod:`consilience.transforms.compression`.
+
+        Raises:
+            InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
+                anything is trained.
+        """
+        return self._again(codec=codec)
 
 
 class _FirstQuestion(Exception):
@@ -123,10 +111,12 @@ class _BeforeTheFirstQuestion:
     def require(self, *tasks: Task) -> Replies:
         return self.network.require(*tasks)
 
-    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+    def ask(
+        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
+    ) -> Replies:
         raise _FirstQuestion(tasks)
 
-    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
         raise _FirstQuestion(tuple(tasks.values()))
 
 
@@ -157,8 +147,8 @@ class ProtocolFactory(Generic[P]):
         self._function = function
 
     def takes(self, option: str) -> bool:
-        """Tell whether it has that option."""
-        return option in signature(self._function).parameters
+        """Tell whether it has that option; ``codec`` all have."""
+        return option == "codec" or option in signature(self._function).parameters
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> Protocol:
         """Bind the options.
@@ -173,12 +163,29 @@ class ProtocolFactory(Generic[P]):
                 where=where,
                 mend=f"Federation(parties, …).run({self.name}(rounds=…)).",
             )
-        options_are_known(function, options, where=where, given=("network", "public", "state"))
+        chosen: dict[str, Any] = dict(options)
+        codec = chosen.pop("codec", None)
+        check_made("codec", codec, Codec, "a codec", "quantized(8)")
+        options_are_known(
+            function, chosen, where=where, given=("network", "public", "state", "codec")
+        )
 
         def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
-            return function(network, public, state, *args, **options)
+            if codec is None:
+                yield from cast(Any, function)(network, public, state, **chosen)
+                return
+            check_codec(codec, exchanges=self.exchanges, agreed=network.agreed, options=chosen)
+            if codec.rest and not self.takes("consensus"):
+                raise InvalidInput(
+                    f"{codec.name} is for protocols with a consensus",
+                    where="codec",
+                    mend="Take changed_rows() in place of cached_rows().",
+                )
+            yield from compressed_rounds(function, codec, network, public, state, chosen)
 
-        return Protocol(self.name, options, rounds)
+        return Protocol(
+            self.name, options, rounds, lambda **more: cast(Any, self)(**{**options, **more})
+        )
 
 
 def protocol(

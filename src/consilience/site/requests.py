@@ -14,6 +14,7 @@ from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
 from consilience.tasks.outgoing import LONGEST_REASON, answer
+from consilience.transforms.compressed import open_request
 
 Outcome = tuple[Any, ...] | Failure
 """One reply for each task, or one failure for all."""
@@ -36,7 +37,7 @@ def read_request(request: bytes) -> tuple[Task, ...]:
     Raises:
         KnowledgeRefused: it is no message, holds something else than tasks, or they do not go together.
     """
-    tasks = tuple(decode(request))
+    tasks = open_request(decode(request))
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         raise KnowledgeRefused("the request holds no tasks, or something else beside them")
     held = tuple(within(tasks))

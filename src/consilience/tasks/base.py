@@ -11,6 +11,7 @@ from consilience.messages.message import REGISTRY
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
+from consilience.transforms.compressor import Compression
 
 Exchange = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
@@ -96,7 +97,12 @@ class Network(Protocol):
     def agreed(self) -> Agreement:
         """Agreement that the parties joined."""
 
-    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+    def ask(
+        self,
+        *tasks: Task,
+        to: Sequence[str] | None = None,
+        compression: Compression | None = None,
+    ) -> Replies:
         """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
 
         Parties that fail, are late, or answer what was not asked are left out and recorded.
@@ -105,7 +111,9 @@ class Network(Protocol):
             QuorumLost: too few answered.
         """
 
-    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+    def ask_each(
+        self, tasks: Mapping[str, Task], *, compression: Compression | None = None
+    ) -> Replies:
         """Have every party that is named run a task of its own, in one exchange like :meth:`ask`."""
 
     def require(self, *tasks: Task) -> Replies:

@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from consilience.errors import Code, ConsilienceError, InvalidInput
+from consilience.errors import Code, ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.transforms.compressed import CompressedTasks
+from consilience.transforms.exchange import compress_replies, restore_tasks
 from consilience.transforms.privacy import BudgetExceeded
 
 LONGEST_REASON = 200
@@ -39,7 +41,15 @@ def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
         All that leaves: a reply for each task, or the failure of the first that went wrong.
     """
     try:
-        return tuple(party.privacy.outgoing(partial(task.run, party)) for task in tasks)
+        if not isinstance(tasks, CompressedTasks):
+            return tuple(party.privacy.outgoing(partial(task.run, party)) for task in tasks)
+        if party.agreement is None:
+            raise KnowledgeRefused("nothing is compressed before the parties have joined")
+        ends: Any = {"party": party.name, "agreement": party.agreement, "memory": party.memory}
+        restored = restore_tasks(tasks, **ends)
+        replies = tuple(party.privacy.outgoing(partial(task.run, party)) for task in restored)
+        ends["memory"] = party.memory  # a protocol may have begun a new one
+        return compress_replies(tasks.compression, restored, replies, **ends)
     except BudgetExceeded as error:
         return _failure(party, error.what, error.mend, kind="refused", code=error.code)
     except InvalidInput as error:

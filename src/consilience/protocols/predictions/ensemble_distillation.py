@@ -29,7 +29,7 @@ Deviations
       round, and not again.
     - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
       still sees them, with what the rule puts in their place.
-    - With a codec, p_c and p_A are what is left of them after it; γ_t moves the p_A from before it.
+    - With compression, p_c and p_A are as they arrive; γ_t moves the p_A from before it.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
@@ -46,9 +46,12 @@ Deviations
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, onto_simplex, replace
+from consilience.errors import RunFailed
 from consilience.messages.schema import Public
 from consilience.protocols.base import (
     Round,
@@ -59,11 +62,14 @@ from consilience.protocols.base import (
     questions,
 )
 from consilience.protocols.constant_replies import ConstantReplies
-from consilience.protocols.predictions.compressed_exchange import ask, check_codec, settle, teach
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
-from consilience.tasks.predictions import FitPrivate
+from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.transforms.compression import Codec
+from consilience.validation.arrays import Array
+
+_FIRST, _DIVERGED = 5, 1e3
+"""A consensus so many times as large as any proposal of the first rounds has diverged."""
 
 
 @protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",))
@@ -85,12 +91,12 @@ def ensemble_distillation(
     Args:
         rounds: number of rounds t.
         aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``.
-        consensus: how the teacher moves from round to round; ``replace()`` by default.
+        consensus: step of the teacher from round to round; ``replace()`` by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
+        probabilities: probability of each party to take part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
-        codec: what is done to predictions, log-densities and the teacher before they are sent, such as
-            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.transforms.compression`; nothing by
+        codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
+            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.transforms.compression`; none by
             default.
 
     Raises:
@@ -109,40 +115,90 @@ def ensemble_distillation(
         consensus=consensus,
         alpha=alpha,
     )
-    check_codec(codec, aggregate, network)
-    step = replace() if consensus is None else consensus
-    share = 1 / len(network.parties) if alpha is None else alpha
+    yield from distillation_rounds(
+        network,
+        state,
+        rounds=rounds,
+        aggregate=aggregate,
+        step=replace() if consensus is None else consensus,
+        participation=participation,
+        probabilities=probabilities,
+        alpha=1 / len(network.parties) if alpha is None else alpha,
+    )
 
+
+def distillation_rounds(
+    network: Network,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    aggregate: Aggregator,
+    step: ConsensusUpdate,
+    participation: int | float,
+    probabilities: Mapping[str, float] | None,
+    alpha: float,
+    lift: Callable[[Array], Array] | None = None,
+    bounded: str | None = None,
+) -> Rounds:
+    """Run the rounds of ensemble distillation; lines are those of the pseudo-code above.
+
+    Args:
+        network: the parties.
+        state: state of the round before; ``None`` to begin.
+        rounds: number of rounds.
+        aggregate: rule that makes one proposal of the replies.
+        step: step of the consensus.
+        participation: parties per round, a number or a share.
+        probabilities: probability of each party to take part, relative to the others.
+        alpha: weight of the private rows for learners that refit.
+        lift: makes the teacher of the consensus, in every round but the last, such as
+            :meth:`.Deregularization.of`; by default the consensus is the teacher.
+        bounded: name of a protocol that ends where the consensus diverges; ``None`` for no such end.
+
+    Raises:
+        QuorumLost: too few parties answered.
+        RunFailed: the consensus diverges, where it is bounded.
+    """
     constant = ConstantReplies(network, aggregate)
     if state is None:
-        constant.keep(
-            network.ask(FitPrivate(round=1), *constant.questions(round=1))
-        )  # line 2, t = 1
-        state = RoundState(round=0, memory=step.init())
+        # Line 2, t = 1.
+        constant.keep(network.ask(FitPrivate(round=1), *constant.questions(round=1)))
+        memory = step.init() if bounded is None else {"step": step.init(), "largest": 0.0}
+        state = RoundState(round=0, memory=memory)
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         chosen = participants(network, participation, round=t, probabilities=probabilities)
         chosen = constant.ask(chosen, round=t)
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
-        asked = (*train, *questions(aggregate, round=t))
-        replies, coding = ask(network, codec, state, *asked, to=chosen)  # line 3
+        replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
         replies = constant.added_to(replies)
         proposal = aggregate(replies)  # line 4
-        values, memory = step.update(proposal.values, state.consensus, state.memory)
+        before = state.memory if bounded is None else state.memory["step"]
+        values, memory = step.update(proposal.values, state.consensus, before)
         if aggregate.kind == "classification":
             values = onto_simplex(values)
         values = values.astype(proposal.values.dtype)
-        values, coding = settle(codec, state, values, coding)
-        spoken_for = Teacher(values, proposal.weights, proposal.parties).taught
-        taught, coding = teach(
-            network,
-            codec,
-            coding,
-            round=t,
-            values=values,
-            alpha=share,
-            rows=spoken_for,
-            to=replies.parties,
-        )  # line 5
-        state = RoundState(round=t, consensus=values, memory=memory, coding=coding)
-        yield Round(t, state, Teacher(taught, proposal.weights, proposal.parties), replies)
+        if bounded is not None:
+            largest = float(state.memory["largest"])
+            if t <= _FIRST:
+                largest = max(largest, float(np.abs(proposal.values).max()))
+            _check_bounded(values, largest, where=f"{bounded}, round {t}", first=t <= _FIRST)
+            memory = {"step": memory, "largest": largest}
+        targets = values if lift is None or t == rounds else lift(values)
+        teacher = Teacher(targets, proposal.weights, proposal.parties)
+        distill = Distill(round=t, targets=targets, alpha=alpha, taught=teacher.taught)
+        network.ask(distill, to=replies.parties)  # line 5
+        state = RoundState(round=t, consensus=values, memory=memory)
+        yield Round(t, state, teacher, replies)
+
+
+def _check_bounded(values: Array, largest: float, *, where: str, first: bool) -> None:
+    """Raise ``RunFailed`` where the consensus is out of all proportion."""
+    if not first and largest > 0 and not np.abs(values).max() <= _DIVERGED * largest:
+        raise RunFailed(
+            f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, and no proposal of "
+            f"the first rounds was above {largest:.3g}",
+            where=where,
+            mend="De-regularise only where every party has kernel ridge regression, with the kernel and "
+            "the regularisation that deregularize names.",
+        )

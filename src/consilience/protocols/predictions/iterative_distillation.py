@@ -45,35 +45,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from consilience.aggregation import (
-    Aggregator,
-    ConsensusUpdate,
-    Deregularization,
-    Teacher,
-    mean,
-    replace,
-)
-from consilience.errors import InvalidInput, RunFailed
+from consilience.aggregation import Aggregator, ConsensusUpdate, Deregularization, mean, replace
+from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.protocols.base import (
-    Round,
-    Rounds,
-    RoundState,
-    check_made,
-    check_options,
-    protocol,
-    questions,
-)
-from consilience.protocols.constant_replies import ConstantReplies
-from consilience.protocols.sampling import participants
+from consilience.protocols.base import Rounds, RoundState, check_made, check_options, protocol
+from consilience.protocols.predictions.ensemble_distillation import distillation_rounds
 from consilience.tasks.base import Network
-from consilience.tasks.predictions import Distill, FitPrivate
-from consilience.validation.arrays import Array
-
-_FIRST, _DIVERGED = 5, 1e3
-"""A consensus so many times as large as any proposal of the first rounds has diverged."""
+from consilience.transforms.compression import Codec
 
 
 @protocol(exchanges="predictions", needs_public=True)
@@ -89,22 +67,24 @@ def iterative_distillation(
     participation: int | float = 1.0,
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
+    codec: Codec | None = None,
 ) -> Rounds:
     """Regressors teach one another through the mean of their predictions, de-regularised or not.
 
-    A round's teacher is what was sent; its ``state.consensus`` is what that was made of.
+    A round's teacher is de-regularised; its ``state.consensus`` is what the teacher was made of.
 
     Args:
         rounds: number of rounds T; 1 is one-shot distillation.
-        aggregate: the rule that makes one proposal of the replies; ``mean()`` by default.
-        consensus: how the consensus moves from round to round; ``replace()`` by default.
-        deregularize: what is done to the consensus before it is sent, in every round but the last;
-            nothing by default.
+        aggregate: rule that makes one proposal of the replies; ``mean()`` by default.
+        consensus: step of the consensus from round to round; ``replace()`` by default.
+        deregularize: makes the teacher of the consensus, in every round but the last; nothing by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float); 1 (int) is
             the asynchronous case.
-        probabilities: how likely each party takes part, relative to the others; alike by default. The
+        probabilities: probability of each party to take part, relative to the others; alike by default. The
             limit of a damped consensus is that of the mean weighted by them (Theorem C.16).
         alpha: weight of the private rows in (0, 1); 1/m by default.
+        codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
+            ``chain(float16(), zstd())`` of :mod:`consilience.transforms.compression`; none by default.
 
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.
@@ -135,42 +115,15 @@ def iterative_distillation(
     check_made(
         "deregularize", deregularize, Deregularization, "a Deregularization", "Deregularization(…)"
     )
-    lifted = (lambda values: values) if deregularize is None else deregularize.of(public.X)
-
-    constant = ConstantReplies(network, rule)
-    if state is None:
-        constant.keep(network.ask(FitPrivate(round=1), *constant.questions(round=1)))  # line 3
-        state = RoundState(round=0, memory={"step": step.init(), "largest": 0.0})
-        yield Round(0, state)
-    for t in range(state.round + 1, rounds + 1):
-        chosen = participants(
-            network, participation, round=t, probabilities=probabilities
-        )  # line 6
-        chosen = constant.ask(chosen, round=t)
-        train = (FitPrivate(round=t),) if t > 1 else ()
-        replies = network.ask(*train, *questions(rule, round=t), to=chosen)  # line 7
-        replies = constant.added_to(replies)
-        proposal = rule(replies)
-        before = state.memory["step"]
-        values, memory = step.update(proposal.values, state.consensus, before)  # line 8
-        largest = float(state.memory["largest"])
-        if t <= _FIRST:
-            largest = max(largest, float(np.abs(proposal.values).max()))
-        _check_bounded(values, largest, round=t)
-        kept = {"step": memory, "largest": largest}
-        state = RoundState(round=t, consensus=values, memory=kept)  # line 9
-        targets = values if t == rounds else lifted(values)  # lines 10 to 12
-        network.ask(Distill(round=t, targets=targets, alpha=share), to=replies.parties)  # 13, 14
-        yield Round(t, state, Teacher(targets, proposal.weights, proposal.parties), replies)
-
-
-def _check_bounded(values: Array, largest: float, *, round: int) -> None:
-    """Raise ``RunFailed`` where the consensus is out of all proportion."""
-    if round > _FIRST and largest > 0 and not np.abs(values).max() <= _DIVERGED * largest:
-        raise RunFailed(
-            f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, and no proposal of "
-            f"the first rounds was above {largest:.3g}",
-            where=f"iterative_distillation, round {round}",
-            mend="De-regularise only where every party has kernel ridge regression, with the kernel and "
-            "the regularisation that deregularize names.",
-        )
+    yield from distillation_rounds(
+        network,
+        state,
+        rounds=rounds,
+        aggregate=rule,
+        step=step,
+        participation=participation,
+        probabilities=probabilities,
+        alpha=share,
+        lift=None if deregularize is None else deregularize.of(public.X),
+        bounded="iterative_distillation",
+    )

@@ -1,0 +1,50 @@
+"""Rounds of a protocol, and the state after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from consilience.aggregation import Teacher
+from consilience.messages.message import message
+from consilience.messages.replies import Replies
+from consilience.validation.arrays import Array
+
+
+@message
+class RoundState:
+    """State that a protocol needs, beside the parties' own, to go on after a round.
+
+    Attributes:
+        round: the round that is complete.
+        consensus: consensus of the parties in it, shape ``(n_public, n_outputs)``; ``None`` before the
+            first exchange, and where a protocol has none.
+        memory: memory of the consensus step.
+        coding: the coordinator's memory of what was sent, where compression leaves out what is known.
+    """
+
+    round: int
+    consensus: Array | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    coding: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it was.
+
+    Attributes:
+        number: 0 for the parties alone, before any exchange; then 1, 2, …
+        state: state to resume from after this round.
+        teacher: teacher of the round, if there is one.
+        replies: replies that it was made of.
+    """
+
+    number: int
+    state: RoundState
+    teacher: Teacher | None = None
+    replies: Replies | None = None
+
+
+Rounds = Iterator[Round]
