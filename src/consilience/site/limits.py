@@ -190,8 +190,10 @@ class Limits(Section):
                 )
             self._refuse_ratios(type(task))
             self._refuse_extremes(task)
-            if isinstance(task, Join):
-                self._refuse_classes(len(task.agreement.classes))
+            if isinstance(task, Join) and self.classes is not None:
+                count = len(task.agreement.classes)
+                what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
+                _refuse_above("classes", count, self.classes, what)
             if isinstance(task, TakePublic):
                 self._refuse_rows(task.unpacked)
         if self.federation not in (None, federation):
@@ -238,37 +240,22 @@ class Limits(Section):
                 mend="Give the aggregator a larger one, as in certainty_weighted(regularization=0.01).",
             )
 
-    def _refuse_classes(self, count: int) -> None:
-        """Raise ``KnowledgeRefused`` if an agreement is on more classes than the party takes."""
-        if self.classes is not None and count > self.classes:
-            raise KnowledgeRefused(
-                f"limits.classes: the agreement is on {count:,} classes, and it takes {self.classes:,}",
-                mend="The party's engineer may raise classes.",
-            )
-
     def _refuse_rows(self, size: int) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
-        if self.public_bytes is None or size <= self.public_bytes:
+        if self.public_bytes is None:
             return
-        if not self.public_bytes:
-            raise KnowledgeRefused(
-                "limits.public_bytes: it takes no public rows from a coordinator",
-                mend="The party's engineer may name a file of them, or raise public_bytes.",
-            )
-        raise KnowledgeRefused(
-            f"limits.public_bytes: the public rows take {size:,} bytes, and it takes "
-            f"{self.public_bytes:,}",
-            mend="The party's engineer may raise public_bytes.",
-        )
+        what = f"the public rows take {size:,} bytes, and it takes {self.public_bytes:,}"
+        mend = "The party's engineer may raise public_bytes."
+        if self.public_bytes == 0:
+            what = "it takes no public rows from a coordinator"
+            mend = "The party's engineer may name a file of them, or raise public_bytes."
+        _refuse_above("public_bytes", size, self.public_bytes, what, mend)
 
     def refuse_sets(self, sets: int) -> None:
         """Raise ``KnowledgeRefused`` if so many sets of sent rows are more than it looks at."""
-        if self.public_sets is not None and sets > self.public_sets:
-            raise KnowledgeRefused(
-                f"limits.public_sets: it has looked at {sets - 1} sets of sent public rows, and that is all "
-                "it does",
-                mend="The party's engineer may raise public_sets, or name a file of public rows.",
-            )
+        what = f"it has looked at {sets - 1} sets of sent public rows, and that is all it does"
+        mend = "The party's engineer may raise public_sets, or name a file of public rows."
+        _refuse_above("public_sets", sets, self.public_sets, what, mend)
 
     def refuse_more(self, *, rounds: int, requests: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
@@ -277,30 +264,30 @@ class Limits(Section):
             rounds: that the party would have taken part in.
             requests: that it would have answered in the latest of them.
         """
-        if self.rounds is not None and rounds > self.rounds:
-            raise KnowledgeRefused(
-                f"limits.rounds: it has taken part in {rounds - 1} rounds, and that is all it does",
-                mend="The party's engineer may raise rounds.",
-            )
-        if self.requests is not None and requests > self.requests:
-            raise KnowledgeRefused(
-                f"limits.requests: it has answered {requests - 1} requests in this round, and that is all "
-                "it does in one",
-                mend="The party's engineer may raise requests.",
-            )
+        what = f"it has taken part in {rounds - 1} rounds, and that is all it does"
+        _refuse_above("rounds", rounds, self.rounds, what)
+        what = (
+            f"it has answered {requests - 1} requests in this round, and that is all it does in one"
+        )
+        _refuse_above("requests", requests, self.requests, what)
 
     def refuse_metrics(self, in_run: int, in_all: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if so many measurements would be too many."""
-        for name, times, most in (
-            ("metrics", in_run, self.metrics),
-            ("metrics_in_all", in_all, self.metrics_in_all),
-        ):
-            if most is not None and times > most:
-                raise KnowledgeRefused(
-                    f"limits.{name}: it has said {times - 1} times how good its model is, and that is all it "
-                    "does",
-                    mend=f"The party's engineer may raise {name}.",
-                )
+        what = "it has said {} times how good its model is, and that is all it does"
+        _refuse_above("metrics", in_run, self.metrics, what.format(in_run - 1))
+        _refuse_above("metrics_in_all", in_all, self.metrics_in_all, what.format(in_all - 1))
+
+    def refuse_comparisons(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
+        most = self.density_ratios.sets if isinstance(self.density_ratios, Coarseness) else None
+        what = (
+            f"it has compared its rows with {sets - 1} sets of public rows, and that is all it does"
+        )
+        mend = (
+            "The party's engineer may raise sets; rows or settings of its own that changed make another "
+            "set, too."
+        )
+        _refuse_above("density_ratios", sets, most, what, mend)
 
     def bind(self, party: Party, *, measured: int = 0) -> None:
         """Have a party keep to the limits in what it computes, and say how often it can be measured.
@@ -320,16 +307,6 @@ class Limits(Section):
         if not self._allows(Evaluate):
             bounds.append(0)
         party.metrics = min((most for most in bounds if most is not None), default=None)
-
-    def refuse_comparisons(self, sets: int) -> None:
-        """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
-        if isinstance(self.density_ratios, Coarseness) and sets > self.density_ratios.sets:
-            raise KnowledgeRefused(
-                f"limits.density_ratios: it has compared its rows with {sets - 1} sets of public rows, and "
-                "that is all it does",
-                mend="The party's engineer may raise sets; rows or settings of its own that changed make "
-                "another set, too.",
-            )
 
     def _allows(self, task: type[Task]) -> bool:
         """Return true if ``allow`` names a task or its group."""
@@ -375,3 +352,13 @@ EVERYTHING = Limits(
     secret=False,
 )
 """No limits, for parties that trust whoever asks them as themselves."""
+
+
+def _refuse_above(
+    name: str, value: int, most: int | None, what: str, mend: str | None = None
+) -> None:
+    """Raise ``KnowledgeRefused`` if a value is above the limit of this name; ``None`` is no limit."""
+    if most is not None and value > most:
+        raise KnowledgeRefused(
+            f"limits.{name}: {what}", mend=mend or f"The party's engineer may raise {name}."
+        )
