@@ -28,7 +28,11 @@ from sklearn.metrics import roc_auc_score
 
 from consilience.data import load
 from consilience.numerics.density import Coarseness, Counts, PublicRatio, coarse_ratios
-from consilience.numerics.feature_space import Space, principal_directions, shared_space
+from consilience.numerics.feature_space import (
+    FeatureSpace,
+    principal_directions,
+    public_feature_space,
+)
 from consilience.numerics.randomness import limited_threads
 
 Array = np.ndarray
@@ -113,7 +117,7 @@ class Known:
         return np.exp(-((rows[:, None] - self.landmarks) ** 2).sum(axis=2) / self.width)
 
 
-def exact(space: Space, rows: Array) -> Known:
+def exact(space: FeatureSpace, rows: Array) -> Known:
     """From what :class:`PublicRatio` says in 32 bits: the sums of the kernel, solved for."""
     public = space.public
     ratio = PublicRatio(public, np.random.default_rng(0), ridge=RIDGE)
@@ -125,7 +129,7 @@ def exact(space: Space, rows: Array) -> Known:
     return Known(public, width, sums, 1e-5, public.std(axis=0), lambda z: z, lambda z: z)
 
 
-def coarse(space: Space, rows: Array, coarseness: Coarseness) -> Known:
+def coarse(space: FeatureSpace, rows: Array, coarseness: Coarseness) -> Known:
     """The round counts themselves, which is more than what :func:`coarse_ratios` shows of them.
 
     Counts of 0 are left out: all that they say is that they are small.
@@ -251,14 +255,14 @@ class Rebuilding:
 def rebuilding(
     table: Table,
     size: int,
-    look: Callable[[Space, Array], Known],
+    look: Callable[[FeatureSpace, Array], Known],
     *,
     priors: Sequence[float],
     trials: int,
     starts: int,
 ) -> Rebuilding:
     """Attack classes of so many rows; of several weights of the prior, with the one that serves best."""
-    space = shared_space(table.public, np.random.default_rng(0))
+    space = public_feature_space(table.public, np.random.default_rng(0))
     rng = np.random.default_rng(1)
     found: dict[float, list[tuple[Array, Array]]] = {prior: [] for prior in priors}
     near, unknown = [], []
@@ -311,10 +315,10 @@ def found_members(known: Known, people: Array, members: int) -> Array:
 
 
 def membership(
-    table: Table, look: Callable[[Space, Array], Known], *, trials: int
+    table: Table, look: Callable[[FeatureSpace, Array], Known], *, trials: int
 ) -> tuple[float, int]:
     """The mean area under the ROC curve, and among how many people the members were sought."""
-    space = shared_space(table.public, np.random.default_rng(0))
+    space = public_feature_space(table.public, np.random.default_rng(0))
     rng = np.random.default_rng(2)
     people = min(PEOPLE, max(np.unique(table.y, return_counts=True)[1]))
     areas = []
@@ -374,14 +378,14 @@ def around(
 
 
 def exact_ratios(public: Array, members: Array) -> Array:
-    space = shared_space(public, np.random.default_rng(0))
+    space = public_feature_space(public, np.random.default_rng(0))
     ratio = PublicRatio(space.public, np.random.default_rng(0), ridge=RIDGE)
     return ratio(space(members), np.ones((len(members), 1)))[:, 0]
 
 
 def ratios_by(coarseness: Coarseness) -> Callable[[Array, Array], Array]:
     def ratios(public: Array, members: Array) -> Array:
-        space = shared_space(public, np.random.default_rng(0))
+        space = public_feature_space(public, np.random.default_rng(0))
         along = principal_directions(space.public)
         groups = np.ones((len(members), 1))
         return coarse_ratios(along(space(members)), groups, along(space.public), coarseness)[:, 0]
@@ -391,7 +395,7 @@ def ratios_by(coarseness: Coarseness) -> Callable[[Array, Array], Array]:
 
 # --- the page --------------------------------------------------------------------------------------
 
-LOOKS: dict[str, Callable[[Space, Array], Known]] = {
+LOOKS: dict[str, Callable[[FeatureSpace, Array], Known]] = {
     "exact": exact,
     "coarse": lambda space, rows: coarse(space, rows, USUAL),
     "coarse, finest": lambda space, rows: coarse(space, rows, FINEST),

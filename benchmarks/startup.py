@@ -40,7 +40,7 @@ sys.meta_path.insert(0, Absent)
 RUN = """
 import os, time
 from consilience.cli import main
-from consilience.tasks.base import FitPrivate
+from consilience.tasks.predictions import FitPrivate
 
 train = FitPrivate.run
 

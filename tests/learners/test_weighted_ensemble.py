@@ -60,7 +60,7 @@ def test_negligible_terms_are_pruned_and_the_sum_moves_no_further_than_said() ->
         moved = np.abs(less.predict(X) - f.predict(X)).max()
         assert moved <= tolerance * 49 * 10 and len(less) == (~negligible(weights, tolerance)).sum()
     assert len(WeightedEnsemble([LINE, SQUARE], [0, 0]).pruned(0)) == 1
-    with pytest.raises(InvalidInput, match="lies in"):
+    with pytest.raises(InvalidInput, match="at least 0 and below 1"):
         f.pruned(1.0)
 
 

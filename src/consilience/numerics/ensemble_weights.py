@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 
 def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:
@@ -41,10 +41,7 @@ def negligible(weights: Array, tolerance: float) -> Array:
     >>> negligible(np.array([0.5, -0.01, 0.0, 0.49]), 0.02).tolist()
     [False, True, True, False]
     """
-    if not 0 <= tolerance < 1:
-        raise InvalidInput(
-            f"the share of weight that may be left out is {tolerance}", mend="It lies in [0, 1)."
-        )
+    check_number("the share of weight that may be left out", tolerance, at_least=0, below=1)
     sizes = np.abs(weights)
     order = np.argsort(sizes, kind="stable")
     out = np.zeros(len(sizes), dtype=bool)
