@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
+from consilience.aggregation import Deregularization
 from consilience.checks import check_protocol, regressors
 from consilience.checks.example_parties import model_senders as agents
 from consilience.checks.example_parties import networks
@@ -43,6 +44,7 @@ from consilience.transforms.compressor import Compression
 from consilience.transforms.exchange import compress_replies, restore_tasks
 from consilience.transforms.number_coder import BLOCK, decode_numbers, encode_numbers
 
+LIFT = Deregularization("brownian", 0.25)
 AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public="p", rows=2, seed=0)
 
 
@@ -151,6 +153,11 @@ def test_models_are_compressed_without_loss():
         (averaged_distillation(rounds=1, codec=quantized(8)), agents, "exchanges models"),
         (local_only(codec=zstd()), agents, "exchanges nothing"),
         (iterative_distillation(rounds=1, codec=quantized(8)), regressors, "is for probabilities"),
+        (
+            iterative_distillation(rounds=1, codec=float16(), deregularize=LIFT),
+            regressors,
+            "multiplies their errors",
+        ),
     ],
 )
 def test_a_codec_that_does_not_fit_the_protocol_is_said(protocol, make, what):

@@ -119,6 +119,12 @@ def check_codec(
         replies: Any = aggregate.outputs if isinstance(aggregate, Aggregator) else teacher
         for form in (replies, teacher):
             RowCoder(codec, form, agreed.rows, agreed.outputs)
+        if options.get("deregularize") is not None and (codec.bits or codec.tolerance):
+            raise InvalidInput(
+                f"{codec.name} rounds numbers, and de-regularisation multiplies their errors a millionfold",
+                where="codec",
+                mend="Take changed_rows() or zstd(), which lose nothing.",
+            )
     elif exchanges in (None, "parameters", "models"):
         fits = {
             None: Codec(),
