@@ -89,7 +89,13 @@ class Reply(PartyMessage):
     round: int
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless party and round are the ones asked, and :meth:`check` passes."""
+        """Raise ``KnowledgeRefused`` unless party and round are the ones asked, and :meth:`check` passes.
+
+        Args:
+            party: name of the party that sent it.
+            task: what it was asked.
+            agreement: what the federation agreed on; ``None`` before the parties have joined.
+        """
         check_same("party", self.party, party, where=party)
         check_same("round", self.round, task.round, where=party)
         self.check(task, agreement)

@@ -1,4 +1,4 @@
-"""What may be written on the wire: frozen dataclasses of plain numbers, strings and arrays, by name."""
+"""Messages: frozen dataclasses of plain numbers, strings and arrays, written on the wire by their names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def message(cls: type[T]) -> type[T]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether ``value`` is of the type ``hint``, all the way down.
+    """Tell whether a value is of a type, all the way down.
 
     Stricter than Python where a hostile sender could hide something: a bool is no number, a whole number
     has at most 64 bits, a string can be written as UTF-8, an array holds numbers.
@@ -150,7 +150,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _equals(value: Any, default: Any) -> bool:
-    """Whether a value is a default; arrays are none."""
+    """Tell whether a value is a default; arrays are none."""
     return not isinstance(value, np.ndarray) and bool(value == default)
 
 

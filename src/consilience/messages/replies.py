@@ -81,7 +81,13 @@ class Description(PartyMessage, privacy="outside"):
     metrics: int | None = None
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the party describes itself, without contradictions."""
+        """Raise ``KnowledgeRefused`` unless the party describes itself, without contradictions.
+
+        Args:
+            party: name of the party that sent it.
+            task: what it was asked.
+            agreement: what the federation agreed on; ``None`` before the parties have joined.
+        """
         check_same("party", self.party, party, where=party)
         classifies = self.kind == "classification"
         if len(set(self.classes)) != len(self.classes) or bool(self.classes) != classifies:

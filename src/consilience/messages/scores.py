@@ -105,7 +105,7 @@ class PublicScores(Score):
 
 @message
 class LogDensities(PublicScores, privacy="outside", lossy={"values": "scores"}):
-    """How typical each public row looks to a party: natural logarithms of densities, shape ``(n_public,)``.
+    """Log-densities of the public rows as a party sees them, natural logarithms, shape ``(n_public,)``.
 
     Attributes:
         notes: warnings for the ledger.
@@ -116,7 +116,7 @@ class LogDensities(PublicScores, privacy="outside", lossy={"values": "scores"}):
 
 @message
 class Certainties(PublicScores, privacy="charged", above=0.0, at_most=1.0):
-    """How surely a party takes each public row for one of its own kind, in (0, 1], shape ``(n_public,)``."""
+    """Certainty that each public row is of a party's own kind, in (0, 1], shape ``(n_public,)``."""
 
 
 @message

@@ -269,7 +269,17 @@ def check_options(
     consensus: ConsensusUpdate | None = None,
     alpha: float | None = None,
 ) -> None:
-    """Raise ``InvalidInput`` on options that cannot work, before anything is trained."""
+    """Raise ``InvalidInput`` on options that cannot work, before anything is trained.
+
+    Args:
+        network: the parties.
+        rounds: number of rounds.
+        participation: parties per round, a number or a share.
+        probabilities: probability of each party to take part, relative to the others.
+        aggregate: rule of a protocol that aggregates predictions.
+        consensus: step of the consensus.
+        alpha: weight of the private rows.
+    """
     if aggregate is not None and network.agreed.rows == 0:
         raise InvalidInput(
             "there is no public data",
@@ -307,7 +317,15 @@ def check_options(
 
 
 def check_made(option: str, value: object, kind: type[Any], what: str, example: str) -> None:
-    """Raise ``InvalidInput`` unless an option is ``None`` or of its kind, and not what would make it."""
+    """Raise ``InvalidInput`` unless an option is ``None`` or of its kind, not the function that makes one.
+
+    Args:
+        option: name of the option.
+        value: the value that was given.
+        kind: class that it should have.
+        what: noun of the class, for the error.
+        example: call that makes one, for the error.
+    """
     if value is not None and not isinstance(value, kind):
         raise InvalidInput(
             f"{option} is {value!r}, not {what}",

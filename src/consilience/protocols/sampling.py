@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""Sampling of the parties of a round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def participants(
     round: int,
     probabilities: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
-    """The parties of a round, as many as ``participation`` says, drawn anew in every round.
+    """Draw the parties of a round, anew in every round.
 
     Uniformly; or with the probabilities p_j of :func:`inclusion`, by systematic sampling in random order
     (Madow 1949): every party owns a piece of length p_j of a line of length C, and those are taken whose
@@ -54,7 +54,7 @@ def participants(
 def inclusion(
     probabilities: Mapping[str, float], parties: Sequence[str], count: int
 ) -> NDArray[np.float64]:
-    """With which probability each party takes part in a round of ``count``: ``p_j = C q_j / Σ q``.
+    """Compute the probability of each party to take part in a round of ``count``: ``p_j = C q_j / Σ q``.
 
     Args:
         probabilities: party to q_j ≥ 0.
@@ -100,7 +100,7 @@ def inclusion(
 
 
 def party_count(participation: int | float, of: int) -> int:
-    """How many parties a number (int) or a share (float) is: the nearest whole number, at least 1."""
+    """Count the parties of a number (int) or a share (float): the nearest whole number, at least 1."""
     if isinstance(participation, int):
         return participation
     return max(1, int(participation * of + 0.5))

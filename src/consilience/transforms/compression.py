@@ -90,7 +90,7 @@ class Codec:
 
     @property
     def remembers(self) -> bool:
-        """Whether the two ends need to know what was sent before."""
+        """Need of both ends to know what was sent before."""
         return self.tolerance is not None
 
     @property

@@ -55,7 +55,7 @@ class Compression:
         self._round = 0
 
     def state(self) -> dict[str, Any]:
-        """What is to be remembered after a round: plain numbers and arrays."""
+        """Give the memory to keep after a round: plain numbers and arrays."""
         state: dict[str, Any] = {}
         if self.codec.remembers:
             state = {
@@ -231,7 +231,7 @@ class Compression:
 
 
 def _may_compress(codec: Codec, kind: type[Any]) -> bool:
-    """Whether a codec has something to do in a kind of reply."""
+    """Tell whether a codec has something to do in a kind of reply."""
     forms = lossy_forms(kind).values()
     return any(form != "numbers" or codec.bits for form in forms) or (
         codec.level > 0 and _holds_arrays(kind)
@@ -239,12 +239,12 @@ def _may_compress(codec: Codec, kind: type[Any]) -> bool:
 
 
 def _holds_arrays(kind: Any) -> bool:
-    """Whether a kind of message has fields with arrays, also within other messages."""
+    """Tell whether a kind of message has fields with arrays, also within other messages."""
     return any(_names_array(hint) for hint in get_type_hints(kind).values())
 
 
 def _names_array(hint: Any) -> bool:
-    """Whether a type is that of an array, or of something that holds arrays."""
+    """Tell whether a type is an array, or holds arrays."""
     if get_origin(hint) is np.ndarray:
         return True
     if isinstance(hint, type) and REGISTRY.get(hint.__name__) is hint:

@@ -209,7 +209,7 @@ class RowCoder:
 
     @property
     def _leaves(self) -> bool:
-        """Whether the rest beside the kept shares is one more number; it follows from the others."""
+        """Existence of one more number, the rest beside the kept shares; it follows from the others."""
         return self._kept < self.columns and not self.codec.renormalized
 
     @property
