@@ -14,8 +14,8 @@ in the mean, by its share of all rows, which makes the mixture the pooled rows.
 drawn from one distribution; what chance alone gives is computed in
 :mod:`consilience.diagnostics.heterogeneity.comparison`.
 
-:func:`line` stands in for ``scipy.stats.wasserstein_distance``, which would sort anew for every party, direction
-and random deal.
+:func:`line` stands in for ``scipy.stats.wasserstein_distance``, which would sort anew for every party,
+direction and random deal.
 """
 
 from __future__ import annotations
