@@ -24,7 +24,7 @@ from consilience.experiments.setup import gather
 from consilience.federation.federation import Federation
 from consilience.federation.methods import protocol_for
 from consilience.networks import LocalNetwork
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"

@@ -27,8 +27,7 @@ from consilience.messages.wire import encode
 from consilience.networks.base import Network
 from consilience.tasks.predictions import Distill, PredictPublic
 from consilience.transforms.byte_coder import compress
-from consilience.transforms.compressed import Compressed, CompressedTasks
-from consilience.transforms.compression import (
+from consilience.transforms.codec import (
     Codec,
     cached_rows,
     chain,
@@ -37,6 +36,7 @@ from consilience.transforms.compression import (
     top_k,
     zstd,
 )
+from consilience.transforms.compressed_messages import Compressed, CompressedTasks
 from consilience.transforms.row_coder import nearest_multiples
 from helpers.stub_models import Share
 

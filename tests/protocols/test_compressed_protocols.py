@@ -25,13 +25,7 @@ from consilience.protocols import (
 )
 from consilience.tasks.parameters import AdoptParameters, Parameters, TrainParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.transforms.compressed import (
-    Compressed,
-    CompressedTasks,
-    open_request,
-    write_request,
-)
-from consilience.transforms.compression import (
+from consilience.transforms.codec import (
     cached_rows,
     chain,
     changed_rows,
@@ -40,9 +34,15 @@ from consilience.transforms.compression import (
     top_k,
     zstd,
 )
-from consilience.transforms.compressor import Compression
-from consilience.transforms.exchange import compress_replies, restore_tasks
+from consilience.transforms.compressed_messages import (
+    Compressed,
+    CompressedTasks,
+    open_request,
+    write_request,
+)
+from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.number_coder import BLOCK, decode_numbers, encode_numbers
+from consilience.transforms.party_compression import compress_replies, restore_tasks
 
 LIFT = Deregularization("brownian", 0.25)
 AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public="p", rows=2, seed=0)

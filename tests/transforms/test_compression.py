@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.transforms.byte_coder import compress, decompress
-from consilience.transforms.compression import (
+from consilience.transforms.codec import (
     CODECS,
     Codec,
     cached_rows,

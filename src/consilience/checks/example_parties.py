@@ -45,7 +45,7 @@ from consilience.protocols import (
     parallel_distillation,
     scaffold,
 )
-from consilience.transforms.compression import (
+from consilience.transforms.codec import (
     cached_rows,
     chain,
     changed_rows,

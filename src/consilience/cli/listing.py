@@ -43,7 +43,7 @@ def _consensus() -> dict[str, str]:
 
 
 def _codecs() -> dict[str, str]:
-    from consilience.transforms.compression import CODECS
+    from consilience.transforms.codec import CODECS
 
     return _first_lines(CODECS)
 

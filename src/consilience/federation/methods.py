@@ -16,7 +16,7 @@ from consilience.aggregation import (
 )
 from consilience.errors import InvalidInput
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
-from consilience.transforms.compression import CODECS, Codec, chain
+from consilience.transforms.codec import CODECS, Codec, chain
 from consilience.validation.options import check_options
 from consilience.validation.sections import Open, first_of, known
 

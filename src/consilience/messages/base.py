@@ -24,7 +24,7 @@ a stated cost does not leave a party that has a budget (:mod:`consilience.transf
 """
 
 Form = Literal["rows", "scores", "numbers"]
-"""Kind of a message's array that compression may change (:mod:`consilience.transforms.compression`).
+"""Kind of a message's array that compression may change (:mod:`consilience.transforms.codec`).
 
 ``"rows"``: a row of outputs for each public row. ``"scores"``: one number for each public row. ``"numbers"``:
 any others, such as parameters. Arrays without a form are compressed without loss.

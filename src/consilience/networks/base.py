@@ -24,8 +24,8 @@ from consilience.networks.incoming import (
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import answer
-from consilience.transforms.compressed import write_request
-from consilience.transforms.compressor import Compression
+from consilience.transforms.compressed_messages import write_request
+from consilience.transforms.coordinator_compression import Compression
 
 
 @dataclass

@@ -26,8 +26,8 @@ from consilience.messages.replies import Failure, Receipt, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
 from consilience.tasks.base import Task
-from consilience.transforms.compressed import CompressedTasks
-from consilience.transforms.compressor import Compression
+from consilience.transforms.compressed_messages import CompressedTasks
+from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.row_coder import Memory
 
 Outcome = tuple[Any, ...] | Failure

@@ -15,7 +15,7 @@ from consilience.networks.base import Network, check_names, reply_of
 from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.transforms.compressed import open_request
+from consilience.transforms.compressed_messages import open_request
 
 
 @dataclass

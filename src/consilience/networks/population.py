@@ -30,7 +30,7 @@ from consilience.party.state import join_again, read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.outgoing import answer
-from consilience.transforms.compressed import open_request
+from consilience.transforms.compressed_messages import open_request
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.transforms.compressed import open_request
+from consilience.transforms.compressed_messages import open_request
 
 _THREADS = (
     "OMP_NUM_THREADS",

@@ -12,7 +12,7 @@ from consilience.aggregation import Aggregator, ConsensusUpdate
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
-from consilience.protocols.compressed import check_codec, compressed_rounds
+from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
 from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
@@ -20,7 +20,7 @@ from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import Exchange, Network, Task
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_tasks
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience.validation.options import check_options as options_are_known
 
 P = ParamSpec("P")
@@ -78,7 +78,7 @@ class Protocol:
 
         Args:
             codec: the settings, such as ``chain(quantized(8), zstd())`` of
-                :mod:`consilience.transforms.compression`.
+                :mod:`consilience.transforms.codec`.
 
         Raises:
             InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before

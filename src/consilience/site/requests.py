@@ -14,7 +14,7 @@ from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
 from consilience.tasks.outgoing import LONGEST_REASON, answer
-from consilience.transforms.compressed import open_request
+from consilience.transforms.compressed_messages import open_request
 
 Outcome = tuple[Any, ...] | Failure
 """One reply for each task, or one failure for all."""

@@ -11,7 +11,7 @@ from consilience.messages.message import REGISTRY
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
-from consilience.transforms.compressor import Compression
+from consilience.transforms.coordinator_compression import Compression
 
 Exchange = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""

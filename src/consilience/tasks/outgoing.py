@@ -5,11 +5,13 @@ party's own machine. Every reply passes, in this order:
 
 1. the party's own privacy (:class:`~consilience.transforms.privacy.Privacy`): noise, and the charge for it,
    which no coordinator can lower;
-2. what the coordinator asked for: compression (:mod:`consilience.transforms.exchange`); masks for sums that
-   nobody can look into belong here too;
-3. the log, where the party keeps one: it sees what leaves (:mod:`consilience.site`).
+2. what the coordinator asked for: compression (:mod:`consilience.transforms.party_compression`); masks for
+   sums that nobody can look into belong here too.
 
-An exception becomes a :class:`~consilience.messages.replies.Failure` here, and nowhere else while tasks run.
+What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
+its state, before it sends it (:mod:`consilience.site.party_site`).
+
+Whatever a task raises becomes a :class:`~consilience.messages.replies.Failure` here.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from consilience.errors import Code, ConsilienceError, InvalidInput, KnowledgeRe
 from consilience.messages.replies import Failure
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.transforms.compressed import CompressedTasks
-from consilience.transforms.exchange import compress_replies, restore_tasks
+from consilience.transforms.compressed_messages import CompressedTasks
+from consilience.transforms.party_compression import compress_replies, restore_tasks
 from consilience.transforms.privacy import BudgetExceeded
 
 LONGEST_REASON = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.errors import KnowledgeRefused
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 
 

@@ -2,7 +2,7 @@
 
 Numbers are quantised in blocks of :data:`BLOCK`: each block has its own least number and step, so that layers
 of different scale do not spoil one another, and every number is off by half a step of its block at most
-(:meth:`consilience.transforms.compression.Codec.number_error_bound`).
+(:meth:`consilience.transforms.codec.Codec.number_error_bound`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 
 BLOCK = 1024

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 
 Memory = Mapping[str, Array]

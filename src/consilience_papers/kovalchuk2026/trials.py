@@ -17,7 +17,7 @@ from consilience.federation.history import History
 from consilience.messages.replies import Metrics
 from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
 from consilience.tasks.base import bookkeeping_tasks
-from consilience.transforms.compression import chain, quantized, top_k, zstd
+from consilience.transforms.codec import chain, quantized, top_k, zstd
 from consilience_papers.kovalchuk2026 import problems
 from consilience_papers.kovalchuk2026.problems import Size
 

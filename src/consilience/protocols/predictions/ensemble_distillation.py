@@ -65,7 +65,7 @@ from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
 from consilience.tasks.predictions import Distill, FitPrivate
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 
 _FIRST, _DIVERGED = 5, 1e3
@@ -96,7 +96,7 @@ def ensemble_distillation(
         probabilities: probability of each party to take part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
         codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
-            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.transforms.compression`; none by
+            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.transforms.codec`; none by
             default.
 
     Raises:

@@ -51,7 +51,7 @@ from consilience.messages.schema import Public
 from consilience.protocols.base import Rounds, RoundState, check_made, check_options, protocol
 from consilience.protocols.predictions.ensemble_distillation import distillation_rounds
 from consilience.tasks.base import Network
-from consilience.transforms.compression import Codec
+from consilience.transforms.codec import Codec
 
 
 @protocol(exchanges="predictions", needs_public=True)
@@ -84,7 +84,7 @@ def iterative_distillation(
             limit of a damped consensus is that of the mean weighted by them (Theorem C.16).
         alpha: weight of the private rows in (0, 1); 1/m by default.
         codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
-            ``chain(float16(), zstd())`` of :mod:`consilience.transforms.compression`; none by default.
+            ``chain(float16(), zstd())`` of :mod:`consilience.transforms.codec`; none by default.
 
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.

@@ -1,24 +1,38 @@
-"""Messages of a compressed exchange, and arrays taken out of messages and put back.
+"""Messages of a compressed exchange, and arrays and tables taken out of messages and put back.
 
 Messages stay what they are, with empty arrays in place of the ones that were taken out; these follow as bytes
 in one :class:`Compressed`.
+
+A *table* is an array with a row for each public row. Replies that are a table, and hold nothing else that
+the coordinator does not know, are left out whole and made again from it. Of tables both ends remember what
+was sent: the coordinator in ``RoundState.coding``, a party in its memory. A party that is late, fails or
+misses a round stays behind, and is sent what it missed. Nothing is ever put beside rows that the receiver may
+not have: a message says which round it goes on from, and where the two ends differ all rows are sent, or it
+is refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import REGISTRY, Brief, fields, message
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import encode
-from consilience.transforms.compression import Codec
+from consilience.transforms.byte_coder import compress, decompress
+from consilience.transforms.codec import Codec
 from consilience.transforms.number_coder import decode_numbers, encode_numbers, encoded_length
+from consilience.transforms.row_coder import RowCoder
 from consilience.validation.arrays import Array
+
+_MOST_RATIO, _SMALL = 256, 1 << 20
+"""Arrays beside tables may come to so many times the bytes that arrived, and this number more."""
 
 
 @message
@@ -45,7 +59,7 @@ class CompressedRequest(Brief):
     """Compression of the tasks before it, and of the replies to them.
 
     Attributes:
-        codec: settings of the :class:`~consilience.transforms.compression.Codec` that are not the defaults.
+        codec: settings of the :class:`~consilience.transforms.codec.Codec` that are not the defaults.
         heard: party to the round of its last tables that arrived, where that is not the round before.
         told: party to the round of the last table that it was sent, where that is not the round before.
         wanted: public rows that are asked for, a bit each, shape ``(n_bytes,)``, uint8; ``None`` for all.
@@ -174,7 +188,7 @@ def _walk(codec: Codec, value: Any, change: Callable[[Array, bool], Array]) -> A
     def changed(item: Any, form: str | None) -> Any:
         if isinstance(item, np.ndarray):
             lossy = form == "numbers" and item.dtype.kind == "f" and codec.bits > 0
-            # Tables have coders of their own (:mod:`consilience.transforms.exchange`).
+            # Tables have coders of their own (:func:`reply_table`, :func:`task_table`).
             compressed = (lossy or codec.level) and form not in ("rows", "scores")
             return change(item, lossy) if compressed else item
         if isinstance(item, tuple | list):
@@ -189,3 +203,130 @@ def _walk(codec: Codec, value: Any, change: Callable[[Array, bool], Array]) -> A
         return item
 
     return changed(value, None)
+
+
+# --- tables, and the bytes of a message -----------------------------------------------------------------
+
+
+def reply_table(codec: Codec, task: Any, agreement: Agreement) -> RowCoder | None:
+    """Make the coder of the table that a task is answered with; ``None`` where the reply is no table.
+
+    Args:
+        codec: the settings.
+        task: the task.
+        agreement: what the federation agreed on.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    form = lossy_forms(task.reply_type).get("values")
+    if form == "scores":
+        return RowCoder(codec, "scores", agreement.rows, 1)
+    if form == "rows":
+        kind = getattr(task, "outputs", _outputs(agreement))
+        return RowCoder(codec, kind, agreement.rows, agreement.outputs)
+    return None
+
+
+def task_table(codec: Codec, task: Any, agreement: Agreement) -> tuple[str, RowCoder] | None:
+    """Find the field of a task that is a table, and its coder; ``None`` where it has none.
+
+    Args:
+        codec: the settings.
+        task: the task.
+        agreement: what the federation agreed on.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    for name, form in lossy_forms(type(task)).items():
+        if form == "rows":
+            coder = RowCoder(codec, _outputs(agreement), agreement.rows, agreement.outputs)
+            return name, coder
+    return None
+
+
+def _outputs(agreement: Agreement) -> Any:
+    """Kind of a teacher's rows."""
+    return "values" if agreement.kind == "regression" else "probabilities"
+
+
+def changes_since(heard: Mapping[str, int], party: str, round: int, codec: Codec) -> int:
+    """Give the round that changes can be changes since, 0 for none.
+
+    Args:
+        heard: party to the round that was last heard of it, where that is not the round before.
+        party: name of the party.
+        round: the round.
+        codec: the settings.
+    """
+    last = heard.get(party, round - 1) if codec.remembers else 0
+    return last if last < round else 0
+
+
+def read_content(codec: Codec, given: Compressed, coders: Iterable[RowCoder]) -> bytes:
+    """Decompress the bytes of a message, no more of them than there can be.
+
+    Args:
+        codec: the settings.
+        given: the message.
+        coders: coders of the tables in it.
+
+    Raises:
+        KnowledgeRefused: they cannot be read, or are too many.
+    """
+    tables = sum(coder.most_bytes for coder in coders)
+    most = tables + _SMALL + _MOST_RATIO * len(given.data) if given.shapes else tables
+    return decompress(codec, given.data, given.size, most)
+
+
+def table_reply(
+    task: Any, values: Array, *, party: str, notes: tuple[str, ...], agreement: Agreement
+) -> Any:
+    """Make the reply to a task from its table and from what the coordinator knows.
+
+    Args:
+        task: the task.
+        values: rows of the table, shape ``(n_public, columns)``.
+        party: name of the party.
+        notes: notes for the ledger.
+        agreement: what the federation agreed on.
+    """
+    given = {
+        "party": party,
+        "round": task.round,
+        "public": agreement.public,
+        "classes": agreement.classes,
+        "kind": getattr(task, "outputs", None),
+        "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
+        "notes": notes,
+    }
+    return task.reply_type(
+        **{field.name: given[field.name] for field in dataclass_fields(task.reply_type)}
+    )
+
+
+def read_codec(settings: Mapping[str, Any]) -> Codec:
+    """Make the codec of a request's settings.
+
+    Raises:
+        KnowledgeRefused: these are none.
+    """
+    try:
+        return Codec(**settings)
+    except (TypeError, InvalidInput) as error:
+        raise KnowledgeRefused(f"no settings of a codec ({error})") from error
+
+
+def write_content(codec: Codec, content: bytes, beside_tables: int) -> Array:
+    """Compress the bytes of a message, unless the receiver would not believe that they come to so many.
+
+    Args:
+        codec: the settings.
+        content: the bytes.
+        beside_tables: number of bytes that are not of tables.
+    """
+    data = compress(codec, content)
+    if beside_tables > _SMALL + _MOST_RATIO * len(data):
+        return np.frombuffer(content, dtype=np.uint8)
+    return data

@@ -15,8 +15,8 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.protocols.rounds import Round, Rounds, RoundState
 from consilience.tasks.base import Exchange, Network, Task
-from consilience.transforms.compression import Codec
-from consilience.transforms.compressor import Compression
+from consilience.transforms.codec import Codec
+from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.row_coder import RowCoder
 from consilience.validation.arrays import Array
 

@@ -1,4 +1,4 @@
-"""Compression at the coordinator: requests out, replies in, and what it remembers of them."""
+"""Compression at the coordinator: requests compressed, replies restored, and what was sent remembered."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import numpy as np
 from consilience.errors import KnowledgeRefused
 from consilience.messages.message import REGISTRY
 from consilience.messages.schema import Agreement
-from consilience.transforms.compressed import (
+from consilience.transforms.codec import Codec
+from consilience.transforms.compressed_messages import (
     Compressed,
     CompressedRequest,
     CompressedTasks,
+    changes_since,
     lossy_forms,
     put_arrays,
-    take_arrays,
-)
-from consilience.transforms.compression import Codec
-from consilience.transforms.exchange import (
-    changes_since,
     read_content,
     reply_table,
     table_reply,
+    take_arrays,
     task_table,
     write_content,
 )

@@ -15,8 +15,8 @@ of functions, which could not.
 
 Any protocol takes one: ``federated_averaging(rounds=10).compressed(chain(quantized(8), zstd()))``. Tables of
 predictions on the public rows take all settings (:mod:`consilience.transforms.row_coder`), parameters the
-second and the fifth (:mod:`consilience.transforms.number_coder`), all other arrays the fifth. Messages are
-compressed and decompressed at the two doors alone (:mod:`consilience.transforms.exchange`).
+second and the fifth (:mod:`consilience.transforms.number_coder`), all other arrays the fifth. Where messages
+are compressed and restored, :mod:`consilience.transforms` says.
 
 Sources: Sattler et al. 2022, "CFD: Communication-Efficient Federated Distillation via Soft-Label
 Quantization and Delta Coding" (quantised, changed and compressed soft labels); Azuma et al. 2025,
