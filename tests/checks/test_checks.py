@@ -28,7 +28,6 @@ from consilience.checks.example_models import Linear
 from consilience.checks.example_parties import NAMES
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
-from consilience.networks.base import Network
 from consilience.protocols import (
     Round,
     RoundState,
@@ -286,16 +285,12 @@ def test_rules_and_cohort_must_go_together():
 
 
 class Blurred(LocalNetwork):
-    exchange_each = Network.exchange_each
-
     def exchange(self, tasks, to, request):
         arrivals = super().exchange(tasks, to, request)
         return {n: replace(a, bytes_up=a.bytes_up + 1) for n, a in arrivals.items()}
 
 
 class Strict(LocalNetwork):
-    exchange_each = Network.exchange_each
-
     def exchange(self, tasks, to, request):
         arrivals = super().exchange(tasks, to, request)
         gone = Failure(party="", reason="gone")

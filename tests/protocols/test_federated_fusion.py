@@ -18,7 +18,6 @@ from consilience.errors import InvalidInput, QuorumLost
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, federated_fusion
 from helpers.quadratic_losses import RATE, SIZES, mean, quadratic_parties, quadratics
 
@@ -178,8 +177,6 @@ def test_bytes() -> None:
 
 class Deaf(LocalNetwork):
     """Some parties do not answer when they are to distil."""
-
-    exchange_each = Network.exchange_each
 
     deaf: tuple[str, ...] = ()
 

@@ -12,7 +12,6 @@ from consilience import Federation, LocalNetwork
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.networks.base import Network
 from consilience.protocols import federated_averaging, scaffold
 from consilience.tasks.parameters import ControlledParameters, TrainControlled
 from helpers.quadratic_losses import (
@@ -72,8 +71,6 @@ def test_rounds_in_numpy(weights: str, participation: int, server_rate: float) -
 
 class Lossy(LocalNetwork):
     """What ``b`` answers to training in rounds 2 and 3 is lost."""
-
-    exchange_each = Network.exchange_each
 
     def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:
         arrivals = dict(super().exchange(tasks, to, request))

@@ -74,7 +74,7 @@ class Network(ABC):
         """
 
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Have every party answer a request of its own.
+        """Have parties answer requests that are not all the same.
 
         By default one exchange after another, parties with the same request (the same object) in one.
         """
@@ -183,9 +183,14 @@ class Network(ABC):
         made = {id(tasks): Request(tasks, b"") for tasks in asked.values()}
         made = {key: Request(one.tasks, write_request(one.tasks)) for key, one in made.items()}
         requests = {party: made[id(tasks)] for party, tasks in asked.items()}
+        if len(made) == 1:
+            (request,) = made.values()
+            arrivals = self.exchange(request.tasks, tuple(requests), request.data)
+        else:
+            arrivals = self.exchange_each(requests)
         replies, deliveries = receive(
             requests,
-            self.exchange_each(requests),
+            arrivals,
             agreement=self.agreement,
             timeout=self.timeout,
             compression=compression,

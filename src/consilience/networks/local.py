@@ -46,7 +46,7 @@ class InProcessNetwork(Network):
         return self._in_batches(requests)
 
     def _in_batches(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Ask at most :data:`AT_A_TIME` parties at once, each up to where it trains, then train all alike."""
+        """Ask at most ``at_a_time`` parties at once, each up to where it trains, then train all alike."""
         arrivals: dict[str, Arrival] = {}
         for start in range(0, len(asked), self.at_a_time):
             names = list(asked)[start : start + self.at_a_time]
