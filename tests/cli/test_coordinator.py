@@ -20,8 +20,7 @@ from consilience.deployment.coordinator.configuration import (
 )
 from consilience.deployment.coordinator.rounds import OUTCOME
 from consilience.deployment.coordinator.status import round_line
-from consilience.deployment.party.process import free_port
-from consilience.deployment.processes import Processes
+from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.messages.schema import Public

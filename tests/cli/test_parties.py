@@ -11,7 +11,7 @@ import pytest
 
 from consilience.data import DATASETS, Dataset
 from consilience.data.dataset import as_texts
-from consilience.data.registry import Entry
+from consilience.data.registry import DatasetEntry
 from consilience.diagnostics.heterogeneity import compare_labels, how_different
 from consilience.experiments import gather, read_spec
 from helpers.command_line import TABLE, Call
@@ -123,7 +123,7 @@ def test_texts(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def words() -> Dataset:
         return Dataset("words", texts, y, texts, y, ("a", "b"))
 
-    monkeypatch.setitem(DATASETS, "words", Entry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
     setting = ("--set", 'data={name="words",public=10}')
     result = call("parties", "tiny.toml", *setting, "--set", "partition.per_party=1")
     assert result.exit_code == 2 and "texts" in result.stderr and "--labels-only" in result.stderr
@@ -236,7 +236,7 @@ def test_models_that_cannot_take_the_rows(call: Call, monkeypatch: pytest.Monkey
     def words() -> Dataset:
         return Dataset("words", texts, y, texts, y, ("a", "b"))
 
-    monkeypatch.setitem(DATASETS, "words", Entry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
     setting = ("--set", 'data={name="words",public=10}', "--set", "partition.per_party=2")
     result = call("parties", "tiny.toml", *setting, "--labels-only")
     assert result.exit_code == 0 and "public known" not in result.stdout

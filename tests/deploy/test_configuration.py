@@ -18,7 +18,7 @@ def test_what_init_writes_is_read_once_the_keys_are_in(center: Path) -> None:
     assert (spec.name, spec.host, spec.port) == ("center", "127.0.0.1", 9092)
     assert list(spec.parties) == ["north", "south"]
     assert len(spec.rows()) == 20
-    assert spec.rules().options["rounds"] == 2
+    assert spec.make_protocol().options["rounds"] == 2
     coordinator = read_party(center.parent / "north" / "party.toml").coordinator
     assert coordinator.key == center.parent / "north" / "party.key"
 

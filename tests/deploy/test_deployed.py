@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.deployment.party.process import free_port
-from consilience.deployment.processes import BIN, Processes, environment
+from consilience.deployment.processes import BIN, Processes, environment, free_port
 from consilience.messages.wire import encode
 from consilience.site.public_rows import FOLDER
 from consilience.tasks.lifecycle import TakePublic

@@ -15,7 +15,7 @@ import pytest
 
 from consilience.deployment.certificates import make_authority
 from consilience.deployment.coordinator.gate import LARGEST, Gate
-from consilience.deployment.party.process import free_port
+from consilience.deployment.processes import free_port
 from consilience.errors import RunFailed
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from consilience.data import DATASETS, Dataset
 from consilience.data.dataset import as_texts
-from consilience.data.registry import Entry
+from consilience.data.registry import DatasetEntry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
 from consilience.experiments.setup import Scaling, SimulatedParties
@@ -77,7 +77,7 @@ def test_images_are_scaled_pixel_by_pixel(monkeypatch: pytest.MonkeyPatch) -> No
     def images() -> Dataset:
         return Dataset("images", X[:40], np.arange(40.0), X[40:], np.arange(20.0), None)
 
-    monkeypatch.setitem(DATASETS, "images", Entry(images, "images", "nobody"))
+    monkeypatch.setitem(DATASETS, "images", DatasetEntry(images, "images", "nobody"))
     scaled = cohort(name="images", public=20, standardize=True)
     assert scaled.scaling is not None and scaled.scaling.centre.shape == (4, 5)
     assert np.abs(scaled.public.X.mean(axis=0)).max() < 1e-6
@@ -113,6 +113,6 @@ def test_texts_have_no_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     def words() -> Dataset:
         return Dataset("words", texts, np.arange(40.0), texts, np.arange(40.0), None)
 
-    monkeypatch.setitem(DATASETS, "words", Entry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
     with pytest.raises(InvalidInput, match="are texts, which have no scale"):
         cohort(name="words", public=10, standardize=True)

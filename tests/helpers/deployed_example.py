@@ -170,7 +170,7 @@ class Deployed:
         specs = {name: read_party(self.party(name)) for name in self.names}
         members = {name: as_deployed(spec) for name, spec in specs.items()}
         network = Replayed(members.values(), spec.rows(), left_out=frozenset(self.left_out()))
-        list(Federation.over(network, spec.rows(), seed=spec.seed).rounds(spec.rules()))
+        list(Federation.over(network, spec.rows(), seed=spec.seed).rounds(spec.make_protocol()))
         found = []
         for name, here in members.items():
             with specs[name].site(wait=QUIET_AFTER) as site:

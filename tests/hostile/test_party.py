@@ -15,10 +15,10 @@ from consilience.checks import classifiers
 from consilience.messages.replies import Failure, Predictions, Replies
 from consilience.messages.wire import encode
 from consilience.networks import LocalNetwork
-from consilience.networks.base import reply_of
 from consilience.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
 from consilience.protocols import Round
 from consilience.tasks.base import Task
+from consilience.tasks.outgoing import reply_of
 from consilience.tasks.scores import ScorePublic
 from helpers.forged_messages import CHOICES, Choices, forged, legal
 

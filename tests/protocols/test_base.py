@@ -7,7 +7,7 @@ import pytest
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
-from consilience.federation.methods import EXCHANGES, MethodSpec
+from consilience.federation.methods import PROTOCOL_METHODS, MethodSpec
 from consilience.networks import LocalNetwork
 from consilience.protocols import (
     ALSO_CALLED,
@@ -34,8 +34,8 @@ def test_names_of_papers_lead_to_protocols_that_a_file_can_name() -> None:
 
 
 def test_a_method_by_itself_takes_no_aggregator_and_sends_something() -> None:
-    assert "scaffold" in EXCHANGES and "ensemble_distillation" not in EXCHANGES
-    assert "local_only" not in EXCHANGES
+    assert "scaffold" in PROTOCOL_METHODS and "ensemble_distillation" not in PROTOCOL_METHODS
+    assert "local_only" not in PROTOCOL_METHODS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from consilience.aggregation import avg, suwa, trimmed_mean
 from consilience.errors import InvalidInput
-from consilience.validation.options import check_options
+from consilience.validation.options import check_arguments
 
 
 def free(**anything: int) -> None: ...
@@ -16,10 +16,10 @@ def two(first: int, *, second: str = "x") -> None: ...
 
 
 def test_what_can_be_called_passes():
-    check_options(suwa, {"temperature": 0.5}, where="")
-    check_options(suwa, {}, where="")
-    check_options(two, {"second": "y"}, where="", given=["first"])
-    check_options(free, {"whatever": 1}, where="")
+    check_arguments(suwa, {"temperature": 0.5}, where="")
+    check_arguments(suwa, {}, where="")
+    check_arguments(two, {"second": "y"}, where="", given=["first"])
+    check_arguments(free, {"whatever": 1}, where="")
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_what_can_be_called_passes():
 )
 def test_what_cannot_is_said_by_name(function, options, why):
     with pytest.raises(InvalidInput) as error:
-        check_options(function, options, where="here")
+        check_arguments(function, options, where="here")
     assert str(error.value) == f"here: {why}"
 
 
 def test_what_the_caller_fills_in_is_hidden():
     with pytest.raises(InvalidInput, match="unknown option 'first'"):
-        check_options(two, {"first": 1}, where="", given=["first"])
+        check_arguments(two, {"first": 1}, where="", given=["first"])

@@ -55,9 +55,9 @@ def _protocols() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    from consilience.federation.methods import BASELINES, EXCHANGES
+    from consilience.federation.methods import BASELINES, PROTOCOL_METHODS
 
-    return BASELINES | _aggregators() | _first_lines(EXCHANGES)
+    return BASELINES | _aggregators() | _first_lines(PROTOCOL_METHODS)
 
 
 KINDS: Mapping[str, Callable[[], dict[str, str]]] = {

@@ -4,7 +4,7 @@ from consilience.data.dataset import Dataset
 from consilience.data.holdings import Holdings, draw, who_holds_what
 from consilience.data.partition import PARTITIONS, partition
 from consilience.data.party_sizes import unequal
-from consilience.data.registry import DATASETS, Entry, load
+from consilience.data.registry import DATASETS, DatasetEntry, load
 from consilience.data.splits import take_public
 from consilience.data.table import load_table, read_rows
 
@@ -12,7 +12,7 @@ __all__ = [
     "DATASETS",
     "PARTITIONS",
     "Dataset",
-    "Entry",
+    "DatasetEntry",
     "Holdings",
     "draw",
     "load",

@@ -18,7 +18,7 @@ from consilience.data.party_sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
-from consilience.validation.options import check_options
+from consilience.validation.options import check_arguments
 
 Rows = NDArray[np.int64]
 Parts = list[Rows]
@@ -263,7 +263,7 @@ def partition(name: str, y: Array, parties: int, rng: np.random.Generator, **opt
     """
     if name not in PARTITIONS:
         raise InvalidInput(f"unknown partition {name!r}", mend=nearest(name, PARTITIONS))
-    check_options(
+    check_arguments(
         PARTITIONS[name].deal, options, where=f"partition {name}", given=("y", "parties", "rng")
     )
     y = np.asarray(y)

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ import psutil
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_links, write_whole
-from consilience.networks.flower.internals import QUIET
+from consilience.networks.flower.internals import QUIET, START
 
 _SETTINGS = {
     **QUIET,
@@ -42,9 +43,6 @@ PATIENCE = 15.0
 
 _SAME = 2.0
 """Seconds that two readings of one process's birth may differ by; a number is not given twice as fast."""
-
-START = 300.0
-"""Seconds that a command in the background has to do what it was started for."""
 
 
 class Processes:
@@ -344,3 +342,10 @@ def _until(true: Callable[[], bool], seconds: float) -> None:
     until = time.monotonic() + seconds
     while not true() and time.monotonic() < until:
         time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port of the loopback device that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

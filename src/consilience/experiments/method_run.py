@@ -254,7 +254,7 @@ def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict
     """Split the squared error of a round's weighted mean of probabilities into its parts, by name.
 
     The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
-    al. 2026 (:func:`~consilience.aggregation.error_parts.teacher_error`). Nothing where the teacher is no
+    al. 2026 (:func:`~consilience.experiments.error_parts.teacher_error`). Nothing where the teacher is no
     such mean, as of a rule that weighs classes, or after a consensus step.
 
     Args:
@@ -274,7 +274,7 @@ def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict
     mean = np.einsum("mn,mnk->nk", weights, outputs)
     if not np.allclose(mean, teacher.values[counted], atol=1e-4):
         return {}
-    from consilience.aggregation.error_parts import (
+    from consilience.experiments.error_parts import (
         teacher_error,  # not before there is a teacher to judge
     )
 

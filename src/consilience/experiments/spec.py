@@ -43,7 +43,7 @@ from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput
 from consilience.federation.methods import (
-    EXCHANGES,
+    PROTOCOL_METHODS,
     MethodSpec,
     ProtocolSpec,
     protocol_for,
@@ -53,7 +53,7 @@ from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
 from consilience.protocols import Protocol
-from consilience.validation.options import check_options
+from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, Quorum, Section, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
@@ -170,7 +170,7 @@ class Spec(Section):
         if isinstance(given, Mapping) and "methods" not in given:
             protocol = given.get("protocol")
             name = protocol.get("name") if isinstance(protocol, Mapping) else None
-            if isinstance(name, str) and name in EXCHANGES:
+            if isinstance(name, str) and name in PROTOCOL_METHODS:
                 return {**given, "methods": ["local", name, "central"]}
         return given
 
@@ -198,14 +198,14 @@ class Spec(Section):
                 mend="Give a number of seeds, 1 or more, or a list of different ones, 0 or more.",
             )
         known(self.data.name, DATASETS, "dataset")
-        check_options(
+        check_arguments(
             DATASETS[self.data.name].loader,
             self.data.options,
             where=f"dataset {self.data.name}",
             also=DataSpec.model_fields,
         )
         known(self.partition.name, PARTITIONS, "partition")
-        check_options(
+        check_arguments(
             PARTITIONS[self.partition.name].deal,
             self.partition.options,
             where=f"partition {self.partition.name}",
@@ -287,7 +287,7 @@ class Spec(Section):
                     f"there is no public data, which method {method.label!r} needs",
                     where="data",
                     mend=f"{mend}; or take methods that do without: local, central, "
-                    f"{', '.join(n for n, p in EXCHANGES.items() if p.needs_public is not True)}.",
+                    f"{', '.join(n for n, p in PROTOCOL_METHODS.items() if p.needs_public is not True)}.",
                 )
         if self.data.standardize:
             raise InvalidInput(

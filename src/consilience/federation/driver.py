@@ -1,4 +1,8 @@
-"""The one loop over a protocol's rounds, for every kind of run: in Python, simulated, deployed, checked."""
+"""Drive a run: draw round after round from a protocol, and have each measured, kept and written down.
+
+Every kind of run is driven here: in Python, simulated, deployed, checked. How a round goes is the protocol's:
+it yields one when it is done.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,9 @@ def drive(
     checkpoint: Callable[[Round, float], bool] = lambda round, seconds: False,
     record: Callable[[CompletedRound], None] = lambda done: None,
 ) -> Iterator[CompletedRound]:
-    """Do a protocol's rounds: each is computed, evaluated, checkpointed and recorded, in this order.
+    """Do a protocol's rounds: after each, call ``evaluate``, ``checkpoint`` and ``record``, in this order.
+
+    A deployed run gives no ``evaluate``: its ``record`` asks for metrics, once the round is in the ledger.
 
     Args:
         federation: the parties.

@@ -1,4 +1,8 @@
-"""The lines of a results table: baselines, aggregators under a protocol, and protocols that take none."""
+"""Methods and protocols of a configuration: their tables in a TOML file, checked, and what is made of them.
+
+A method is one line of a results table: a baseline, an aggregator under a protocol, or a protocol that takes
+no aggregator. Experiments and coordinators name them alike.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from consilience.aggregation import (
 from consilience.errors import InvalidInput
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.transforms.codec import CODECS, Codec, chain
-from consilience.validation.options import check_options
+from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, first_of, known
 
 BASELINES = {
@@ -28,7 +32,7 @@ BASELINES = {
 """Methods that only an experiment can run, beside the aggregators."""
 
 
-EXCHANGES = {
+PROTOCOL_METHODS = {
     name: factory
     for name, factory in PROTOCOLS.items()
     if factory.exchanges is not None and not factory.takes("aggregate")
@@ -74,27 +78,27 @@ class ProtocolSpec(Open):
         if self.consensus is not None:
             options["consensus"] = _consensus_step(self.consensus)
         if self.deregularize is not None:
-            check_options(Deregularization, self.deregularize, where="deregularize")
+            check_arguments(Deregularization, self.deregularize, where="deregularize")
             options["deregularize"] = Deregularization(**self.deregularize)
         if self.codec is not None:
             given_codecs = self.codec if isinstance(self.codec, tuple) else (self.codec,)
             options["codec"] = chain(*map(_codec, given_codecs))
         given = ("network", "public", "state", "aggregate")
-        check_options(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
+        check_arguments(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
         return options
 
 
 def _consensus_step(chosen: str | Mapping[str, Any]) -> ConsensusUpdate:
     name, options = _named(chosen)
     known(name, CONSENSUS, "consensus")
-    check_options(CONSENSUS[name], options, where=f"consensus {name}")
+    check_arguments(CONSENSUS[name], options, where=f"consensus {name}")
     return CONSENSUS[name](**options)
 
 
 def _codec(chosen: str | Mapping[str, Any]) -> Codec:
     name, options = _named(chosen)
     known(name, CODECS, "codec")
-    check_options(CODECS[name], options, where=f"codec {name}")
+    check_arguments(CODECS[name], options, where=f"codec {name}")
     return CODECS[name](**options)
 
 
@@ -125,7 +129,7 @@ class MethodSpec(Open):
     def _spelled_out(cls, given: Any) -> Any:
         """A table for a name alone; options of a protocol in its own table."""
         if isinstance(given, str):
-            given = {"protocol": given} if given in EXCHANGES else {"aggregate": given}
+            given = {"protocol": given} if given in PROTOCOL_METHODS else {"aggregate": given}
         if not isinstance(given, Mapping) or "protocol" not in given:
             return given
         protocol = given["protocol"]
@@ -161,14 +165,14 @@ class MethodSpec(Open):
 def aggregator_of(method: MethodSpec) -> Aggregator:
     """The aggregator of a method that is not a baseline."""
     name = str(method.aggregate)
-    check_protocol_name(name, {**AGGREGATORS, **BASELINES, **EXCHANGES}, "method")
-    if name in EXCHANGES:
+    check_protocol_name(name, {**AGGREGATORS, **BASELINES, **PROTOCOL_METHODS}, "method")
+    if name in PROTOCOL_METHODS:
         raise InvalidInput(
             f"{name!r} is a protocol",
             where=f"method {method.label}",
             mend=f'Write {{ protocol = "{name}" }}.',
         )
-    check_options(AGGREGATORS[name], method.options, where=f"aggregator {name}")
+    check_arguments(AGGREGATORS[name], method.options, where=f"aggregator {name}")
     return AGGREGATORS[name](**method.options)
 
 
@@ -223,11 +227,11 @@ def _goes_together(method: MethodSpec, protocol: str) -> None:
             where=where,
             mend="Write { aggregate = … } or { protocol = … }: consilience list methods.",
         )
-    if method.aggregate is None and protocol not in EXCHANGES:
+    if method.aggregate is None and protocol not in PROTOCOL_METHODS:
         raise InvalidInput(
             f"protocol {protocol} is no method by itself",
             where=where,
-            mend=f"Give it an aggregator, or take one of {', '.join(EXCHANGES)}.",
+            mend=f"Give it an aggregator, or take one of {', '.join(PROTOCOL_METHODS)}.",
         )
     if method.aggregate is not None and not PROTOCOLS[protocol].takes("aggregate"):
         raise InvalidInput(

@@ -19,11 +19,12 @@ from consilience.learners.base import (
     Kind,
     Learner,
     Model,
+    Parametric,
     Phase,
     Steps,
 )
 from consilience.learners.files.trust import ForeignCode, trusting
-from consilience.learners.presets import LEARNERS, Entry, model_of, named_code
+from consilience.learners.presets import LEARNERS, LearnerEntry, model_of, named_code
 from consilience.learners.torch.recipe import Augmentation, TorchRecipe
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ __all__ = [
     "LEARNERS",
     "Abilities",
     "Augmentation",
-    "Entry",
+    "LearnerEntry",
     "ForeignCode",
     "KernelRidge",
     "Kind",
     "Learner",
     "Model",
+    "Parametric",
     "Phase",
     "GradientCorrection",
     "Steps",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Steps:
 
 
 class Learner(ABC):
-    """A model behind the one interface that the rest of the house knows.
+    """A model behind the interface that every party trains and asks; :class:`Parametric` ones have more.
 
     A learner is made by :func:`consilience.learners.as_learner`, told once how many outputs the
     federation agreed on (:meth:`bind`), and from then on fits and predicts matrices with that many
@@ -188,6 +188,36 @@ class Learner(ABC):
         Raises:
             RunFailed: the file is damaged, foreign, or of another model.
         """
+
+
+@runtime_checkable
+class Parametric(Protocol):
+    """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.
+
+    Those of torch modules are (:class:`consilience.learners.torch.learner.TorchLearner`).
+    """
+
+    @property
+    def fitted(self) -> bool:
+        """Tell whether it has any."""
+
+    def trained_parameters(self) -> frozenset[str]:
+        """Names of those that training changes by gradients."""
+
+    def start(self, X: Array, *, rng: np.random.Generator) -> None:
+        """Draw first parameters."""
+
+    def parameters(self) -> dict[str, Array]:
+        """Parameters by name."""
+
+    def set_parameters(self, values: Mapping[str, Array]) -> None:
+        """Replace what :meth:`parameters` gives."""
+
+    def fit_corrected(self, X: Array, targets: Array, **how: Any) -> Steps:
+        """Train with changed gradients (:class:`GradientCorrection`)."""
+
+    def check_plain_steps(self) -> None:
+        """Raise ``InvalidInput`` unless training makes plain gradient steps."""
 
 
 class Model:

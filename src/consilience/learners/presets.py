@@ -22,7 +22,7 @@ from consilience.learners.torch.recipe import TorchRecipe
 
 
 @dataclass(frozen=True)
-class Entry:
+class LearnerEntry:
     """A named model.
 
     Attributes:
@@ -67,141 +67,149 @@ _NETS = "consilience.learners.torch.networks"
 _XGB = {"n_jobs": 1, "verbosity": 0}
 _LGBM = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
 
-LEARNERS: dict[str, Entry] = {
-    "logistic-regression": Entry(
+LEARNERS: dict[str, LearnerEntry] = {
+    "logistic-regression": LearnerEntry(
         "linear classifier on standardised inputs",
         "sklearn.linear_model:LogisticRegression",
         before=_SCALER,
         defaults={"max_iter": 1000},
     ),
-    "tfidf-logistic": Entry(
+    "tfidf-logistic": LearnerEntry(
         "linear classifier on tf-idf word weights, for texts",
         "sklearn.linear_model:LogisticRegression",
         before=_TFIDF,
         defaults={"max_iter": 1000, "C": 10.0},  # tf-idf weights are small
     ),
-    "naive-bayes": Entry(
+    "naive-bayes": LearnerEntry(
         "one Gaussian per class and feature",
         "sklearn.naive_bayes:GaussianNB",
         defaults={"var_smoothing": 1e-2},  # the library's 1e-9 fails on pixels that never change
     ),
-    "knn": Entry("vote of the nearest neighbours", "sklearn.neighbors:KNeighborsClassifier"),
-    "decision-tree": Entry("one tree", "sklearn.tree:DecisionTreeClassifier"),
-    "random-forest": Entry("mean of bootstrapped trees", "sklearn.ensemble:RandomForestClassifier"),
-    "extra-trees": Entry(
+    "knn": LearnerEntry("vote of the nearest neighbours", "sklearn.neighbors:KNeighborsClassifier"),
+    "decision-tree": LearnerEntry("one tree", "sklearn.tree:DecisionTreeClassifier"),
+    "random-forest": LearnerEntry(
+        "mean of bootstrapped trees", "sklearn.ensemble:RandomForestClassifier"
+    ),
+    "extra-trees": LearnerEntry(
         "mean of trees with random thresholds", "sklearn.ensemble:ExtraTreesClassifier"
     ),
-    "gradient-boosting": Entry(
+    "gradient-boosting": LearnerEntry(
         "boosted trees on binned inputs (takes missing values)",
         "sklearn.ensemble:HistGradientBoostingClassifier",
     ),
-    "svc": Entry(
+    "svc": LearnerEntry(
         "kernel machine on standardised inputs; probabilities by softmax of its scores",
         "sklearn.svm:SVC",
         before=_SCALER,
     ),
-    "mlp-sklearn": Entry(
+    "mlp-sklearn": LearnerEntry(
         "scikit-learn's neural network on standardised inputs",
         "sklearn.neural_network:MLPClassifier",
         before=_SCALER,
         defaults={"max_iter": 500},
     ),
-    "xgboost": Entry(
+    "xgboost": LearnerEntry(
         "XGBoost's boosted trees (takes missing values)",
         "xgboost:XGBClassifier",
         defaults=_XGB,
         extra="xgboost",
     ),
-    "lightgbm": Entry(
+    "lightgbm": LearnerEntry(
         "LightGBM's boosted trees (takes missing values)",
         "lightgbm:LGBMClassifier",
         defaults=_LGBM,
         extra="lightgbm",
     ),
-    "mlp": Entry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
-    "cnn": Entry("torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"),
-    "lenet5": Entry("torch: LeNet-5, for images", f"{_NETS}:lenet5", kind=None, extra="torch"),
-    "resnet8": Entry(
+    "mlp": LearnerEntry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
+    "cnn": LearnerEntry(
+        "torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"
+    ),
+    "lenet5": LearnerEntry(
+        "torch: LeNet-5, for images", f"{_NETS}:lenet5", kind=None, extra="torch"
+    ),
+    "resnet8": LearnerEntry(
         "torch: ResNet-8, for images such as CIFAR-10's",
         f"{_NETS}:resnet8",
         kind=None,
         extra="torch",
     ),
-    "resnet18": Entry(
+    "resnet18": LearnerEntry(
         "torch: ResNet-18 for small images and a GPU; width = 8 for a CPU",
         f"{_NETS}:resnet18",
         kind=None,
         extra="torch",
     ),
-    "vgg16": Entry(
+    "vgg16": LearnerEntry(
         "torch: VGG-16, for images and a GPU", f"{_NETS}:vgg16", kind=None, extra="torch"
     ),
-    "text-embedding": Entry(
+    "text-embedding": LearnerEntry(
         "torch: mean of word vectors, hashed, for texts",
         f"{_NETS}:text_embedding",
         kind=None,
         extra="torch",
     ),
-    "transformer": Entry(
+    "transformer": LearnerEntry(
         "a pretrained transformer such as BERT-tiny, for texts; "
         'pretrained = "a folder" or "owner/name"',
         "consilience.learners.torch.transformer:transformer",
         kind=None,
         extra="text",
     ),
-    "ridge": Entry(
+    "ridge": LearnerEntry(
         "linear regression with an L2 penalty on standardised inputs",
         "sklearn.linear_model:Ridge",
         kind="regression",
         before=_SCALER,
     ),
-    "kernel-ridge": Entry(
+    "kernel-ridge": LearnerEntry(
         "kernel ridge regression in closed form; inputs should be on one scale at all parties",
         "consilience.learners.sklearn.kernel_ridge:KernelRidge",
         kind="regression",
     ),
-    "tree-regressor": Entry("one tree", "sklearn.tree:DecisionTreeRegressor", kind="regression"),
-    "knn-regressor": Entry(
+    "tree-regressor": LearnerEntry(
+        "one tree", "sklearn.tree:DecisionTreeRegressor", kind="regression"
+    ),
+    "knn-regressor": LearnerEntry(
         "mean of the nearest neighbours",
         "sklearn.neighbors:KNeighborsRegressor",
         kind="regression",
     ),
-    "random-forest-regressor": Entry(
+    "random-forest-regressor": LearnerEntry(
         "mean of bootstrapped trees",
         "sklearn.ensemble:RandomForestRegressor",
         kind="regression",
     ),
-    "extra-trees-regressor": Entry(
+    "extra-trees-regressor": LearnerEntry(
         "mean of trees with random thresholds",
         "sklearn.ensemble:ExtraTreesRegressor",
         kind="regression",
     ),
-    "gradient-boosting-regressor": Entry(
+    "gradient-boosting-regressor": LearnerEntry(
         "boosted trees on binned inputs (takes missing values)",
         "sklearn.ensemble:HistGradientBoostingRegressor",
         kind="regression",
     ),
-    "svr": Entry(
+    "svr": LearnerEntry(
         "kernel machine on standardised inputs",
         "sklearn.svm:SVR",
         kind="regression",
         before=_SCALER,
     ),
-    "xgboost-regressor": Entry(
+    "xgboost-regressor": LearnerEntry(
         "XGBoost's boosted trees (takes missing values)",
         "xgboost:XGBRegressor",
         kind="regression",
         defaults=_XGB,
         extra="xgboost",
     ),
-    "lightgbm-regressor": Entry(
+    "lightgbm-regressor": LearnerEntry(
         "LightGBM's boosted trees (takes missing values)",
         "lightgbm:LGBMRegressor",
         kind="regression",
         defaults=_LGBM,
         extra="lightgbm",
     ),
-    "boosted": Entry(
+    "boosted": LearnerEntry(
         "a sum of weak regressors fitted to a loss's gradients, for functional_gradient_boosting; "
         "weak = { name = … }",
         "consilience.learners.boosting.boosted:Boosted",

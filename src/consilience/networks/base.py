@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.learners import Model
-from consilience.messages.replies import Failure, Replies
+from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.networks.incoming import (
     Arrival,
     Delivery,
-    Outcome,
     Request,
     receive,
     task_names,
 )
-from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.tasks.outgoing import answer
 from consilience.transforms.compressed_messages import write_request
 from consilience.transforms.coordinator_compression import Compression
 
@@ -217,28 +213,7 @@ class Network(ABC):
         return min(self.quorum, asked)
 
 
-T = TypeVar("T")
-
-
-def reply_of(
-    party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
-) -> tuple[Outcome, T]:
-    """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
-
-    Args:
-        party: the party.
-        tasks: the tasks, in order.
-        write: from the answer's messages to its bytes (``encode``) or their number (``size``).
-    """
-    outcome = answer(party, tasks)
-    try:
-        return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
-    except TypeError as error:
-        failure = Failure(party=party.name, reason=f"its answer cannot be sent: {error}")
-        return failure, write([failure])
-
-
-def check_names(names: Iterable[str]) -> None:
+def check_distinct(names: Iterable[str]) -> None:
     """Raise ``InvalidInput`` where there are none, or two alike."""
     counted = Counter(names)
     if not counted:

@@ -26,12 +26,10 @@ from consilience.messages.replies import Failure, Receipt, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
 from consilience.tasks.base import Task
+from consilience.tasks.outgoing import Outcome
 from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.row_coder import Memory
-
-Outcome = tuple[Any, ...] | Failure
-"""A party's replies, one for each task, or the reason why there are none."""
 
 LONGEST_TEXT = 1_000
 """Characters kept of a party's free text, such as the reason of a failure."""

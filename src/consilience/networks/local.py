@@ -11,10 +11,11 @@ from consilience.learners import Model
 from consilience.learners.batching import BatchScheduler
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode, size
-from consilience.networks.base import Network, check_names, reply_of
+from consilience.networks.base import Network, check_distinct
 from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.tasks.outgoing import reply_of
 from consilience.transforms.compressed_messages import open_request
 
 
@@ -119,7 +120,7 @@ def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
         InvalidInput: no parties, or two of one name.
     """
     members = list(members)
-    check_names(member.name for member in members)
+    check_distinct(member.name for member in members)
     for member in members:
         member.public = public
     return {member.name: member for member in sorted(members, key=lambda member: member.name)}

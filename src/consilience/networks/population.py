@@ -22,7 +22,7 @@ from consilience.learners.batching import BatchScheduler
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, size
-from consilience.networks.base import check_names
+from consilience.networks.base import check_distinct
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.local import InProcessNetwork
 from consilience.party.party import Party
@@ -85,7 +85,7 @@ class Population:
             )
         names = tuple(sorted(map(str, self.names)))
         object.__setattr__(self, "names", names)
-        check_names(names)
+        check_distinct(names)
         if not isinstance(self.live, int) or isinstance(self.live, bool) or self.live < 1:
             raise InvalidInput(
                 f"live is {self.live!r}", where="population", mend="Give a whole number, 1 or more."

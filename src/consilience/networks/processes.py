@@ -23,13 +23,14 @@ from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.networks.base import Network, reply_of
+from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply, timed_out
 from consilience.networks.local import by_name
 from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.tasks.outgoing import reply_of
 from consilience.transforms.compressed_messages import open_request
 
 _THREADS = (

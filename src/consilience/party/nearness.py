@@ -133,7 +133,7 @@ class Nearness:
         return ((flat - self._mean) / self._spread).astype(precision)
 
 
-class Comparison:
+class PublicComparison:
     """Comparison of a party's rows with public ones, computed once, as it takes longer than a small round.
 
     Args:

@@ -17,7 +17,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import Coarseness
 from consilience.party.agreement import check_agreement
 from consilience.party.metrics import classification_metrics, regression_metrics
-from consilience.party.nearness import Comparison
+from consilience.party.nearness import PublicComparison
 from consilience.party.row_scores import Scores
 from consilience.party.state import delete_states, read_state, write_state
 from consilience.party.training import Training
@@ -125,7 +125,9 @@ class Party(Training):
                 f"private rows have {self.y.shape[1]} targets, test rows {self.test[1].shape[1]}",
                 where=self._where,
             )
-        self.comparison = Comparison(self.X, self.X[:0] if self.test is None else self.test[0])
+        self.comparison = PublicComparison(
+            self.X, self.X[:0] if self.test is None else self.test[0]
+        )
         """Its rows held against public ones; what was found is part of its state."""
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
@@ -137,7 +139,7 @@ class Party(Training):
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.kept_public: tuple[str, ...] = ()
         """Digests of those that were sent to it and are at hand."""
-        self.metrics: int | None = None
+        self.most_measurements: int | None = None
         """How often in a run it says how good its model is; ``None`` for as often as it is asked."""
         self.digits: int | None = None
         """Digits that its metrics have; ``None`` for all."""

@@ -1,4 +1,4 @@
-"""A party's state on its disk: its model, its memory, its noisy replies, and the agreement that it joined.
+"""Files of a party's state: its model, its memory, its noisy replies, and the agreement that it joined.
 
     folder/state.json              format, version of consilience that wrote it, whether the model is trained
     folder/agreement.safetensors   the agreement, as a message
@@ -7,9 +7,10 @@
     folder/released.safetensors    releases of the privacy accountant, such as noisy replies
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
 
-One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site`) and for parties of
-a population that are not in memory (:mod:`consilience.networks.population`). The agreement is written where a
-party has joined. Random streams are keyed and optimisers start afresh, so that nothing else is needed.
+One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site.state` replaces the
+folder as a whole) and for parties of a population that are not in memory
+(:mod:`consilience.networks.population`). The agreement is written where a party has joined.
+Random streams are keyed and optimisers start afresh, so that nothing else is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from consilience import __version__
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.files import inside
 from consilience.messages.schema import Agreement
@@ -66,7 +67,7 @@ def write_state(
             share_file(before / model, folder / model)
     elif trained:
         party.learner.save(folder / model)
-    about = {"format": FORMAT, "consilience": _version(), "trained": trained}
+    about = {"format": FORMAT, "consilience": __version__, "trained": trained}
     files = {ABOUT: json.dumps(about).encode()}
     if party.agreement is not None:
         files[_AGREEMENT] = encode([party.agreement])
@@ -181,7 +182,7 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(folder, error) from error
     raise RunFailed(
-        f"its state was written by consilience {version}, and this is {_version()}, which cannot read it",
+        f"its state was written by consilience {version}, and this is {__version__}, which cannot read it",
         where=str(folder),
         mend=f"Go on with consilience {version}; or move {whole or folder} away and start anew.",
     )
@@ -204,11 +205,6 @@ def share_file(file: Path, target: Path) -> None:
         os.link(file, target)
     except OSError:  # a file system without links
         shutil.copyfile(file, target)
-
-
-def _version() -> str:
-    """The version of this package; the package itself, which names all rooms, no room may import."""
-    return str(sys.modules["consilience"].__version__)
 
 
 def _holds(file: Path, content: bytes) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
-from consilience.learners import GradientCorrection, Kind, Learner, Model, Steps
+from consilience.learners import GradientCorrection, Kind, Learner, Model, Parametric, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.randomness import stream
@@ -66,7 +66,7 @@ class Training:
         """Note that the model is another one: earlier predictions on the public rows no longer hold."""
         self._changes += 1
 
-    def changing(self) -> Any:
+    def changing(self) -> Learner:
         """The learner, to be fitted or loaded; noted as changed."""
         self.model_changed()
         return self.learner
@@ -191,7 +191,7 @@ class Training:
 
     def adopt(self, values: Mapping[str, Array]) -> None:
         """Set the model's parameters, by name."""
-        self.changing().set_parameters(values)
+        self._changing_parameters().set_parameters(values)
 
     def fit_corrected(
         self,
@@ -211,14 +211,17 @@ class Training:
             Number and size of the steps that were made.
         """
         X, targets = self._train
-        steps: Steps = self.changing().fit_corrected(
+        return self._changing_parameters().fit_corrected(
             X,
             targets,
             rng=self.stream(round, "fit"),
             correction=GradientCorrection(strength, correction),
             validation=self._validation,
         )
-        return steps
+
+    def _changing_parameters(self) -> Parametric:
+        """The learner of a party that exchanges parameters; noted as changed."""
+        return cast(Parametric, self.changing())  # checked where its parameters were asked for
 
     # --- where models are exchanged ---------------------------------------------------------------
 

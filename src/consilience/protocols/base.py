@@ -17,11 +17,11 @@ from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.tasks.base import Exchange, Network, Task
+from consilience.tasks.base import Network, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_tasks
 from consilience.transforms.codec import Codec
-from consilience.validation.options import check_options as options_are_known
+from consilience.validation.options import check_arguments
 
 P = ParamSpec("P")
 
@@ -135,7 +135,7 @@ class ProtocolFactory(Generic[P]):
         self,
         function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
         *,
-        exchanges: Exchange | None,
+        exchanges: TaskGroup | None,
         needs_public: bool | str,
         also_called: tuple[str, ...],
         python_only: str,
@@ -166,7 +166,7 @@ class ProtocolFactory(Generic[P]):
         chosen: dict[str, Any] = dict(options)
         codec = chosen.pop("codec", None)
         check_made("codec", codec, Codec, "a codec", "quantized(8)")
-        options_are_known(
+        check_arguments(
             function, chosen, where=where, given=("network", "public", "state", "codec")
         )
 
@@ -190,7 +190,7 @@ class ProtocolFactory(Generic[P]):
 
 def protocol(
     *,
-    exchanges: Exchange | None,
+    exchanges: TaskGroup | None,
     needs_public: bool | str = False,
     also_called: tuple[str, ...] = (),
     python_only: str = "",

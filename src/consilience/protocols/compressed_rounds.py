@@ -14,7 +14,7 @@ from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.protocols.rounds import Round, Rounds, RoundState
-from consilience.tasks.base import Exchange, Network, Task
+from consilience.tasks.base import Network, Task, TaskGroup
 from consilience.transforms.codec import Codec
 from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.row_coder import RowCoder
@@ -103,7 +103,7 @@ def compressed_rounds(
 
 
 def check_codec(
-    codec: Codec, *, exchanges: Exchange | None, agreed: Agreement, options: Mapping[str, Any]
+    codec: Codec, *, exchanges: TaskGroup | None, agreed: Agreement, options: Mapping[str, Any]
 ) -> None:
     """Raise ``InvalidInput`` unless a codec fits what a protocol exchanges, before anything is trained.
 

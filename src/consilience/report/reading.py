@@ -1,5 +1,8 @@
 """From a run's ledger to :class:`~consilience.report.results.Results`.
 
+A run was simulated or deployed. Both have one ledger (:mod:`consilience.federation.ledger`), and each its own
+configuration, which :mod:`consilience.experiments` or :mod:`consilience.deployment` reads.
+
 A run may be a stranger's: what its tables say is held against one another, and against the memory that is
 left, before anything is made as large as they say.
 """

@@ -56,7 +56,7 @@ from consilience.validation.sections import (
 Share = Annotated[Number, Field(gt=0, lt=1)]
 
 
-class DataSpec(Section):
+class PrivateDataSpec(Section):
     """The party's own rows.
 
     Attributes:
@@ -123,7 +123,7 @@ class PartySpec(Section):
     state: Path = Path("state")
     trusts: tuple[str, ...] = TRUSTED
     threads: Whole = Field(default=1, ge=1)
-    data: DataSpec
+    data: PrivateDataSpec
     model: ModelSpec
     limits: Limits = Limits()
     coordinator: ConnectionSpec | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator
 
@@ -14,20 +14,18 @@ from consilience.messages.replies import Metrics
 from consilience.numerics.density import Coarseness
 from consilience.party.party import Party
 from consilience.site.fields import within
-from consilience.tasks.base import Task, task_types
+from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
 from consilience.transforms.privacy import PrivacyLoss
-from consilience.validation.options import check_options
+from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Section, Whole
 
-GROUPS = ("predictions", "parameters", "models")
+GROUPS = get_args(TaskGroup)
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
 model says of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
-``"parameters"``: the numbers of a network; with ``"models"``: whole models."""
-
-OTHERS = "others"
-"""Allows the tasks of protocols that are not part of this package: their code was installed at the party."""
+``"parameters"``: the numbers of a network; with ``"models"``: whole models; with ``"others"``: whatever
+protocols send that are not part of this package, their code having been installed at the party."""
 
 
 def _coarseness(value: Any) -> Coarseness | Literal["exact"] | None:
@@ -37,7 +35,7 @@ def _coarseness(value: Any) -> Coarseness | Literal["exact"] | None:
         InvalidInput: it is no table, or holds unknown or unsafe settings.
     """
     if isinstance(value, Mapping):
-        check_options(Coarseness, value, where="density_ratios")
+        check_arguments(Coarseness, value, where="density_ratios")
         return Coarseness(**value)
     if value is None or isinstance(value, Coarseness):
         return value
@@ -61,7 +59,7 @@ class Limits(Section):
     """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
 
     Attributes:
-        allow: of :data:`GROUPS`, ``"others"``, or names of tasks.
+        allow: of :data:`GROUPS`, or names of tasks.
         rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
             were started anew; ``None`` for no limit.
         requests: how many requests it answers in a round, those that fail among them; one that comes again
@@ -143,13 +141,13 @@ class Limits(Section):
                 where="limits.density_ratios",
                 mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
             )
-        known = {*GROUPS, OTHERS, *task_types()}
+        known = {*GROUPS, *task_types()}
         for name in self.allow:
             if name not in known:
                 raise InvalidInput(
                     f"unknown task or group {name!r}",
                     where="limits.allow",
-                    mend=f"{nearest(name, known)} Groups: {', '.join([*GROUPS, OTHERS])}.",
+                    mend=f"{nearest(name, known)} Groups: {', '.join(GROUPS)}.",
                 )
         protocols = {task.protocol for task in task_types().values() if task.protocol}
         for name in self.protocols or ():
@@ -306,7 +304,7 @@ class Limits(Section):
             bounds.append(max(0, self.metrics_in_all - measured))
         if not self._allows(Evaluate):
             bounds.append(0)
-        party.metrics = min((most for most in bounds if most is not None), default=None)
+        party.most_measurements = min((most for most in bounds if most is not None), default=None)
 
     def _allows(self, task: type[Task]) -> bool:
         """Return true if ``allow`` names a task or its group."""
@@ -336,7 +334,7 @@ class Limits(Section):
 
 
 EVERYTHING = Limits(
-    allow=(*GROUPS, OTHERS),
+    allow=GROUPS,
     requests=None,
     classes=None,
     public_bytes=None,

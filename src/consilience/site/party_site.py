@@ -53,13 +53,11 @@ from consilience.site.public_rows import (
     sweep_public,
 )
 from consilience.site.requests import (
-    Outcome,
     TasksFailed,
     check_round,
     failure_of,
     read_request,
     reply_name,
-    run_tasks,
 )
 from consilience.site.secret import own_secret
 from consilience.site.session import FILE as SESSION_FILE
@@ -67,6 +65,7 @@ from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
+from consilience.tasks.outgoing import Outcome, reply_of
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
@@ -191,7 +190,7 @@ class PartySite:
             party = self._made()
             party.kept_public = kept_public(self._state.home)
             self.limits.bind(party, measured=session.measured if session else 0)
-            return (*run_tasks(party, (first,)), "ok")
+            return (*reply_of(party, (first,), encode), "ok")
         if isinstance(first, TakePublic):
             return self._taken(first, session)
         if isinstance(first, Join):
@@ -280,7 +279,7 @@ class PartySite:
             ):
                 for file in (before / "checkpoints").glob("*/*"):
                     share_file(file, party.home / file.parent.name / file.name)
-            outcome, reply = run_tasks(party, tasks)
+            outcome, reply = reply_of(party, tasks, encode)
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
             self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))

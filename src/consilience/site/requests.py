@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure
-from consilience.messages.wire import decode, encode
-from consilience.party.party import Party
+from consilience.messages.wire import decode
 from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
-from consilience.tasks.outgoing import LONGEST_REASON, answer
+from consilience.tasks.outgoing import LONGEST_REASON
 from consilience.transforms.compressed_messages import open_request
-
-Outcome = tuple[Any, ...] | Failure
-"""One reply for each task, or one failure for all."""
 
 _ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""
@@ -66,19 +62,6 @@ def check_round(tasks: Sequence[Task], current: int) -> None:
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(task.static for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
-
-
-def run_tasks(party: Party, tasks: Sequence[Task]) -> tuple[Outcome, bytes]:
-    """Run tasks at the party; returns the outcome and its bytes.
-
-    Raises:
-        RunFailed: the replies cannot be encoded.
-    """
-    outcome = answer(party, tasks)
-    try:
-        return outcome, encode([outcome] if isinstance(outcome, Failure) else outcome)
-    except TypeError as error:
-        raise RunFailed(f"its answer cannot be sent: {error}") from error
 
 
 def reply_name(round: int, request: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Folder of a party's state, which is replaced whole or not at all, by one process at a time.
+"""Home of a site, where one process at a time replaces the party's state whole or not at all.
 
     home/lock              held by the process that works here, whose number is in it
     home/current           the name of the folder that counts

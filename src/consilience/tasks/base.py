@@ -13,7 +13,7 @@ from consilience.messages.schema import Agreement
 from consilience.party.party import Party
 from consilience.transforms.coordinator_compression import Compression
 
-Exchange = Literal["predictions", "parameters", "models", "others"]
+TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
 
 
@@ -42,7 +42,7 @@ class Task(ABC):
     """
 
     reply_type: ClassVar[type[Any]]
-    exchanges: ClassVar[Exchange | None]
+    exchanges: ClassVar[TaskGroup | None]
     protocol: ClassVar[str | None]
     static: ClassVar[bool]
     keeps_model: ClassVar[bool]
@@ -55,7 +55,7 @@ class Task(ABC):
         cls,
         *,
         reply_type: type[Any],
-        exchanges: Exchange | None,
+        exchanges: TaskGroup | None,
         protocol: str | None,
         static: bool = False,
         keeps_model: bool = False,
@@ -63,7 +63,7 @@ class Task(ABC):
         bookkeeping: bool = False,
         lossy: Mapping[str, Form] | None = None,
     ) -> None:
-        if exchanges is not None and exchanges not in get_args(Exchange):
+        if exchanges is not None and exchanges not in get_args(TaskGroup):
             raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
         cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
         cls.static, cls.keeps_model = static, keeps_model

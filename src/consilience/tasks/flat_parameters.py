@@ -9,40 +9,15 @@ of the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.learners.base import (
+    Parametric as Parametric,  # protocols, which see no learners, too
+)
 from consilience.party.party import Party
 from consilience.validation.arrays import Array
-
-
-@runtime_checkable
-class Parametric(Protocol):
-    """A learner whose parameters can be read, set and pulled at, as :class:`TorchLearner`'s can."""
-
-    @property
-    def fitted(self) -> bool:
-        """Tell whether it has any."""
-
-    def trained_parameters(self) -> frozenset[str]:
-        """Names of those that training changes by gradients."""
-
-    def start(self, X: Array, *, rng: np.random.Generator) -> None:
-        """Draw first parameters."""
-
-    def parameters(self) -> dict[str, Array]:
-        """Parameters by name."""
-
-    def set_parameters(self, values: Mapping[str, Array]) -> None:
-        """Replace what :meth:`parameters` gives."""
-
-    def fit_corrected(self, X: Array, targets: Array, **how: Any) -> Any:
-        """Train with changed gradients: see :class:`consilience.learners.GradientCorrection`."""
-
-    def check_plain_steps(self) -> None:
-        """Raise ``InvalidInput`` unless training makes plain gradient steps."""
 
 
 def learner_of(party: Party) -> Parametric:

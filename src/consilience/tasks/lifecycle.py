@@ -33,7 +33,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
             public=party.public_digests,
             takes_public=party.max_public_bytes,
-            metrics=party.metrics,
+            metrics=party.most_measurements,
         )
 
 

@@ -16,9 +16,9 @@ Whatever a task raises becomes a :class:`~consilience.messages.replies.Failure` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from consilience.errors import Code, ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure
@@ -31,8 +31,13 @@ from consilience.transforms.privacy import BudgetExceeded
 LONGEST_REASON = 200
 """Characters of an error that leave a party."""
 
+Outcome = tuple[Any, ...] | Failure
+"""A party's replies, one for each task, or the one failure in their place."""
 
-def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
+T = TypeVar("T")
+
+
+def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
     """Run the tasks of a request at a party.
 
     Args:
@@ -61,6 +66,24 @@ def answer(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...] | Failure:
         return _failure(party, error.what, error.mend, code=error.code)
     except Exception as error:  # a model may raise anything; the round goes on without it
         return _failure(party, f"{type(error).__name__}: {error}")
+
+
+def reply_of(
+    party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
+) -> tuple[Outcome, T]:
+    """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
+
+    Args:
+        party: the party.
+        tasks: the tasks, in order.
+        write: from the answer's messages to its bytes (``encode``) or their number (``size``).
+    """
+    outcome = answer(party, tasks)
+    try:
+        return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
+    except TypeError as error:
+        failure = _failure(party, f"its answer cannot be sent: {error}")
+        return failure, write([failure])
 
 
 def _failure(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def check_options(
+def check_arguments(
     function: Callable[..., Any],
     options: Mapping[str, Any],
     *,

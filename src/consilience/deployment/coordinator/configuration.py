@@ -124,20 +124,21 @@ class CoordinatorSpec(Section):
         """The port of the address."""
         return int(self.address.rpartition(":")[2])
 
-    def rules(self) -> Protocol:
+    def make_protocol(self) -> Protocol:
         """Make the protocol, ready to run.
 
         Raises:
-            InvalidInput: a name or an option that nothing here knows, or a rule that no party answers.
+            InvalidInput: a name or an option that nothing here knows, or an aggregator that needs
+                what every party refuses.
         """
         found = protocol_for(self.method, self.protocol)
-        rule = found.options.get("aggregate")
-        if isinstance(rule, Aggregator) and DensityRatios in rule.needs:
+        aggregator = found.options.get("aggregate")
+        if isinstance(aggregator, Aggregator) and DensityRatios in aggregator.needs:
             raise InvalidInput(
                 f"{self.method.label} needs exact density ratios, which every party refuses: rows can be "
                 "rebuilt from them",
                 where="method.aggregate",
-                mend="Choose coarse-density-ratio, if the parties' limits allow it, or a rule that needs "
+                mend="Choose coarse-density-ratio, if the parties' limits allow it, or one that needs "
                 "predictions alone, such as avg.",
             )
         return found
@@ -184,7 +185,7 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     except ValidationError as error:
         raise first_of(error, str(path), CoordinatorSpec) from error
     try:
-        spec.rules()
+        spec.make_protocol()
         spec.check_quorum()
         keys = {
             name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()

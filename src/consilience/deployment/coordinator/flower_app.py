@@ -1,4 +1,8 @@
-"""The apps that Flower runs: the coordinator's, and a party's."""
+"""The two halves of the app that a coordinator hands to Flower.
+
+Flower runs ``server`` at the coordinator. It asks for a ``client`` too, and sends it to the parties, which
+run their own, installed one in its place (:mod:`consilience.deployment.party.flower_app`).
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class MembershipNetwork(FlowerNetwork):
         strict: exclude a party with a single class and one that alone knows a class.
         excluded: party to the failure for which it has not joined.
         banned: excluded parties that may not join any more.
-        metrics: party to how often in a run it lets itself be measured; ``None`` for no limit.
+        most_measurements: party to how often in a run it lets itself be measured; ``None`` for no limit.
         changed: called when a party was excluded or has joined.
         sends: times that the public rows are sent to a party in a run: it may refuse them, or lose them,
             without end.
@@ -48,7 +48,7 @@ class MembershipNetwork(FlowerNetwork):
     sends: int = field(default=3, kw_only=True)
     excluded: dict[str, Failure] = field(default_factory=dict, kw_only=True)
     banned: set[str] = field(default_factory=set, kw_only=True)
-    metrics: dict[str, int | None] = field(default_factory=dict, kw_only=True)
+    most_measurements: dict[str, int | None] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         assert isinstance(self.nodes, tuple)
@@ -93,7 +93,7 @@ class MembershipNetwork(FlowerNetwork):
         missing, answers = dict(replies.missing), dict(replies.answers)
         if isinstance(tasks[0], Describe):
             for said in _descriptions(answers):
-                self.metrics[said.party] = said.metrics if said.tested else 0
+                self.most_measurements[said.party] = said.metrics if said.tested else 0
             self._too_small_limit = set(too_large_for(_descriptions(answers), self.public))
             while odd := incompatible_parties(
                 _descriptions(answers), self.public, strict=self.strict

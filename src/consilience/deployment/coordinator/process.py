@@ -27,8 +27,7 @@ from consilience.deployment.coordinator.gate import Gate
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
 from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.coordinator.superlink import SuperLink
-from consilience.deployment.party.process import free_port
-from consilience.deployment.processes import Processes
+from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER, machine, versions

@@ -116,7 +116,7 @@ class _DeployedRun:
         seconds = ledger.read("SELECT coalesce(max(seconds), 0) FROM rounds")[0][0]
         for done in drive(
             federation,
-            spec.rules(),
+            spec.make_protocol(),
             state=state,
             seconds=seconds,
             checkpoint=self._checkpoint,
@@ -132,7 +132,7 @@ class _DeployedRun:
         for name, (why, banned) in meta["excluded"].items():
             network.excluded[name] = Failure(party=name, reason=why)
             network.banned |= {name} if banned else set()
-        network.metrics |= meta.get("metrics", {})
+        network.most_measurements |= meta.get("metrics", {})
         if meta.get("measured", -1) < number:
             self._evaluate(number)
         self._restore_parties()
@@ -189,7 +189,7 @@ class _DeployedRun:
         )
 
         def due(name: str) -> bool:
-            most = network.metrics.get(name, 1)  # of one that came late nothing is known
+            most = network.most_measurements.get(name, 1)  # of one that came late nothing is known
             times = spec.metrics if most is None else min(most, spec.metrics)
             planned = measured_rounds(times, spec.protocol.rounds)
             return round in planned and before.get(name, 0) < times
@@ -222,7 +222,7 @@ class _DeployedRun:
         excluded = {
             name: (why.reason, name in network.banned) for name, why in network.excluded.items()
         }
-        self.ledger.note(excluded=excluded, metrics=network.metrics)
+        self.ledger.note(excluded=excluded, metrics=network.most_measurements)
 
 
 def outcome(folder: Path) -> bool:

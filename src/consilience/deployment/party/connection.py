@@ -17,7 +17,7 @@ DIALLED = 20.0
 """Seconds that somebody who was dialled has to answer."""
 
 PAUSE = 3.0
-"""Seconds before the coordinator is dialled again."""
+"""Seconds before the coordinator is dialled, or a SuperNode started, again."""
 
 STALE = 15.0
 """Seconds without a word of the process that watches the SuperNode until it is not taken to be connected."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,12 +11,20 @@ from typing import Any
 from consilience.deployment.certificates import check_authority, check_private_key, make_key
 from consilience.deployment.party.connection import (
     FORGOTTEN,
+    PAUSE,
     connected_now,
     dial,
     ending_cause,
     watch_supernode,
 )
-from consilience.deployment.processes import BIN, Processes, environment, held, running
+from consilience.deployment.processes import (
+    BIN,
+    Processes,
+    environment,
+    free_port,
+    held,
+    running,
+)
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import write_whole
 from consilience.networks.flower.internals import check_installed, task_commands
@@ -38,9 +45,6 @@ REFUSALS = ("refused", "invalid", "failed")
 
 GIVEN_UP = 180.0
 """Seconds without a SuperNode that works until it is given up."""
-
-PAUSE = 3.0
-"""Seconds before a SuperNode is started again."""
 
 _CLIENT = """\
 #!/bin/sh
@@ -290,10 +294,3 @@ def _connection(spec: PartySpec) -> ConnectionSpec:
             mend='Add [coordinator] with address = "HOST:PORT".',
         )
     return spec.coordinator
-
-
-def free_port() -> int:
-    """A port of the loopback device that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.messages.replies import Failure
 from consilience.messages.wire import encode
-from consilience.networks.flower.internals import PATIENCE, envelope_of, flwr, unwrap, wrap
+from consilience.networks.flower.internals import PATIENCE, START, envelope_of, flwr, unwrap, wrap
 from consilience.party.party import Party
 from consilience.site import EVERYTHING, Limits, PartySite, failure_of
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
-
-START = 300.0
-"""Seconds that a party's process waits for the message that it was started for."""
 
 
 def party_app(

@@ -22,6 +22,9 @@ QUIET: Mapping[str, str] = {
 PATIENCE = 600.0
 """Seconds an exchange may take where the network was given no ``timeout``."""
 
+START = 300.0
+"""Seconds that a process in the background has to do, or to be told, what it was started for."""
+
 NODE_UNAVAILABLE = 5
 """Flower's code for a node whose heartbeat stopped while it was asked."""
 

@@ -18,8 +18,8 @@ from consilience.learners import Model
 from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY
 from consilience.messages.schema import Public
-from consilience.networks.flower.client_app import START, site_app
-from consilience.networks.flower.internals import PATIENCE, QUIET
+from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.internals import PATIENCE, QUIET, START
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.flower.server_app import simulate
 from consilience.networks.local import by_name

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.aggregation.error_parts import teacher_error
+from consilience.experiments.error_parts import teacher_error
 
 
 def test_by_hand():
