@@ -25,11 +25,10 @@ from consilience.deployment.party.connection import (
 from consilience.deployment.party.process import (
     check_connection,
     check_party,
-    free_port,
     party_status,
     serve_party,
 )
-from consilience.deployment.processes import Processes, environment
+from consilience.deployment.processes import Processes, environment, free_port
 from consilience.errors import InvalidInput, RunFailed
 from consilience.site import AUDIT, AuditLog, ConnectionSpec, Session, read_party, state_of
 

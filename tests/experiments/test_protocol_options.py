@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import Deregularization
+from consilience.aggregation import Deregularization, mean
 from consilience.errors import InvalidInput
 from consilience.experiments import Ledger, Spec, parse_spec, start
+from consilience.federation.methods import ProtocolSpec
+from consilience.protocols import PROTOCOLS
 
 CONFIG = """
 name = "sites"
@@ -90,6 +93,14 @@ def test_a_codec_by_name_as_a_table_or_a_list(tmp_path: Path):
         "zstd(19)",
         "float16",
     ]
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_every_protocol_takes_a_codec_from_a_file_and_says_so(name: str):
+    given = {"aggregate": mean()} if PROTOCOLS[name].takes("aggregate") else {}
+    options = ProtocolSpec(name=name, rounds=2, codec="zstd").arguments()
+    assert PROTOCOLS[name](**given, **options).options["codec"].name == "zstd(19)"
+    assert inspect.signature(PROTOCOLS[name]).parameters["codec"].default is None
 
 
 def test_it_runs(tmp_path: Path):

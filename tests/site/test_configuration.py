@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import consilience.protocols  # noqa: F401 (limits name what protocols ask for)
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.messages.schema import Public
 from consilience.numerics.density import Coarseness

@@ -22,7 +22,7 @@ class Stack:
     Attributes:
         parties: m names.
         outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
-        further: what else the rule asked for: the type of knowledge to its ``values``, shape ``(m, …)``.
+        further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
     """
 
     parties: tuple[str, ...]
@@ -67,11 +67,10 @@ class Aggregator:
         name: as reports show it.
         rule: the pure function.
         outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
-        needs: further knowledge the rule reads: :class:`~consilience.messages.scores.LogDensities`,
-            :class:`~consilience.messages.scores.RowCount`,
-            :class:`~consilience.messages.scores.Certainties`,
-            :class:`~consilience.messages.scores.Selection`.
-        options: type of such knowledge to what parties are asked for it with, where that has options.
+        needs: types of the scores that the rule reads beside predictions: subclasses of
+            :class:`~consilience.messages.scores.Score`, such as
+            :class:`~consilience.messages.scores.RowCount`.
+        options: type of score to the options of the task that asks for it, where that has any.
         linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
             whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
             added up as they come, and no single one is looked at.
@@ -134,7 +133,7 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
 
     Args:
         replies: those of a round.
-        needs: types of further knowledge beside :class:`Predictions`.
+        needs: types of the scores beside :class:`Predictions`.
 
     Raises:
         KnowledgeRefused: a party's reply of one type is missing.
@@ -158,7 +157,7 @@ def one_party(outputs: Array, *, needs: tuple[type[Any], ...] = ()) -> Stack:
 
     Args:
         outputs: shape ``(n_public, n_outputs)``.
-        needs: further knowledge that the rule reads: :class:`~consilience.messages.replies.RowCount` or none.
+        needs: types of the scores that the rule reads: ``RowCount`` or none.
     """
     return Stack(("mean",), outputs[None], {kind: np.ones(1) for kind in needs})
 

@@ -37,7 +37,7 @@ class ConsensusUpdate:
 
 
 def replace() -> ConsensusUpdate:
-    """The consensus is the newest proposal."""
+    """Replace the consensus by the newest proposal: a step, and not :func:`dataclasses.replace`."""
     return ConsensusUpdate("replace", dict, lambda proposal, previous, memory: (proposal, memory))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import Abilities, Kind, Learner, Phase
+from consilience.learners import Abilities, Learner, Phase
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 
 class Linear(Learner):

@@ -200,14 +200,14 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         for name, rule in _RULES.items()
     },
     "ensemble_distillation, compressed": ProtocolCase(
-        ensemble_distillation(aggregate=uwa(), rounds=4, codec=_COMPRESSED), classifiers
+        ensemble_distillation(aggregate=uwa(), rounds=4).compressed(_COMPRESSED), classifiers
     ),
     "ensemble_distillation, compressed, by some": ProtocolCase(
-        ensemble_distillation(aggregate=suwa(), rounds=4, codec=_COMPRESSED, participation=2),
+        ensemble_distillation(aggregate=suwa(), rounds=4, participation=2).compressed(_COMPRESSED),
         classifiers,
     ),
     "ensemble_distillation, of values": ProtocolCase(
-        ensemble_distillation(aggregate=mean(), rounds=3, codec=_VALUES), regressors
+        ensemble_distillation(aggregate=mean(), rounds=3).compressed(_VALUES), regressors
     ),
     "iterative_distillation": ProtocolCase(iterative_distillation(rounds=3), regressors),
     "iterative_distillation, accelerated": ProtocolCase(

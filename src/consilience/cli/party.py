@@ -67,7 +67,6 @@ def check(
         from consilience.site import read_party, try_out
 
         check_target(json_to)
-        _know_protocols()
         spec = read_party(file)
         if spec.coordinator is not None:
             from consilience.deployment.certificates import exposed
@@ -104,7 +103,6 @@ def predict(
     with handle_errors(debug):
         from consilience.cli.predict import answer, of_party
 
-        _know_protocols()
         answer(of_party(file), data, out)
 
 
@@ -175,7 +173,6 @@ def start(
         from consilience.deployment.party.process import check_party, folder_of, serve_party
         from consilience.deployment.processes import detached
 
-        _know_protocols()
         if detach:
             folder = folder_of(check_party(file).state)
             command = ["party", "start", str(file), *(["--debug"] if debug else [])]
@@ -193,7 +190,6 @@ def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
         from consilience.deployment.party.process import party_status
 
         check_target(json_to)
-        _know_protocols()
         found = party_status(file)
         said = {
             name.replace("_", " "): "" if value is None else str(value)
@@ -213,11 +209,6 @@ def stop(file: File, debug: Debug = False) -> None:
 
         ended = end(folder_of(state_of(file)), say=say)
         say("stopped" if ended else "nothing was running")
-
-
-def _know_protocols() -> None:
-    """Import the protocols, whose tasks limits may name."""
-    import consilience.protocols  # noqa: F401
 
 
 def _report_table(found: DryRunReport, address: str | None) -> Table:

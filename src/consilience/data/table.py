@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from consilience.data.splits import take_public
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
-
-Kind = Literal["classification", "regression"]
 
 
 def load_table(

@@ -22,11 +22,12 @@ from consilience.data import (
 )
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
-from consilience.learners import Kind, make
+from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.validation.arrays import Array, check_alike
+from consilience.validation.labels import Kind
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ READS = ("0.2",)
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
 """Packages whose versions a run records, where they are installed."""
 
-Kind = Literal["simulated", "deployed"]
+RunKind = Literal["simulated", "deployed"]
 
 
 class RunSpec(Protocol):
@@ -77,7 +77,7 @@ class StoredConfiguration:
         path: the file, for errors.
     """
 
-    kind: Kind
+    kind: RunKind
     values: Mapping[str, Any]
     path: Path
 
@@ -86,7 +86,7 @@ class StoredConfiguration:
         return _damaged(self.path, why)
 
 
-def store_configuration(folder: Path, kind: Kind, spec: BaseModel) -> None:
+def store_configuration(folder: Path, kind: RunKind, spec: BaseModel) -> None:
     """Write the configuration of a run, with the version that writes it.
 
     Args:
@@ -133,9 +133,9 @@ def read_configuration(folder: Path) -> StoredConfiguration:
     if not version.startswith(tuple(f"{one}." for one in READS)):
         raise other_version(version, folder)
     values = document.get("configuration")
-    if kind not in get_args(Kind) or not isinstance(values, dict):
+    if kind not in get_args(RunKind) or not isinstance(values, dict):
         raise _damaged(path, "it does not say which kind of run it is, or holds no configuration")
-    return StoredConfiguration(cast(Kind, kind), values, path)
+    return StoredConfiguration(cast(RunKind, kind), values, path)
 
 
 def _damaged(path: Path, why: object) -> RunFailed:

@@ -16,7 +16,6 @@ from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import (
     Abilities,
     GradientCorrection,
-    Kind,
     Learner,
     Model,
     Parametric,
@@ -26,6 +25,7 @@ from consilience.learners.base import (
 from consilience.learners.files.trust import ForeignCode, trusting
 from consilience.learners.presets import LEARNERS, LearnerEntry, model_of, named_code
 from consilience.learners.torch.recipe import Augmentation, TorchRecipe
+from consilience.validation.labels import Kind
 
 if TYPE_CHECKING:
     from consilience.learners.sklearn.kernel_ridge import KernelRidge

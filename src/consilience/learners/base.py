@@ -12,8 +12,8 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
-Kind = Literal["classification", "regression"]
 Phase = Literal["first", "private", "distill"]
 LOG_FLOOR = 1e-6
 """Probabilities are clipped to this before their logarithm stands in for a logit."""

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from consilience.errors import InvalidInput, MissingExtra, nearest
-from consilience.learners.base import Kind
 from consilience.learners.files.trust import (
     ForeignCode,
     check_packages,
@@ -19,6 +18,7 @@ from consilience.learners.files.trust import (
     trusting,
 )
 from consilience.learners.torch.recipe import TorchRecipe
+from consilience.validation.labels import Kind
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.learners.base import Kind
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 SMALLEST_SHARE = 0.05
 """A class below this share of its row's largest probability gets no copy of the row.

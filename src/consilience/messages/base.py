@@ -14,13 +14,15 @@ from consilience.errors import KnowledgeRefused, odd_name
 from consilience.messages.schema import LARGEST, MOST_ROWS, Agreement, TaskLike
 from consilience.validation.arrays import Array
 
-PrivacyCost = Literal["nothing", "charged", "outside"]
+PrivacyCost = Literal["nothing", "charged", "unbudgeted"]
 """Privacy cost of a kind of reply, as its class states it.
 
 ``"nothing"``: it says nothing of private rows. ``"charged"``: it leaves with noise, and the accountant of
-the party is charged; a party with a budget sends none without noise. ``"outside"``: it depends on private
-rows, no budget bounds what it tells of them, and a party's limits say whether it may leave. A reply without
-a stated cost does not leave a party that has a budget (:mod:`consilience.transforms.privacy`).
+the party is charged; a party with a budget sends none without noise. The noise is the party's own, by a
+:class:`~consilience.transforms.privacy.Mechanism` for any kind of reply, or what the task asked for, where
+scores are computed with it (:class:`~consilience.transforms.privacy.GaussianNoise`). ``"unbudgeted"``: it
+depends on private rows, no budget bounds what it tells of them, and a party's limits say whether it may
+leave. A reply without a stated cost does not leave a party that has a budget.
 """
 
 Form = Literal["rows", "scores", "numbers"]
@@ -45,7 +47,7 @@ class PartyMessage(ABC):
     A subclass states its traits where it is defined::
 
         @message
-        class Surprise(PublicScores, privacy="outside", lossy={"values": "scores"}):
+        class Surprise(PublicScores, privacy="unbudgeted", lossy={"values": "scores"}):
             ...
 
     Attributes:

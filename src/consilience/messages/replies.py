@@ -1,4 +1,9 @@
-"""Replies of parties: the few types that may leave one. Each validates itself on arrival."""
+"""Replies of parties that most protocols have: predictions, models, metrics, failures. Each validates itself.
+
+Scores are in :mod:`consilience.messages.scores`. What the tasks of one group alone reply with stands beside
+these: in :mod:`consilience.tasks.parameters`, :mod:`~consilience.tasks.models` and
+:mod:`~consilience.tasks.boosting`.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +31,12 @@ from consilience.messages.schema import (
     PRECISION,
     Agreement,
     OutputKind,
-    TaskKind,
     TaskLike,
 )
 from consilience.messages.scores import RowCount
 from consilience.messages.sums import Sum, Weights, party_weights, weighted_sum
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 _MOST_METRICS = 100
 
@@ -50,7 +55,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 @message
-class Description(PartyMessage, privacy="outside"):
+class Description(PartyMessage, privacy="unbudgeted"):
     """Description of a party: its data and its learner in general, before the first round.
 
     Attributes:
@@ -65,11 +70,11 @@ class Description(PartyMessage, privacy="outside"):
         public: digests (:attr:`Public.key`) of the public rows that it holds.
         takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
             choice.
-        metrics: how often in a run it lets itself be measured; ``None`` for as often as it is asked.
+        metrics: how often in a run its metrics may be asked for; ``None`` for as often as anyone asks.
     """
 
     party: str
-    kind: TaskKind
+    kind: Kind
     classes: tuple[str, ...]
     outputs: int
     soft_targets: str
@@ -122,7 +127,7 @@ class Receipt(Reply, privacy="nothing"):
 
 
 @message
-class Predictions(Reply, privacy="outside", lossy={"values": "rows"}):
+class Predictions(Reply, privacy="unbudgeted", lossy={"values": "rows"}):
     """Predictions of a party's model for every public row.
 
     Attributes:
@@ -156,7 +161,7 @@ class Predictions(Reply, privacy="outside", lossy={"values": "rows"}):
 
 
 @message
-class SharedModel(Reply, privacy="outside"):
+class SharedModel(Reply, privacy="unbudgeted"):
     """A party's trained model, for others to predict with.
 
     A model may hold rows that it was trained on word for word; a party sends such a one only if told to.
@@ -178,7 +183,7 @@ class SharedModel(Reply, privacy="outside"):
 
 
 @message
-class Metrics(Reply, privacy="outside"):
+class Metrics(Reply, privacy="unbudgeted"):
     """Metrics of a party's model on its own test data.
 
     Attributes:

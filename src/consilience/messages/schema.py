@@ -12,9 +12,9 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.validation.arrays import Array, check_inputs, read_only
+from consilience.validation.labels import Kind
 
 OutputKind = Literal["probabilities", "logits", "values"]
-TaskKind = Literal["classification", "regression"]
 
 PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
     "probabilities": np.float32,
@@ -108,7 +108,7 @@ class Agreement:
         seed: the seed that all random streams are keyed by.
     """
 
-    kind: TaskKind
+    kind: Kind
     classes: tuple[str, ...]
     outputs: int
     public: str

@@ -1,7 +1,7 @@
 """Scores: replies that an aggregator may need beside predictions, such as how typical a public row looks.
 
-A new score is a class here, a task in :mod:`consilience.tasks.scores` whose ``reply_type`` it is, and the
-aggregator that needs it.
+A new score is a class here, the function of :mod:`consilience.party.row_scores` that computes it, a task in
+:mod:`consilience.tasks.scores` whose ``reply_type`` it is, and the aggregator that needs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PublicScores(Score):
     A subclass states how its values look::
 
         @message
-        class Surprise(PublicScores, privacy="outside", at_least=0.0): ...
+        class Surprise(PublicScores, privacy="unbudgeted", at_least=0.0): ...
 
     Attributes:
         public: digest of the public data.
@@ -104,7 +104,7 @@ class PublicScores(Score):
 
 
 @message
-class LogDensities(PublicScores, privacy="outside", lossy={"values": "scores"}):
+class LogDensities(PublicScores, privacy="unbudgeted", lossy={"values": "scores"}):
     """Log-densities of the public rows as a party sees them, natural logarithms, shape ``(n_public,)``.
 
     Attributes:
@@ -120,7 +120,7 @@ class Certainties(PublicScores, privacy="charged", above=0.0, at_most=1.0):
 
 
 @message
-class Selection(PublicScores, privacy="outside", precision=np.bool_):
+class Selection(PublicScores, privacy="unbudgeted", precision=np.bool_):
     """Choice of the public rows that a party speaks for, shape ``(n_public,)``, bool.
 
     Attributes:
@@ -148,7 +148,7 @@ class ClassRatios(PublicScores, per_class=True):
 
 
 @message
-class DensityRatios(ClassRatios, privacy="outside", per_class=True):
+class DensityRatios(ClassRatios, privacy="unbudgeted", per_class=True):
     """Density ratios at each public row, exactly: shape ``(n_public, n_classes)``, float32.
 
     Each estimates how many of the party's rows of the class come on one public row there
@@ -164,7 +164,9 @@ class DensityRatios(ClassRatios, privacy="outside", per_class=True):
 
 
 @message
-class CoarseRatios(ClassRatios, privacy="outside", per_class=True, at_least=0, at_most=MOST_ROWS):
+class CoarseRatios(
+    ClassRatios, privacy="unbudgeted", per_class=True, at_least=0, at_most=MOST_ROWS
+):
     """Density ratios by round counts, in a party's settings (:func:`.density.coarse_ratios`).
 
     Shape ``(n_public, n_classes)``, float32, from 0 to the party's rows of the class.
@@ -172,7 +174,7 @@ class CoarseRatios(ClassRatios, privacy="outside", per_class=True, at_least=0, a
 
 
 @message
-class RowCount(Score, privacy="outside"):
+class RowCount(Score, privacy="unbudgeted"):
     """Number of private rows that a party trains on."""
 
     rows: int

@@ -199,7 +199,7 @@ class Network(ABC):
             raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
 
     def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
-        """The replies that are right, after all that arrived has been written into the ledger."""
+        """Receive replies: the ones that are right; what arrived is added to :attr:`deliveries`."""
         replies, deliveries = receive(
             requests, arrivals, agreement=self.agreement, timeout=self.timeout
         )

@@ -1,9 +1,13 @@
-"""The one door in: decode and decompress replies of parties, validate them, and write them into the ledger.
+"""The one door in: decode and decompress replies of parties, validate them, and describe each for the ledger.
 
 Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
 the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
-the agreed class order and shape, and within range: behind this door nothing is checked again. A reply that is
-not becomes a :class:`~consilience.messages.replies.Failure`, and the party is left out.
+the agreed class order and shape, and within range: no other place checks that. A reply that is not becomes a
+:class:`~consilience.messages.replies.Failure`, and the party is left out. An aggregator still checks that it
+can use what it is given: of the kind of outputs it is for, with the scores that it needs.
+
+What arrived is described by a :class:`Delivery` for each party. The network keeps these until a run writes
+them into its ledger.
 
 A protocol that is linear in the parties takes :meth:`~consilience.messages.replies.Replies.sum` of what it is
 handed, and no single reply; a network that only learns sums can hand it these.
@@ -11,8 +15,8 @@ handed, and no single reply; a network that only learns sums can hand it these.
 A reply may be valid and still a lie. Against lies there are aggregators that bear some of them, such as
 :func:`~consilience.aggregation.trimmed_mean`. A filter that compares the replies of an exchange with one
 another, and leaves some parties out for all protocols alike, belongs into :func:`receive`: after all replies
-are validated, so that it compares numbers of one shape, and before the ledger is written, so that each party
-that is left out stands there with the reason.
+are validated, so that it compares numbers of one shape, and before deliveries are described, so that each
+party that is left out stands in the ledger with the reason.
 """
 
 from __future__ import annotations

@@ -13,15 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
-
-Kind = Literal["classification", "regression"]
 
 DIVERGED = 1e3
 """A descent diverges when its objective exceeds this many times what it was at f = 0."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, RunFailed, odd_name
 from consilience.files import inside, write_folder
-from consilience.learners import Kind, as_learner, kind_told_by
+from consilience.learners import as_learner, kind_told_by
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import Coarseness
@@ -23,7 +23,7 @@ from consilience.party.state import delete_states, read_state, write_state
 from consilience.party.training import Training
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, check_inputs, read_only
-from consilience.validation.labels import check_aliases, class_order, label_names, one_hot
+from consilience.validation.labels import Kind, check_aliases, class_order, label_names, one_hot
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all

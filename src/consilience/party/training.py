@@ -9,11 +9,12 @@ from typing import cast
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
-from consilience.learners import GradientCorrection, Kind, Learner, Model, Parametric, Steps
+from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 
 class Training:

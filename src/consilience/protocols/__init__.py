@@ -1,4 +1,7 @@
-"""Protocols, one paper a file, sorted by what leaves a party: predictions, parameters or models."""
+"""Protocols, one method or family of methods a file, sorted by what leaves a party.
+
+All of them take the option ``codec`` (:meth:`Protocol.compressed`).
+"""
 
 from consilience.protocols.base import (
     Protocol,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, Generic, ParamSpec, cast
 
 from consilience.aggregation import Aggregator, ConsensusUpdate
@@ -145,13 +145,19 @@ class ProtocolFactory(Generic[P]):
         self.exchanges, self.needs_public = exchanges, needs_public
         self.also_called, self.python_only = also_called, python_only
         self._function = function
+        self.__signature__ = _with_codec(signature(function), where=self.name)
 
     def takes(self, option: str) -> bool:
         """Tell whether it has that option; ``codec`` all have."""
-        return option == "codec" or option in signature(self._function).parameters
+        return option in signature(self).parameters
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> Protocol:
         """Bind the options.
+
+        Args:
+            *args: refused: options have names.
+            **options: those of the protocol, and ``codec``, which all have: what :meth:`Protocol.compressed`
+                takes.
 
         Raises:
             InvalidInput: options without names, or ones that it does not have.
@@ -166,9 +172,7 @@ class ProtocolFactory(Generic[P]):
         chosen: dict[str, Any] = dict(options)
         codec = chosen.pop("codec", None)
         check_made("codec", codec, Codec, "a codec", "quantized(8)")
-        check_arguments(
-            function, chosen, where=where, given=("network", "public", "state", "codec")
-        )
+        check_arguments(function, chosen, where=where, given=("network", "public", "state"))
 
         def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
             if codec is None:
@@ -188,6 +192,17 @@ class ProtocolFactory(Generic[P]):
         )
 
 
+def _with_codec(own: Signature, *, where: str) -> Signature:
+    """Make the signature that users see: options by name, and ``codec``, which the factory acts on."""
+    options = list(own.parameters.values())[3:]  # behind network, public and state
+    if "codec" in own.parameters:
+        raise TypeError(f"{where}: every protocol has the option codec already")
+    named = [one for one in options if one.kind is not one.VAR_KEYWORD]
+    codec = Parameter("codec", Parameter.KEYWORD_ONLY, default=None, annotation="Codec | None")
+    others = [one for one in options if one.kind is one.VAR_KEYWORD]
+    return Signature([*named, codec, *others], return_annotation="Protocol")
+
+
 def protocol(
     *,
     exchanges: TaskGroup | None,
@@ -197,7 +212,9 @@ def protocol(
 ) -> Callable[
     [Callable[Concatenate[Network, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
-    """Turn ``f(network, public, state, *, options)`` into ``f(options) -> Protocol``.
+    """Turn ``f(network, public, state, *, options)`` into ``f(options, codec=None) -> Protocol``.
+
+    The option ``codec`` is not the function's: compression is put around its rounds.
 
     Args:
         exchanges: the group of messages that leaves a party: ``"predictions"``, ``"parameters"``,

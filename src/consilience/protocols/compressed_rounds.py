@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher
-from consilience.aggregation import replace as newest_proposal
+from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, replace
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
@@ -87,7 +86,7 @@ def compressed_rounds(
     compression = Compression(codec, network.agreed, coding)
     before = None if state is None else state.consensus
     if codec.rest:
-        step = options.get("consensus") or newest_proposal()
+        step = options.get("consensus") or replace()
         options = {**options, "consensus": _resting(step, compression)}
     view = CompressedNetwork(network, compression)
     for round in function(view, public, state, **options):
@@ -95,9 +94,9 @@ def compressed_rounds(
         if after is not None:
             compression.settle(round.number, before, after)
             before = after
-        yield replace(
+        yield dataclasses.replace(
             round,
-            state=replace(round.state, coding=compression.state()),
+            state=dataclasses.replace(round.state, coding=compression.state()),
             teacher=_as_taught(round, compression),
         )
 

@@ -35,12 +35,12 @@ from consilience.data.dataset import Dataset
 from consilience.data.table import load_table, read_rows
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
-from consilience.learners.base import Kind
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
+from consilience.validation.labels import Kind
 from consilience.validation.sections import (
     Address,
     Flag,

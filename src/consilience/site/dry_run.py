@@ -51,7 +51,7 @@ class DryRunReport:
         model: its name.
         soft_targets: how it takes soft targets.
         answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
-        leaves: task to the kind of knowledge that may leave with it under the limits.
+        leaves: task to the type of reply that may leave with it under the limits.
         seconds: what a round takes, part by part, if time grows with the rows; tried on :data:`MOST_ROWS`.
         rounds: in how many it takes part at most; ``None`` for no limit.
         warnings: limits that are laxer than they usually are, and the danger of each.

@@ -1,7 +1,10 @@
-"""Tasks: everything that a party may be asked, and the one door through which its replies leave."""
+"""Tasks: what protocols and a run ask of a party, and the one door through which its replies leave."""
 
-# Whoever knows one task knows all that come with the library: they are read from the wire by their names.
+# Whoever knows one task knows those of all protocols of the library: they are read from the wire by their
+# names. A protocol of another package brings its own, and worker processes have one of theirs.
+from consilience.tasks import boosting as boosting
 from consilience.tasks import lifecycle as lifecycle
+from consilience.tasks import models as models
 from consilience.tasks import parameters as parameters
 from consilience.tasks import predictions as predictions
 from consilience.tasks import scores as scores

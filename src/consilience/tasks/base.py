@@ -20,8 +20,8 @@ TaskGroup = Literal["predictions", "parameters", "models", "others"]
 class Task(ABC):
     """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
 
-    A protocol may define its own in its own file. Every task states its traits where its class is defined; a
-    class that does not is an error::
+    Those of the library's protocols are in this room; a protocol of another package defines its own in its
+    own file. Every task states its traits where its class is defined; a class that does not is an error::
 
         @message
         class CountRows(Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True):

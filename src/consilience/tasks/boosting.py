@@ -67,7 +67,7 @@ class Change:
 
 
 @message
-class Objective(Reply, privacy="outside"):
+class Objective(Reply, privacy="unbudgeted"):
     """A party's objective: its value, and the loss and weak learners that it is made of.
 
     Attributes:
@@ -91,7 +91,7 @@ class Objective(Reply, privacy="outside"):
 
 
 @message
-class WeakLearners(Reply, privacy="outside"):
+class WeakLearners(Reply, privacy="unbudgeted"):
     """The result of a party's K steps.
 
     Attributes:
@@ -114,7 +114,7 @@ class WeakLearners(Reply, privacy="outside"):
 
 
 @message
-class Student(Reply, privacy="outside"):
+class Student(Reply, privacy="unbudgeted"):
     """A weak learner that stands for a sum of them."""
 
     model: SharedModel

@@ -77,11 +77,11 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
         return shared_model(party, self.round, notes=tuple(notes))
 
 
-# --- conjugate distillation -----------------------------------------------------------------------------
+# --- conjugate distillation: lines of its pseudo-code ---------------------------------------------------
 
 
 @message
-class Products(Reply, privacy="outside"):
+class Products(Reply, privacy="unbudgeted"):
     """One inner product for every target column.
 
     Attributes:
@@ -121,7 +121,7 @@ class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjug
 
 @message
 class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
-    """Line 1."""
+    """Begin conjugate distillation: train on your labels, and send the model (line 1)."""
 
     round: int
 
@@ -136,7 +136,7 @@ class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugat
 
 @message
 class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
-    """Lines 2 and 7: step, and say how far there is still to go.
+    """Step along the direction, and say how large the residual still is (lines 2 and 7).
 
     Attributes:
         models: the others', in line 2.
@@ -169,11 +169,14 @@ class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugat
 class Direction(
     Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"
 ):
-    """Line 4."""
+    """Train on the next direction of conjugate gradients, and send the model (line 4).
+
+    Attributes:
+        keep: share β of the last direction that is kept, shape ``(n_outputs,)``.
+    """
 
     round: int
     keep: Array
-    """β, shape ``(n_outputs,)``."""
 
     def run(self, party: Party) -> SharedModel:
         """The model trained on the direction's labels."""
@@ -186,10 +189,10 @@ class Direction(
 
 @message
 class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
-    """Line 5.
+    """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).
 
     Attributes:
-        models: the others'.
+        models: the others' models of the direction.
     """
 
     round: int
@@ -208,7 +211,7 @@ class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_d
 
 @message
 class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
-    """Line 8."""
+    """Train on the labels that conjugate gradients arrived at, and send the model (line 8)."""
 
     round: int
 

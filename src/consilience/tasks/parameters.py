@@ -36,7 +36,7 @@ from consilience.validation.numbers import check_number
 
 
 @message
-class Architecture(Reply, privacy="outside"):
+class Architecture(Reply, privacy="unbudgeted"):
     """Names, shapes and counts of the parameters of a party's model.
 
     Attributes:
@@ -65,7 +65,7 @@ class Architecture(Reply, privacy="outside"):
 
 
 @message
-class Parameters(Reply, privacy="outside", lossy={"values": "numbers"}):
+class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
     """All parameters of a party's model in one line, and how many rows it trains on.
 
     Attributes:
@@ -90,7 +90,7 @@ class Parameters(Reply, privacy="outside", lossy={"values": "numbers"}):
 
 
 @message
-class ControlledParameters(Reply, privacy="outside", lossy={"values": "numbers"}):
+class ControlledParameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
     """Parameters after training, and by how much the control variate changes.
 
     Attributes:

@@ -1,16 +1,19 @@
-"""Class names: one canonical spelling for labels of any type."""
+"""The two kinds of labels, and class names: one canonical spelling for labels of any type."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.validation.memory import check_memory
+
+Kind = Literal["classification", "regression"]
+"""Kind of what is predicted: one of the classes that are named, or numbers."""
 
 
 def label_names(

@@ -17,10 +17,11 @@ import numpy as np
 
 from consilience.data import load
 from consilience.data.partition import iid, mixing
-from consilience.learners import Kind, Learner, make
+from consilience.learners import Learner, make
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 DIMENSIONS = 100
 """d of the toy problem, which has n = 1.5 d rows."""

@@ -58,10 +58,10 @@ def taught(
     federation = Federation(given.parties(), given.public, seed=repetition, strict=False)
     between: list[Mapping[str, Metrics]] = []
     aggregate = _watched(problems.rule(rule, given), lambda: between.append(federation.evaluate(0)))
-    codec = chain(top_k(3), quantized(8), zstd()) if coded else None
-    history = federation.run(
-        ensemble_distillation(aggregate=aggregate, rounds=how.rounds, codec=codec), progress=False
-    )
+    protocol = ensemble_distillation(aggregate=aggregate, rounds=how.rounds)
+    if coded:
+        protocol = protocol.compressed(chain(top_k(3), quantized(8), zstd()))
+    history = federation.run(protocol, progress=False)
     names, labels = federation.network.agreed.classes, given.public_labels
     assert labels is not None
     truth = np.asarray(names) == labels[:, None]

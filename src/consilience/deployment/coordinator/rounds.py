@@ -104,7 +104,7 @@ class _DeployedRun:
         )
 
     def run(self) -> None:
-        """Do the rounds; each is checkpointed, recorded, and then evaluated."""
+        """Do the rounds; each is checkpointed, and then recorded and evaluated by :meth:`_record`."""
         label, seed, ledger, spec = self.label, self.seed, self.ledger, self.spec
         ledger.forget_after(label, seed, self.found[0] if self.found else -1)
         federation = Federation.over(

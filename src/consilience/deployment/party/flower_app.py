@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import consilience.protocols  # noqa: F401  (whose tasks may be asked)
 from consilience.networks.flower.client_app import run_installed_client, site_app
 from consilience.networks.flower.internals import PATIENCE
 from consilience.site import PartySite, read_party

@@ -36,7 +36,7 @@ from consilience.diagnostics.heterogeneity.result import Distance, Heterogeneity
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
-from consilience.validation.labels import class_order, label_names
+from consilience.validation.labels import Kind, class_order, label_names
 from consilience.validation.numbers import check_choice, check_number
 
 PERMUTATIONS = 20
@@ -120,7 +120,7 @@ def compare_labels(
 def how_different(
     parties: Mapping[str, tuple[Any, Any]],
     *,
-    kind: Literal["classification", "regression"] = "classification",
+    kind: Kind = "classification",
     classes: Sequence[str] | None = None,
     inputs: bool = True,
     equalize: bool = False,

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Learner, Phase
 from consilience.learners.boosting.weak_fits import LeastSquares, oracle_of
 from consilience.learners.boosting.weak_learner import packages_of, weak_learner
 from consilience.learners.boosting.weighted_ensemble import (
@@ -24,6 +24,7 @@ from consilience.learners.targets import usable
 from consilience.numerics.ensemble_weights import descent_weights
 from consilience.numerics.losses import DIVERGED, ConvexLoss, check_convex, loss_of
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice, check_number
 
 Query = Callable[[Learner, Array, Array, np.random.Generator], None]

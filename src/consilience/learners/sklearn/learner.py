@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Kind, Learner, Phase
+from consilience.learners.base import Abilities, Learner, Phase
 from consilience.learners.files.store import blob_of, dump, read
 from consilience.learners.files.vetting import PACKAGES, plain
 from consilience.learners.sklearn.estimators import (
@@ -26,7 +26,7 @@ from consilience.learners.sklearn.estimators import (
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
 from consilience.learners.targets import expand, harden, usable
 from consilience.validation.arrays import Array
-from consilience.validation.labels import one_hot
+from consilience.validation.labels import Kind, one_hot
 
 
 class SklearnLearner(Learner):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, GradientCorrection, Kind, Learner, Phase, Steps
+from consilience.learners.base import Abilities, GradientCorrection, Learner, Phase, Steps
 from consilience.learners.batching import submit
 from consilience.learners.files.store import write_model
 from consilience.learners.targets import usable
@@ -32,6 +32,7 @@ from consilience.learners.torch.parameters import (
 from consilience.learners.torch.recipe import TorchRecipe
 from consilience.learners.torch.training import train
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 _LARGEST_ROW = 2**26
 """Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""

@@ -75,7 +75,7 @@ def broadcast(
         where: the protocol, for errors.
 
     Raises:
-        RunFailed: the parameters are NaN, or beyond :data:`~consilience.messages.replies.LARGEST`.
+        RunFailed: the parameters are NaN, or beyond :data:`~consilience.messages.schema.LARGEST`.
     """
     if not np.abs(values).max() <= LARGEST:  # nor is NaN
         raise RunFailed(

@@ -65,7 +65,6 @@ from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.sampling import participants
 from consilience.tasks.base import Network
 from consilience.tasks.predictions import Distill, FitPrivate
-from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 
 _FIRST, _DIVERGED = 5, 1e3
@@ -84,7 +83,6 @@ def ensemble_distillation(
     participation: int | float = 1.0,
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
-    codec: Codec | None = None,
 ) -> Rounds:
     """Parties teach one another through an aggregate of their predictions on public data.
 
@@ -95,9 +93,6 @@ def ensemble_distillation(
         participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: probability of each party to take part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
-        codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
-            ``chain(top_k(2), quantized(4), zstd())`` of :mod:`consilience.transforms.codec`; none by
-            default.
 
     Raises:
         InvalidInput: an option cannot work with these parties.

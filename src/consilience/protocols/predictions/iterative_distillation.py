@@ -51,7 +51,6 @@ from consilience.messages.schema import Public
 from consilience.protocols.base import Rounds, RoundState, check_made, check_options, protocol
 from consilience.protocols.predictions.ensemble_distillation import distillation_rounds
 from consilience.tasks.base import Network
-from consilience.transforms.codec import Codec
 
 
 @protocol(exchanges="predictions", needs_public=True)
@@ -67,7 +66,6 @@ def iterative_distillation(
     participation: int | float = 1.0,
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
-    codec: Codec | None = None,
 ) -> Rounds:
     """Regressors teach one another through the mean of their predictions, de-regularised or not.
 
@@ -83,8 +81,6 @@ def iterative_distillation(
         probabilities: probability of each party to take part, relative to the others; alike by default. The
             limit of a damped consensus is that of the mean weighted by them (Theorem C.16).
         alpha: weight of the private rows in (0, 1); 1/m by default.
-        codec: compression of all messages, which ``@protocol`` adds to every protocol, such as
-            ``chain(float16(), zstd())`` of :mod:`consilience.transforms.codec`; none by default.
 
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.
