@@ -8,20 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.federation.forming import incompatible_parties
 from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Description, Failure, Receipt
 from consilience.messages.schema import Agreement, Public
+from consilience.messages.wire import decode, encode
+from consilience.networks.incoming import decode_reply, validated
 from consilience.numerics.feature_space import public_feature_space
 from consilience.site import Limits, PartySite
+from consilience.site.requests import read_request
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.tasks.outgoing import answer
+from consilience.tasks.parameters import AdoptParameters, Parameters, TrainParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.transforms.codec import chain, quantized, zstd
+from consilience.transforms.compressed_messages import Compressed, CompressedRequest, write_request
+from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.number_coder import decode_numbers, encode_numbers
+from consilience.transforms.party_compression import restore_tasks
 from helpers.party_sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))
@@ -164,3 +175,77 @@ def test_a_party_that_says_it_has_any_number_of_classes_keeps_nobody_busy() -> N
     said = [described("a", ("ill", "well")), described("b", ("ill", "well")), described("c", names)]
     odd = incompatible_parties(said, PUBLIC)
     assert list(odd) == ["c"] and len(str(odd["c"])) < 1_000
+
+
+# --- compressed messages that become large ---------------------------------------------------------
+
+SMALL = chain(quantized(8), zstd())
+
+
+def bomb(numbers: int) -> Compressed:
+    """So many quantised zeros in as few bytes as may have been them, in a frame that zstd skips."""
+    size = 8 * -(-numbers // 1024) + numbers
+    data = pyarrow.Codec("zstd").compress(bytes(size), asbytes=True)
+    padding = max(0, size // 256 - len(data))
+    data += (0x184D2A50).to_bytes(4, "little") + padding.to_bytes(4, "little") + bytes(padding)
+    return Compressed(size=size, data=np.frombuffer(data, np.uint8), shapes=((numbers,),))
+
+
+@pytest.mark.parametrize(
+    ("size", "what"), [(10, "at most 10 numbers were asked for"), (10**7, "become arrays of")]
+)
+def test_a_reply_of_few_bytes_does_not_fill_the_coordinator(
+    peak: Any, size: int, what: str
+) -> None:
+    """What the task asks for is known; and where it is much, it takes more than a few bytes to say it."""
+    compression, task = Compression(SMALL, on(2), {}), TrainParameters(round=1, size=size)
+    asked = compression.requests({"a": (task,)})["a"]
+    wire = encode([Parameters(party="a", round=1, values=np.zeros(0), rows=3), bomb(10**7)])
+    assert len(wire) < 50_000
+    peak()
+    arrival = decode_reply("a", wire, 0.0)
+    outcome = validated("a", asked, arrival, agreement=on(2), timeout=None, compression=compression)
+    assert outcome.kind == "refused" and what in outcome.reason
+    assert peak() < 1_000_000
+
+
+def test_a_request_of_few_bytes_does_not_fill_a_party(peak: Any) -> None:
+    party = patients()
+    party.join(on(2))
+    request = CompressedRequest(codec=SMALL.settings, arrays=bomb(10**7))
+    wire = encode([AdoptParameters(round=1, values=np.zeros(0)), request])
+    peak()
+    failure = answer(party, read_request(wire))
+    assert isinstance(failure, Failure) and "become arrays of 80,000,000 bytes" in failure.reason
+    assert peak() < 1_000_000
+
+
+def test_arrays_that_would_not_fit_are_refused_at_either_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bytes that are as many as their numbers need, where there is no memory for these."""
+    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
+    values = np.random.default_rng(0).normal(size=9_000_000)
+    task = AdoptParameters(round=1, values=values)
+    asked = Compression(quantized(8), on(2), {}).requests({"a": (task,)})["a"]
+    with pytest.raises(KnowledgeRefused, match=r"its arrays would take 0\.1 GB of memory"):
+        restore_tasks(asked, party="a", agreement=on(2), memory={})
+
+
+@pytest.mark.parametrize("bits", [1, 8])
+def test_quantised_numbers_take_no_more_than_themselves(peak: Any, bits: int) -> None:
+    content = encode_numbers(quantized(bits), np.zeros(4_000_000))
+    peak()
+    decode_numbers(quantized(bits), content, 4_000_000, np.dtype(float))
+    assert peak() < 1.5 * (8 * 4_000_000 + len(content))
+
+
+def test_public_rows_hide_from_no_limit_by_compression(tmp_path: Path) -> None:
+    """The limit looks at arrays, and these would be elsewhere."""
+    party = patients()
+    party.public = None
+    with PartySite(lambda: party, tmp_path, limits=Limits(public_bytes=100)) as site:
+        sent = TakePublic.of(PUBLIC)
+        hidden = Compression(zstd(), on(2), {}).requests({"north": (sent,)})["north"]
+        (failure,) = decode(site.answer(write_request(hidden)))
+    assert "asked for alone" in failure.reason

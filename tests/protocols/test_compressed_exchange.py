@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -20,12 +21,14 @@ from consilience import (
 from consilience.aggregation import AGGREGATORS, Stack, count_weighted, mean_logits
 from consilience.aggregation.base import Aggregator, plain_mean
 from consilience.checks import classifiers
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
+from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
+from consilience.messages.replies import Failure, Predictions, Receipt
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 from consilience.networks.base import Network
-from consilience.tasks.predictions import Distill, PredictPublic
+from consilience.protocols import protocol
+from consilience.protocols.rounds import Round, RoundState
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.transforms.byte_coder import compress
 from consilience.transforms.codec import (
     Codec,
@@ -37,6 +40,8 @@ from consilience.transforms.codec import (
     zstd,
 )
 from consilience.transforms.compressed_messages import Compressed, CompressedTasks
+from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.party_compression import compress_replies, restore_tasks
 from consilience.transforms.row_coder import nearest_multiples
 from helpers.stub_models import Share
 
@@ -274,7 +279,7 @@ def raw(*numbers):
 @pytest.mark.parametrize(
     ("lie", "what"),
     [
-        (lambda said: {"since": 7}, "changes since round 7"),
+        (lambda said: {"since": 7}, "changes since exchange 7"),
         (lambda said: {"size": said.size + 1}, "bytes"),
         (lambda said: {"data": said.data[:-1]}, "bytes"),
         (lambda said: {"data": said.data.astype(np.int16)}, "no row of bytes"),
@@ -302,7 +307,7 @@ def test_changes_that_were_not_asked_for_are_refused():
     network.lie = lambda said: {"since": 1}
     rounds_of(quantized(4), network=network, count=2)
     assert [d.detail for d in network.deliveries if d.status == "refused"] == [
-        "changes since round 1, and those since 0 were asked for"
+        "changes since exchange 1, and those since 0 were asked for"
     ]
 
 
@@ -345,3 +350,129 @@ def test_a_lost_quorum_is_lost_with_a_codec_too():
     network = Quiet(parties, public, lost=[("ash", 2, Distill)], quorum=1.0)
     with pytest.raises(QuorumLost, match="ash"):
         rounds_of(changed_rows(), network=network)
+
+
+# --- several exchanges in a round -------------------------------------------------------------------
+
+
+@protocol(exchanges="predictions", needs_public=True)
+def taught_twice(network, public, state, *, rounds: int, each: bool):
+    """Two teachers in every round: the mean of all, or for each party the mean of the others."""
+    if state is None:
+        network.ask(FitPrivate(round=1))
+        yield Round(0, state := RoundState(round=0))
+    for t in range(state.round + 1, rounds + 1):
+        for _ in range(2):
+            said = network.ask(PredictPublic(round=t))
+            given = {party: reply[-1].values for party, reply in said.answers.items()}
+            tasks = {}
+            for party in given:
+                others = [v for p, v in given.items() if p != party or not each]
+                mean = np.mean(others, axis=0)
+                mean = (mean / mean.sum(axis=1, keepdims=True)).astype(np.float32)
+                tasks[party] = Distill(round=t, targets=mean, alpha=0.5)
+            if each:
+                network.ask_each(tasks)
+            else:
+                network.ask(next(iter(tasks.values())))
+        yield Round(t, RoundState(round=t, consensus=mean))
+
+
+def models_after(codec, *, each: bool, stop: int = 0):
+    """What all models say after three rounds, resumed in other rounds after ``stop``."""
+    parties, public = classifiers()
+    network = LocalNetwork(parties, public)
+    made = Federation.over(network, public, strict=False)
+    taught = taught_twice(rounds=3, each=each)
+    taught = taught if codec is None else taught.compressed(codec)
+    *_, last = islice(made.rounds(taught), stop + 1 if stop else None)
+    if stop:
+        list(taught(network, public, last.state))
+    assert {delivery.status for delivery in network.deliveries} == {"ok"}
+    said = network.ask(PredictPublic(round=3)).answers.values()
+    return np.stack([reply[-1].values for reply in said])
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("stop", [0, 1])
+def test_teachers_of_one_round_are_not_mistaken_for_one_another(each, stop):
+    """A second teacher in a round, and one for each party: every party learns from the one it is sent."""
+    plain = models_after(None, each=each)
+    for codec in (changed_rows(), chain(changed_rows(), zstd())):
+        np.testing.assert_array_equal(models_after(codec, each=each, stop=stop), plain)
+
+
+AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public="p", rows=5, seed=0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_lost_either_end_has_what_was_sent_or_says_so(seed):
+    """Many exchanges a round, in groups or one for each; requests and replies are lost; one end is set
+    back to an earlier state. What is accepted is what was sent, and what is refused was set back before."""
+    rng = np.random.default_rng(seed)
+    coordinator, memories = Compression(changed_rows(), AGREED, {}), {"a": {}, "b": {}, "c": {}}
+    kept = deepcopy((coordinator.state(), memories))
+    rows, back, partial = {p: table(rng) for p in "abc*"}, set(), 0
+    for t in range(1, 9):
+        for _ in range(rng.integers(1, 4)):
+            for one in rows.values():
+                one[rng.random(5) < 0.3] = table(rng)[0]
+            whole = (
+                Distill(round=t, targets=rows["*"].copy(), alpha=0.5),
+                PredictPublic(round=t),
+            )
+            some = whole[int(rng.integers(0, 2)) :][: int(rng.integers(1, 3))]
+            asked = {p: some for p in "abc" if rng.random() < 0.8}
+            if rng.random() < 0.4:
+                asked = {
+                    p: (Distill(round=t, targets=rows[p].copy(), alpha=0.5), PredictPublic(round=t))
+                    for p in asked
+                }
+            for party, tasks in coordinator.requests(asked).items():
+                ends = {"party": party, "agreement": AGREED, "memory": memories[party]}
+                if rng.random() < 0.2:
+                    continue  # the request is lost
+                try:
+                    restored = restore_tasks(tasks, **ends)
+                except KnowledgeRefused:
+                    assert party in back
+                    back.discard(party)
+                    continue
+                for had, sent in zip(restored, asked[party], strict=True):
+                    if isinstance(sent, Distill):
+                        np.testing.assert_array_equal(had.targets, sent.targets)
+                replies = tuple(reply(task, party, rows[party].copy()) for task in restored)
+                answer = compress_replies(tasks, restored, replies, **ends)
+                if rng.random() < 0.2:
+                    continue  # the reply is lost
+                arrived, known = coordinator.decompress(party, tasks, answer)
+                partial += any(getattr(one, "since", 0) > 0 for one in answer)
+                assert encode(arrived) == encode(replies)
+                coordinator.accept(party, known)
+        if seed % 2 and rng.random() < 0.3:
+            memories, back = deepcopy(kept[1]), set("abc")
+        if not seed % 2 and rng.random() < 0.3:
+            coordinator = Compression(changed_rows(), AGREED, deepcopy(kept[0]))
+            back = set("abc")
+        if rng.random() < 0.5:
+            kept = deepcopy((coordinator.state(), memories))
+    assert partial
+
+
+def table(rng):
+    """Five rows of two shares."""
+    return rng.dirichlet(np.ones(2), 5).astype(np.float32)
+
+
+def reply(task, party, values):
+    """What a party answers to a task."""
+    if isinstance(task, Distill):
+        return Receipt(party=party, round=task.round)
+    return Predictions(
+        party=party,
+        round=task.round,
+        kind="probabilities",
+        classes=("x", "y"),
+        public="p",
+        values=values,
+    )

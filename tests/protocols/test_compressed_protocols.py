@@ -183,7 +183,7 @@ def both_ways(codec, task, reply, round=1):
     received = open_request(decode(write_request(tasks)))
     ends = {"party": "a", "agreement": AGREED, "memory": memory}
     (restored,) = restore_tasks(received, **ends)
-    sent = decode(encode(compress_replies(received.compression, (restored,), (reply,), **ends)))
+    sent = decode(encode(compress_replies(received, (restored,), (reply,), **ends)))
     (arrived,), _ = coordinator.decompress("a", tasks, sent)
     return restored, arrived, sent
 
@@ -219,6 +219,15 @@ def test_a_table_is_made_again_from_what_the_coordinator_knows():
     assert encode([arrived]) == encode([reply])
 
 
+def test_what_compresses_too_well_is_sent_as_it_is():
+    """A receiver would refuse a few bytes that become eight million."""
+    reply = Parameters(party="a", round=1, values=np.zeros(1_000_000), rows=7)
+    codec = chain(quantized(8), zstd())
+    _, arrived, sent = both_ways(codec, TrainParameters(round=1, size=1_000_000), reply)
+    np.testing.assert_array_equal(arrived.values, reply.values)
+    assert len(sent[-1].data) == sent[-1].size
+
+
 def test_where_nothing_is_to_be_compressed_nothing_changes():
     coordinator = Compression(quantized(8), AGREED, {})
     tasks = (FitPrivate(round=1),)
@@ -228,16 +237,17 @@ def test_where_nothing_is_to_be_compressed_nothing_changes():
     receipts = (Receipt(party="a", round=1),)
     adopt = AdoptParameters(round=1, values=np.ones(1))
     ends = {"party": "a", "agreement": AGREED, "memory": {}}
-    assert compress_replies(request.compression, (adopt,), receipts, **ends) is receipts
+    assert compress_replies(request, (adopt,), receipts, **ends) is receipts
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         ({"shapes": ()}, "bytes|should have been compressed"),
-        ({"shapes": ((10**15,),)}, "an array of shape"),
+        ({"shapes": ((10**15,),)}, "become arrays of"),
         ({"shapes": ((-1,),)}, "an array of shape"),
-        ({"shapes": ((4,), (4,))}, "bytes"),
+        ({"shapes": ((5,),)}, "an array of shape"),
+        ({"shapes": ((4,), (4,))}, "1 arrays too many"),
         ({"size": 10**9}, "at most"),
         ({"data": np.zeros(3, np.uint8)}, "zstd"),
     ],

@@ -29,6 +29,7 @@ from consilience.tasks.models import TrainTowards
 from consilience.tasks.parameters import SendParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScoreCertainty
+from consilience.transforms.compressed_messages import CompressedRequest
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests
 
@@ -229,6 +230,7 @@ def test_other_public_data(tmp_path: Path) -> None:
         ((FitPrivate(round=-1),), "not of one round"),
         ((FitPrivate(round=2), CountRows(round=3)), "not of one round"),
         ((Join(agreement=agreement()), FitPrivate(round=0)), "asked for alone"),
+        ((Join(agreement=agreement()), CompressedRequest(codec={"level": 1})), "asked for alone"),
         ((Distill(round=2, targets=teacher(np.nan), alpha=0.5),), "Distill.targets holds NaN"),
         ((FitPrivate(round=2), FitPrivate(round=2)), "for the same more than once"),
         (

@@ -201,7 +201,7 @@ def validated(
                 )
             reply.validate(party=party, task=task, agreement=agreement)
         if compression is not None:
-            compression.accept(party, tasks[0].round, tables)
+            compression.accept(party, tables)
     except KnowledgeRefused as refusal:
         return Failure(party=party, reason=refusal.what, kind="refused")
     except Exception as error:  # a stranger's answer may be what no check has thought of

@@ -13,7 +13,7 @@ from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
 from consilience.tasks.outgoing import LONGEST_REASON
-from consilience.transforms.compressed_messages import open_request
+from consilience.transforms.compressed_messages import CompressedTasks, open_request
 
 _ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""
@@ -42,8 +42,8 @@ def read_request(request: bytes) -> tuple[Task, ...]:
     if len({type(task) for task in held}) < len(held):
         raise KnowledgeRefused("it asks for the same more than once")
     if any(isinstance(task, _ALONE) for task in held) and (
-        len(tasks) > 1 or not isinstance(tasks[0], _ALONE)
-    ):
+        len(tasks) > 1 or not isinstance(tasks[0], _ALONE) or isinstance(tasks, CompressedTasks)
+    ):  # limits look at the arrays of these before they run
         raise KnowledgeRefused(
             "describing, taking public rows, joining and restoring are asked for alone"
         )

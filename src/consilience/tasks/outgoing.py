@@ -56,7 +56,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         restored = restore_tasks(tasks, **ends)
         replies = tuple(party.privacy.outgoing(partial(task.run, party)) for task in restored)
         ends["memory"] = party.memory  # a protocol may have begun a new one
-        return compress_replies(tasks.compression, restored, replies, **ends)
+        return compress_replies(tasks, restored, replies, **ends)
     except BudgetExceeded as error:
         return _failure(party, error.what, error.mend, kind="refused", code=error.code)
     except InvalidInput as error:

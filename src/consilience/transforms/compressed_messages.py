@@ -7,8 +7,11 @@ A *table* is an array with a row for each public row. Replies that are a table, 
 the coordinator does not know, are left out whole and made again from it. Of tables both ends remember what
 was sent: the coordinator in ``RoundState.coding``, a party in its memory. A party that is late, fails or
 misses a round stays behind, and is sent what it missed. Nothing is ever put beside rows that the receiver may
-not have: a message says which round it goes on from, and where the two ends differ all rows are sent, or it
-is refused.
+not have: a message says which exchange it goes on from, and where the two ends differ all rows are sent, or
+it is refused.
+
+Exchanges of a table have numbers that grow with each: that of the round, or a larger one where the same kind
+of table is sent again within a round, or another to each party.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from dataclasses import fields as dataclass_fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +33,10 @@ from consilience.transforms.codec import Codec
 from consilience.transforms.number_coder import decode_numbers, encode_numbers, encoded_length
 from consilience.transforms.row_coder import RowCoder
 from consilience.validation.arrays import Array
+from consilience.validation.memory import check_memory
 
 _MOST_RATIO, _SMALL = 256, 1 << 20
-"""Arrays beside tables may come to so many times the bytes that arrived, and this number more."""
+"""Arrays beside tables may take so many times the bytes that arrived in memory, and this number more."""
 
 
 @message
@@ -42,7 +46,7 @@ class Compressed(Brief):
     Attributes:
         size: bytes before zstd.
         data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then other arrays in their order.
-        since: round that the rows of tables are changes since; 0 where all rows are there.
+        since: number of the exchange that the rows of tables are changes since; 0 where all rows are there.
         shapes: shapes of the other arrays.
         notes: notes of the replies that were left out.
     """
@@ -60,10 +64,11 @@ class CompressedRequest(Brief):
 
     Attributes:
         codec: settings of the :class:`~consilience.transforms.codec.Codec` that are not the defaults.
-        heard: party to the round of its last tables that arrived, where that is not the round before.
-        told: party to the round of the last table that it was sent, where that is not the round before.
+        heard: party to the number of its last tables that arrived, where that is not the one before.
+        told: party to the number of the last table that it was sent, where that is not the one before.
         wanted: public rows that are asked for, a bit each, shape ``(n_bytes,)``, uint8; ``None`` for all.
         arrays: arrays of the tasks; ``None`` where they are in their places.
+        number: of the exchange, where it is not that of the round; 0 where it is.
     """
 
     codec: Mapping[str, Any]
@@ -71,6 +76,7 @@ class CompressedRequest(Brief):
     told: Mapping[str, int] = field(default_factory=dict)
     wanted: Array | None = None
     arrays: Compressed | None = None
+    number: int = 0
 
 
 class CompressedTasks(tuple[Any, ...]):
@@ -84,6 +90,11 @@ class CompressedTasks(tuple[Any, ...]):
 
     compression: CompressedRequest
     whole: tuple[Any, ...]
+
+    @property
+    def number(self) -> int:
+        """Number of the exchange, by which both ends know its tables."""
+        return self.compression.number or int(self[0].round)
 
     def __new__(
         cls, tasks: Sequence[Any], compression: CompressedRequest, whole: tuple[Any, ...] = ()
@@ -158,11 +169,7 @@ def put_arrays(
 
     def put(empty: Array, lossy: bool) -> Array:
         nonlocal position
-        if empty.size or not remaining:
-            raise KnowledgeRefused("an array is in its place, and should have been compressed")
-        shape = remaining.pop(0)
-        if any(side < 0 for side in shape):
-            raise KnowledgeRefused(f"an array of shape {shape}")
+        shape = _next_shape(empty, remaining)
         settings, count = _settings(codec, lossy), math.prod(shape)
         end = position + encoded_length(settings, count, empty.dtype.itemsize)
         if end > len(content):
@@ -175,6 +182,57 @@ def put_arrays(
     if remaining or position != len(content):
         raise KnowledgeRefused(f"{len(content) - position} bytes too many")
     return restored
+
+
+def measure_arrays(
+    codec: Codec,
+    messages: Sequence[Any],
+    shapes: Sequence[tuple[int, ...]],
+    most: Sequence[int | None] | None = None,
+) -> tuple[int, int]:
+    """Compute the bytes of the arrays that :func:`put_arrays` would put back, without making one.
+
+    Args:
+        codec: the settings.
+        messages: tasks or replies, with empty arrays in the places of those that were taken out.
+        shapes: shapes of the arrays.
+        most: for each message the numbers that an array of it may have at most; ``None`` where nobody knows.
+
+    Returns:
+        Bytes of the arrays before zstd, and in memory once they are decoded.
+
+    Raises:
+        KnowledgeRefused: shapes do not fit the messages, or an array is larger than was asked for.
+    """
+    remaining, encoded, decoded = list(shapes), 0, 0
+
+    def measure(largest: int | None, empty: Array, lossy: bool) -> Array:
+        nonlocal encoded, decoded
+        shape = _next_shape(empty, remaining)
+        count = math.prod(shape)
+        if largest is not None and count > largest:
+            raise KnowledgeRefused(
+                f"an array of shape {shape}, and at most {largest:,} numbers were asked for"
+            )
+        encoded += encoded_length(_settings(codec, lossy), count, empty.dtype.itemsize)
+        decoded += count * empty.dtype.itemsize
+        return empty
+
+    for one, largest in zip(messages, most or [None] * len(messages), strict=True):
+        _walk(codec, one, partial(measure, largest))
+    if remaining:
+        raise KnowledgeRefused(f"{len(remaining)} arrays too many")
+    return encoded, decoded
+
+
+def _next_shape(empty: Array, remaining: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Take the shape of an array from the front of those that remain."""
+    if empty.size or not remaining:
+        raise KnowledgeRefused("an array is in its place, and should have been compressed")
+    shape = remaining.pop(0)
+    if any(side < 0 for side in shape):
+        raise KnowledgeRefused(f"an array of shape {shape}")
+    return shape
 
 
 def _settings(codec: Codec, lossy: bool) -> Codec:
@@ -251,59 +309,50 @@ def _outputs(agreement: Agreement) -> Any:
     return "values" if agreement.kind == "regression" else "probabilities"
 
 
-def changes_since(heard: Mapping[str, int], party: str, round: int, codec: Codec) -> int:
-    """Give the round that changes can be changes since, 0 for none.
+def changes_since(heard: Mapping[str, int], party: str, number: int, codec: Codec) -> int:
+    """Give the number of the exchange that changes can be changes since, 0 for none.
 
     Args:
-        heard: party to the round that was last heard of it, where that is not the round before.
+        heard: party to the exchange that was last heard of it, where that is not the one before.
         party: name of the party.
-        round: the round.
+        number: number of the exchange.
         codec: the settings.
     """
-    last = heard.get(party, round - 1) if codec.remembers else 0
-    return last if last < round else 0
+    last = heard.get(party, number - 1) if codec.remembers else 0
+    return last if last < number else 0
 
 
-def read_content(codec: Codec, given: Compressed, coders: Iterable[RowCoder]) -> bytes:
-    """Decompress the bytes of a message, no more of them than there can be.
+def read_content(
+    codec: Codec,
+    given: Compressed,
+    coders: Iterable[RowCoder],
+    messages: Sequence[Any],
+    most: Sequence[int | None] | None = None,
+) -> bytes:
+    """Decompress the bytes of a message, once what they would become is known to be no more than it may.
 
     Args:
         codec: the settings.
         given: the message.
         coders: coders of the tables in it.
+        messages: tasks or replies that its other arrays belong to, with empty arrays in their places.
+        most: see :func:`measure_arrays`.
 
     Raises:
-        KnowledgeRefused: they cannot be read, or are too many.
+        KnowledgeRefused: they cannot be read, or become too much.
     """
+    encoded, decoded = measure_arrays(codec, messages, given.shapes, most)
+    allowed = _SMALL + _MOST_RATIO * len(given.data)
+    if decoded > allowed:
+        raise KnowledgeRefused(
+            f"{len(given.data):,} bytes become arrays of {decoded:,} bytes, of at most {allowed:,}"
+        )
+    try:
+        check_memory(encoded + decoded, "its arrays", where="codec")
+    except InvalidInput as error:
+        raise KnowledgeRefused(error.what, mend=error.mend) from error
     tables = sum(coder.most_bytes for coder in coders)
-    most = tables + _SMALL + _MOST_RATIO * len(given.data) if given.shapes else tables
-    return decompress(codec, given.data, given.size, most)
-
-
-def table_reply(
-    task: Any, values: Array, *, party: str, notes: tuple[str, ...], agreement: Agreement
-) -> Any:
-    """Make the reply to a task from its table and from what the coordinator knows.
-
-    Args:
-        task: the task.
-        values: rows of the table, shape ``(n_public, columns)``.
-        party: name of the party.
-        notes: notes for the ledger.
-        agreement: what the federation agreed on.
-    """
-    given = {
-        "party": party,
-        "round": task.round,
-        "public": agreement.public,
-        "classes": agreement.classes,
-        "kind": getattr(task, "outputs", None),
-        "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
-        "notes": notes,
-    }
-    return task.reply_type(
-        **{field.name: given[field.name] for field in dataclass_fields(task.reply_type)}
-    )
+    return decompress(codec, given.data, given.size, tables + encoded)
 
 
 def read_codec(settings: Mapping[str, Any]) -> Codec:
@@ -318,15 +367,18 @@ def read_codec(settings: Mapping[str, Any]) -> Codec:
         raise KnowledgeRefused(f"no settings of a codec ({error})") from error
 
 
-def write_content(codec: Codec, content: bytes, beside_tables: int) -> Array:
-    """Compress the bytes of a message, unless the receiver would not believe that they come to so many.
+def write_content(
+    codec: Codec, content: bytes, messages: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> Array:
+    """Compress the bytes of a message, unless the receiver would refuse so few for what they become.
 
     Args:
         codec: the settings.
         content: the bytes.
-        beside_tables: number of bytes that are not of tables.
+        messages: what :func:`take_arrays` left.
+        shapes: shapes of the arrays that it took.
     """
     data = compress(codec, content)
-    if beside_tables > _SMALL + _MOST_RATIO * len(data):
+    if measure_arrays(codec, messages, shapes)[1] > _SMALL + _MOST_RATIO * len(data):
         return np.frombuffer(content, dtype=np.uint8)
     return data

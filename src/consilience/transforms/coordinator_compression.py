@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -21,7 +21,6 @@ from consilience.transforms.compressed_messages import (
     put_arrays,
     read_content,
     reply_table,
-    table_reply,
     take_arrays,
     task_table,
     write_content,
@@ -47,9 +46,9 @@ class Compression:
         self.taught: Array | None = None
         self._heard: dict[str, dict[str, Memory]] = dict(state.get("heard", {}))
         self._sent: dict[str, Memory] = dict(state.get("sent", {}))
-        self._told: dict[str, int] = dict(state.get("told", {}))
+        self._told: dict[str, dict[str, int]] = dict(state.get("told", {}))
         self._due: Array | None = state.get("due")
-        self._telling: set[str] = set()
+        self._telling: dict[str, dict[str, int]] = {}
         self._round = 0
 
     def state(self) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class Compression:
             state = {
                 "heard": dict(sorted(self._heard.items())),
                 "sent": dict(self._sent),
-                "told": dict(sorted(self._told.items())),
+                "told": {party: told for party, told in sorted(self._told.items()) if told},
             }
         return state if self._due is None else {**state, "due": self._due}
 
@@ -81,31 +80,33 @@ class Compression:
         """Compressed requests of one group of parties.
 
         Of a table there are two versions at most: all rows for the parties that have none, and for the others
-        what changed since the round that the one furthest behind has heard.
+        what changed since the exchange that the one furthest behind has heard.
         """
         codec, agreement, round = self.codec, self._agreement, tasks[0].round
         self._round = round
         answered = [reply_table(codec, task, agreement) for task in tasks]
         keys = [t.reply_type.__name__ for t, c in zip(tasks, answered, strict=True) if c]
         tables = {i: t for i, task in enumerate(tasks) if (t := task_table(codec, task, agreement))}
+        taught = {type(tasks[i]).__name__ for i in tables}
+        number = self._number(round, keys, taught)
         left, content, shapes = take_arrays(codec, tasks)
         known: list[tuple[RowCoder, Memory]] = []
         for i, (name, coder) in tables.items():
             key = type(tasks[i]).__name__
             values = getattr(tasks[i], name)
-            memory = coder.update(values, self._sent.get(key, {}), round)
+            memory = coder.update(values, self._sent.get(key, {}), number)
             known.append((coder, memory))
             self.taught = coder.values(memory["rows"])
             if codec.remembers:
                 self._sent[key] = memory
             empty = np.zeros((0, 0), dtype=values.dtype)
             left = (*left[:i], replace(left[i], **{name: empty}), *left[i + 1 :])
-        (self._telling.update if tables else self._telling.difference_update)(to)
+        self._telling.update(dict.fromkeys(to, dict.fromkeys(taught, number)))
         replied = any(_may_compress(codec, task.reply_type) for task in tasks)
         if not (tables or shapes or replied):
             return dict.fromkeys(to, tasks)
         heard = {party: self._last_heard(party, keys) for party in to}
-        told = {party: self._told.get(party, 0) for party in to}
+        told = {party: self._last_told(party, taught) for party in to}
         groups = [[p for p in to if not told[p]], [p for p in to if told[p]]] if tables else [to]
         requests: dict[str, tuple[Any, ...]] = {}
         for group in filter(None, groups):
@@ -114,22 +115,24 @@ class Compression:
             arrays = None
             if tables or shapes:
                 whole = written + content
-                data = write_content(codec, whole, len(content))
+                data = write_content(codec, whole, left, shapes)
                 arrays = Compressed(size=len(whole), data=data, since=since, shapes=shapes)
             late = {
-                p: heard[p] for p in group if keys and codec.remembers and heard[p] != round - 1
+                p: heard[p] for p in group if keys and codec.remembers and heard[p] != number - 1
             }
             compression = CompressedRequest(
                 codec=codec.settings,
                 heard=late,
-                told={p: told[p] for p in group if tables and 0 < told[p] != round - 1},
+                told={p: told[p] for p in group if tables and 0 < told[p] != number - 1},
                 wanted=self._wanted() if keys else None,
                 arrays=arrays,
+                number=0 if number == round else number,
             )
             request = CompressedTasks(left, compression, tasks)
             requests.update(dict.fromkeys(group, request))
-        if tables and codec.remembers:
-            self._told = {p: at for p, at in self._told.items() if p not in to}
+        for party in to:  # until it answers, nobody knows what it has
+            kept = self._told.get(party, {})
+            self._told[party] = {key: at for key, at in kept.items() if key not in taught}
         return requests
 
     def decompress(
@@ -151,50 +154,67 @@ class Compression:
         if not outcome or not isinstance(outcome[-1], Compressed):
             return outcome, {}
         *plain, given = outcome
-        codec, agreement, round = self.codec, self._agreement, tasks[0].round
-        asked = changes_since(tasks.compression.heard, party, round, codec)
+        codec, agreement, number = self.codec, self._agreement, tasks.number
+        asked = changes_since(tasks.compression.heard, party, number, codec)
         if given.since not in (0, asked):
             raise KnowledgeRefused(
-                f"changes since round {given.since}, and those since {asked} were asked for"
+                f"changes since exchange {given.since}, and those since {asked} were asked for"
             )
         coders = [reply_table(codec, task, agreement) for task in tasks]
         tables = [(task, coder) for task, coder in zip(tasks, coders, strict=True) if coder]
-        content = read_content(codec, given, [coder for _, coder in tables])
+        beside = [task for task, coder in zip(tasks, coders, strict=True) if coder is None]
+        if len(plain) != len(beside):
+            raise KnowledgeRefused(f"{len(plain) + len(tables)} answers to {len(tasks)} tasks")
+        most = [_most_numbers(task) for task in beside]
+        content = read_content(codec, given, [coder for _, coder in tables], plain, most)
         known: dict[str, Memory] = {}
         made = []
         for task, coder in tables:
             key = task.reply_type.__name__
             arrived, content = coder.read(content, given.since)
             before = self._heard[party][key] if given.since else {}
-            known[key] = coder.take(arrived, before, round)
+            known[key] = coder.take(arrived, before, number)
             values = coder.values(known[key]["rows"])
             made.append(
-                table_reply(task, values, party=party, notes=given.notes, agreement=agreement)
+                _table_reply(task, values, party=party, notes=given.notes, agreement=agreement)
             )
         others = iter(put_arrays(codec, plain, content, given.shapes))
         from_tables = iter(made)
-        replies = [next(from_tables if coder else others, None) for coder in coders]
-        if None in replies or next(others, None) is not None:
-            raise KnowledgeRefused(f"{len(plain) + len(made)} answers to {len(tasks)} tasks")
+        replies = [next(from_tables if coder else others) for coder in coders]
         return tuple(replies), known if codec.remembers else {}
 
-    def accept(self, party: str, round: int, known: dict[str, Memory]) -> None:
+    def accept(self, party: str, known: dict[str, Memory]) -> None:
         """Remember what a party sent, and that it was told, once its replies are accepted.
 
         Args:
             party: name of the party.
-            round: round of its tasks.
             known: what :meth:`decompress` gave.
         """
         if known:
             self._heard[party] = {**self._heard.get(party, {}), **known}
-        if party in self._telling and self.codec.remembers:
-            self._told[party] = round
+        if self.codec.remembers:
+            self._told[party] = {**self._told.get(party, {}), **self._telling.get(party, {})}
+
+    def _number(self, round: int, heard: Iterable[str], told: Iterable[str]) -> int:
+        """Number of an exchange: larger than all in which tables of these kinds arrived or were sent."""
+        if not self.codec.remembers:
+            return round
+        last = [
+            int(kept[key]["round"]) for kept in self._heard.values() for key in heard if key in kept
+        ]
+        last += [int(self._sent[key]["round"]) for key in told if key in self._sent]
+        return max([round, *(number + 1 for number in last)])
 
     def _last_heard(self, party: str, keys: Iterable[str]) -> int:
-        """Last round of which all these tables of a party are known, 0 for none."""
+        """Last exchange of which all these tables of a party are known, 0 for none."""
         kept = self._heard.get(party, {})
         return min((int(kept[key]["round"]) if key in kept else 0 for key in keys), default=0)
+
+    def _last_told(self, party: str, keys: Iterable[str]) -> int:
+        """Exchange in which a party was last told all these tables, 0 where it was not, or one by one."""
+        kept = self._told.get(party, {})
+        numbers = {kept.get(key, 0) for key in keys}
+        return numbers.pop() if len(numbers) == 1 else 0
 
     # --- rows that rest ---
 
@@ -226,6 +246,38 @@ class Compression:
         quiet = np.abs(after - before).sum(axis=1) / 2 <= codec.still
         again = np.where(quiet, round + 1 + codec.rest, round + 1)
         self._due = np.where(self._due <= round, again, self._due)
+
+
+def _table_reply(
+    task: Any, values: Array, *, party: str, notes: tuple[str, ...], agreement: Agreement
+) -> Any:
+    """Make the reply to a task from its table and from what the coordinator knows.
+
+    Args:
+        task: the task.
+        values: rows of the table, shape ``(n_public, columns)``.
+        party: name of the party.
+        notes: notes for the ledger.
+        agreement: what the federation agreed on.
+    """
+    given = {
+        "party": party,
+        "round": task.round,
+        "public": agreement.public,
+        "classes": agreement.classes,
+        "kind": getattr(task, "outputs", None),
+        "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
+        "notes": notes,
+    }
+    return task.reply_type(**{field.name: given[field.name] for field in fields(task.reply_type)})
+
+
+def _most_numbers(task: Any) -> int | None:
+    """Most numbers of an array in the reply to a task; ``None`` where it does not say how many it wants."""
+    if "numbers" not in lossy_forms(task.reply_type).values():
+        return None
+    size = getattr(task, "size", None)
+    return size if isinstance(size, int) else None
 
 
 def _may_compress(codec: Codec, kind: type[Any]) -> bool:

@@ -16,6 +16,9 @@ from consilience.validation.arrays import Array
 BLOCK = 1024
 """Numbers that share a least one and a step."""
 
+_TOGETHER = 64
+"""Blocks that are decoded at a time."""
+
 
 def encoded_length(codec: Codec, count: int, itemsize: int) -> int:
     """Compute the bytes of an array.
@@ -75,16 +78,29 @@ def decode_numbers(codec: Codec, content: bytes, count: int, dtype: np.dtype) ->
     elif codec.bits == 16:
         numbers = np.frombuffer(content, "<f2")
     else:
-        blocks = _blocks(count)
-        low, step = np.frombuffer(content[: 8 * blocks], "<f4").reshape(2, blocks)
-        codes = _unpacked(codec, content[8 * blocks :], count)
-        wide = [np.repeat(part, BLOCK)[:count].astype(np.float64) for part in (low, step)]
-        numbers = wide[0] + codes * wide[1]
+        return _dequantized(codec, content, count, dtype)
     with np.errstate(over="ignore"):
         values = numbers.astype(dtype)
     if not np.isfinite(values).all():
         raise KnowledgeRefused("numbers are NaN or infinite")
     return np.asarray(values)
+
+
+def _dequantized(codec: Codec, content: bytes, count: int, dtype: np.dtype) -> Array:
+    """Numbers of quantised bytes, some at a time: they take no more memory than these and the bytes do."""
+    blocks, values = _blocks(count), np.empty(count, dtype)
+    scales = np.frombuffer(content[: 8 * blocks], "<f4").reshape(2, blocks).astype(np.float64)
+    bits = 8 if codec.level else codec.bits
+    for first in range(0, blocks, _TOGETHER):
+        start, end = first * BLOCK, min((first + _TOGETHER) * BLOCK, count)
+        at = 8 * blocks + start * bits // 8
+        part = content[at : at + -(-(end - start) * bits // 8)]
+        low, step = np.repeat(scales[:, first : first + _TOGETHER], BLOCK, axis=1)[:, : end - start]
+        with np.errstate(over="ignore", invalid="ignore"):  # both are refused below
+            values[start:end] = low + _unpacked(codec, part, end - start) * step
+        if not np.isfinite(values[start:end]).all():
+            raise KnowledgeRefused("numbers are NaN or infinite")
+    return values
 
 
 def _blocks(count: int) -> int:

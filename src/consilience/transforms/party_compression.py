@@ -12,7 +12,6 @@ from consilience.errors import KnowledgeRefused
 from consilience.messages.schema import Agreement
 from consilience.transforms.compressed_messages import (
     Compressed,
-    CompressedRequest,
     CompressedTasks,
     changes_since,
     lossy_forms,
@@ -45,25 +44,27 @@ def restore_tasks(
     request, given = tasks.compression, tasks.compression.arrays
     if given is None:
         return tuple(tasks)
-    codec, round = read_codec(request.codec), tasks[0].round
+    codec, number = read_codec(request.codec), tasks.number
     found = {
         i: table
         for i, task in enumerate(tasks)
         if (table := task_table(codec, task, agreement)) and not getattr(task, table[0]).size
     }
-    content = read_content(codec, given, [coder for _, coder in found.values()])
+    content = read_content(codec, given, [coder for _, coder in found.values()], tasks)
     restored = list(tasks)
-    for i, (name, coder) in found.items():
-        key = f"told {type(tasks[i]).__name__}"
-        known = _recall(memory, key, ("rows", "round"))
+    keys = {i: f"told {type(tasks[i]).__name__}" for i in found}
+    tables = {key: _recall(memory, key, ("rows", "round")) for key in keys.values()}
+    supposed = request.told.get(party, number - 1)
+    for known in tables.values():
         has = int(known["round"]) if known else 0
-        supposed = request.told.get(party, round - 1)
         if given.since and not (has == supposed >= given.since):
             raise KnowledgeRefused(
-                f"changes of the teacher since round {supposed}, and it has that of {has or 'none'}"
+                f"changes of the teacher since exchange {supposed}, and it has that of {has or 'none'}"
             )
+    for i, (name, coder) in found.items():
+        key = keys[i]
         arrived, content = coder.read(content, given.since)
-        known = coder.take(arrived, known, round)
+        known = tables[key] = coder.take(arrived, tables[key], number)
         if codec.remembers:
             _remember(memory, key, known)
         values = coder.values(known["rows"])
@@ -74,7 +75,7 @@ def restore_tasks(
 
 
 def compress_replies(
-    request: CompressedRequest,
+    asked: CompressedTasks,
     tasks: Sequence[Any],
     replies: tuple[Any, ...],
     *,
@@ -85,7 +86,7 @@ def compress_replies(
     """Take the arrays out of replies that the coordinator wants compressed.
 
     Args:
-        request: the compression that the coordinator wants.
+        asked: the tasks as they arrived, with the compression that the coordinator wants.
         tasks: the tasks, with their arrays.
         replies: a reply to each.
         party: name of the party.
@@ -100,7 +101,8 @@ def compress_replies(
         KnowledgeRefused: a reply would be refused on arrival.
         InvalidInput: a number is beyond the range of the codec.
     """
-    codec, round = read_codec(request.codec), tasks[0].round
+    request, number = asked.compression, asked.number
+    codec = read_codec(request.codec)
     coders = [reply_table(codec, task, agreement) for task in tasks]
     for task, reply in zip(tasks, replies, strict=True):
         # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
@@ -114,20 +116,20 @@ def compress_replies(
     wanted = None
     if request.wanted is not None:
         wanted = np.unpackbits(request.wanted, count=agreement.rows).astype(bool)
-    since = changes_since(request.heard, party, round, codec)
+    since = changes_since(request.heard, party, number, codec)
     kept = {key: _recall(memory, key, ("rows", "rounds", "round")) for key, _, _ in tables}
     if any(not known or known["round"] < since for known in kept.values()):
         since = 0
     written = b""
     for key, reply, coder in tables:
-        known = coder.update(reply.values, kept[key] if since else {}, round, wanted)
+        known = coder.update(reply.values, kept[key] if since else {}, number, wanted)
         written += coder.write(known, since)
         if codec.remembers:
             _remember(memory, key, known)
     whole = written + content
     compressed = Compressed(
         size=len(whole),
-        data=write_content(codec, whole, len(content)),
+        data=write_content(codec, whole, left, shapes),
         since=since if tables else 0,
         shapes=shapes,
         notes=tuple(note for _, reply, _ in tables for note in getattr(reply, "notes", ())),

@@ -12,7 +12,8 @@ round. Its functions are pure; what either end remembers is a mapping of arrays,
                 ``values(memory)``
 
 The memory keeps for every row the round in which the receiver was last told of it, so that a receiver who
-missed some rounds is sent what changed in them, and no more.
+missed some rounds is sent what changed in them, and no more. Where a table is sent more than once in a round,
+the number of its exchange stands in place of the round (:mod:`.compressed_messages`).
 """
 
 from __future__ import annotations
