@@ -14,8 +14,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self
 
-Code = Literal["", "lacks-public", "not-joined"]
-"""Failures of a party that a coordinator can do something about; empty for all others."""
+Code = Literal["", "lacks-public", "not-joined", "budget"]
+"""Failures of a party that something is decided by; empty for all others.
+
+A coordinator sends the public rows (``"lacks-public"``) or has the party join anew (``"not-joined"``). Where
+a party's privacy budget refused before anything ran (``"budget"``), the request does not count at the party.
+"""
 
 
 class ConsilienceError(Exception):

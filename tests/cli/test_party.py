@@ -125,7 +125,7 @@ def test_a_state_of_another_version_is_found_before_the_party_starts(
 ) -> None:
     answered(party)
     (about,) = party.parent.glob("state/state-*/state.json")
-    about.unlink()
+    about.rename(about.with_name("drawn.safetensors"))
     done = call("party", "check", party)
     assert done.exit_code == 1
     assert "its state was written by consilience 0.1, and this is" in done.output

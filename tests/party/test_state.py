@@ -17,7 +17,7 @@ from consilience.party import nearness, state
 from consilience.site import Limits, PartySite, read_session
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.transforms.privacy import PrivacyLoss
+from consilience.transforms.privacy import PrivacyLoss, Release
 from helpers.party_sites import agreement, ask, one_party
 
 
@@ -32,14 +32,15 @@ def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     party, again = trained(), one_party()
     party.memory = {"control": np.arange(3.0)}
     loss = PrivacyLoss(0.5, 1e-5)
-    party.privacy.accountant.release("noisy", (), loss, lambda: np.ones(2))
+    noisy = Release.of("noisy", (), loss)
+    party.privacy.accountant.release(noisy, lambda: np.ones(2))
     state.write_state(party, tmp_path)
     state.join_again(again, tmp_path)
     state.read_state(again, tmp_path)
     assert encode([again.agreement]) == encode([party.agreement])
     np.testing.assert_array_equal(again.outputs("probabilities"), party.outputs("probabilities"))
     np.testing.assert_array_equal(again.memory["control"], party.memory["control"])
-    kept = again.privacy.accountant.release("noisy", (), loss, lambda: np.zeros(2))
+    kept = again.privacy.accountant.release(noisy, lambda: np.zeros(2))
     np.testing.assert_array_equal(kept, np.ones(2))
     assert again.privacy.accountant.spent == loss
 
@@ -60,10 +61,12 @@ def test_what_stays_is_shared_with_the_state_before(tmp_path: Path) -> None:
 def test_a_state_of_another_version_is_refused_by_its_name(
     tmp_path: Path, about: object, version: str
 ) -> None:
-    """Version 0.1 wrote no file about its states."""
+    """Version 0.1 wrote no file about its states, and others that no later version writes."""
     state.write_state(trained(), tmp_path)
     (tmp_path / state.ABOUT).unlink()
-    if about is not None:
+    if about is None:
+        (tmp_path / "model.none").touch()
+    else:
         (tmp_path / state.ABOUT).write_text(json.dumps(about))
     for read in (state.read_state, state.join_again):
         with pytest.raises(RunFailed, match=f"written by consilience {version}, and this") as error:
@@ -71,6 +74,16 @@ def test_a_state_of_another_version_is_refused_by_its_name(
         assert error.value.mend == (
             f"Go on with consilience {version}; or move {tmp_path} away and start anew."
         )
+
+
+def test_a_state_that_lost_its_file_is_damaged_and_of_no_other_version(tmp_path: Path) -> None:
+    state.write_state(trained(), tmp_path)
+    (tmp_path / state.ABOUT).unlink()
+    for read in (state.read_state, state.join_again):
+        with pytest.raises(RunFailed, match=r"state is damaged: there is no state\.json") as error:
+            read(one_party(), tmp_path)
+        assert "Restore it from a copy" in error.value.mend
+        assert "written by" not in error.value.what
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', "no JSON"])
@@ -85,7 +98,7 @@ def test_a_site_answers_that_another_version_wrote_its_state(tmp_path: Path) -> 
         ask(site, Join(agreement=agreement()))
     (about,) = tmp_path.glob(f"state-*/{state.ABOUT}")
     assert json.loads(about.read_text())["format"] == state.FORMAT
-    about.unlink()
+    about.rename(about.with_name("drawn.safetensors"))
     with PartySite(one_party, tmp_path) as site:
         for task in (FitPrivate(round=1), Join(agreement=agreement())):
             failure = ask(site, task)

@@ -21,6 +21,7 @@ from consilience.messages.scores import CoarseRatios
 from consilience.numerics.density import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Join
+from consilience.tasks.predictions import FitPrivate
 from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
 from helpers.party_sites import ask
 
@@ -125,6 +126,24 @@ def test_one_set_of_public_rows_and_no_more(asked: Any, tmp_path: Path) -> None:
     assert isinstance(asked(limits, COARSE), CoarseRatios)
     two = Limits(density_ratios=Coarseness(sets=3))  # settings that changed count, too
     assert isinstance(asked(two, COARSE, public=rows_of(2)), CoarseRatios)
+
+
+def test_a_comparison_too_many_counts_as_the_work_that_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[int] = []
+    monkeypatch.setattr(Party, "fit_private", lambda party, round: trained.append(round))
+    made = party()
+    limits = Limits(density_ratios=Coarseness(), requests=3)
+    with PartySite(lambda: made, tmp_path, limits=limits) as site:
+        ask(site, joining(made))
+        assert isinstance(ask(site, COARSE), CoarseRatios)
+        made.public = rows_of(2)
+        ask(site, joining(made))
+        tasks = (FitPrivate(round=2), CompareCoarsely(round=2))
+        failures = [ask(site, *tasks) for _ in range(10)]
+    assert {failure.kind for failure in failures} == {"refused"}
+    assert len(trained) == 3 and "limits.requests" in failures[-1].reason
 
 
 def test_refused_in_one_process_as_well(tmp_path: Path) -> None:

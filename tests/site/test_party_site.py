@@ -447,6 +447,27 @@ def test_what_certainties_may_spend(tmp_path: Path) -> None:
         assert isinstance(ask(site, certainty(0.4)), Certainties)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_budget_that_is_spent_lets_nobody_work_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """What costs too much is refused before anything runs; a task that did not say so counts as it ran."""
+    trained: list[int] = []
+    monkeypatch.setattr(Party, "fit_private", lambda party, round: trained.append(round))
+    limits = Limits(allow=("predictions", "others"), epsilon=0.1, requests=3)
+    tasks: tuple[Task, ...] = (FitPrivate(round=1), certainty(0.5))
+    tasks = (hidden(1, *tasks),) if inside else tasks
+    with PartySite(one_party, tmp_path, limits=limits) as site:
+        ask(site, Join(agreement=agreement()))
+        failures = [ask(site, *tasks) for _ in range(10)]
+    assert all(failure.kind == "refused" for failure in failures)
+    reasons = [failure.reason.partition(":")[0] for failure in failures]
+    assert (
+        reasons == ["limits.epsilon"] * 3 + ["limits.requests" if inside else "limits.epsilon"] * 7
+    )
+    assert len(trained) == (3 if inside else 0)
+
+
 def test_a_coordinator_cannot_buy_noise_off_with_delta(tmp_path: Path) -> None:
     with PartySite(one_party, tmp_path, limits=Limits(epsilon=1.0, delta=2e-5)) as site:
         ask(site, Join(agreement=agreement()))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from consilience import Party
+from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.messages.base import Reply
 from consilience.messages.message import message
@@ -24,6 +25,7 @@ from consilience.transforms.privacy import (
     GaussianNoise,
     Mechanism,
     PrivacyLoss,
+    Release,
 )
 from helpers.stub_models import Share
 
@@ -66,6 +68,10 @@ def joined() -> Party:
     return party
 
 
+def named(question: str, loss: PrivacyLoss) -> Release:
+    return Release.of("a", (question,), loss)
+
+
 def draws(*numbers: float):
     return iter([np.array([number]) for number in numbers]).__next__
 
@@ -73,9 +79,9 @@ def draws(*numbers: float):
 def test_losses_add_up_and_the_same_question_costs_nothing_more():
     accountant = Accountant()
     draw = draws(1.0, 2.0, 3.0)
-    first = accountant.release("a", ("q",), PrivacyLoss(0.5, 1e-5), draw)
-    again = accountant.release("a", ("q",), PrivacyLoss(0.5, 1e-5), draw)
-    other = accountant.release("a", ("r",), PrivacyLoss(0.25, 1e-5), draw)
+    first = accountant.release(named("q", PrivacyLoss(0.5, 1e-5)), draw)
+    again = accountant.release(named("q", PrivacyLoss(0.5, 1e-5)), draw)
+    other = accountant.release(named("r", PrivacyLoss(0.25, 1e-5)), draw)
     assert (first, again, other) == (1.0, 1.0, 2.0)
     assert accountant.spent == PrivacyLoss(0.75, 2e-5)
     assert (accountant.count("a"), accountant.count("b")) == (2, 0)
@@ -88,20 +94,20 @@ def test_losses_add_up_and_the_same_question_costs_nothing_more():
 def test_what_goes_beyond_the_budget_is_refused_before_it_is_drawn(budget, what):
     accountant = Accountant()
     accountant.budget = budget
-    accountant.release("a", ("q",), PrivacyLoss(0.4, 1e-5), draws(1.0))
+    accountant.release(named("q", PrivacyLoss(0.4, 1e-5)), draws(1.0))
     with pytest.raises(BudgetExceeded, match=what):
-        accountant.release("a", ("r",), PrivacyLoss(0.4, 1e-5), draws())
-    assert accountant.release("a", ("q",), PrivacyLoss(0.4, 1e-5), draws()) == 1.0
+        accountant.release(named("r", PrivacyLoss(0.4, 1e-5)), draws())
+    assert accountant.release(named("q", PrivacyLoss(0.4, 1e-5)), draws()) == 1.0
 
 
 def test_releases_outlive_a_restart_and_stay_as_they_are():
     before, after = Accountant(), Accountant()
-    before.release("a", ("q",), PrivacyLoss(0.5, 1e-5), draws(1.0))
-    before.release("a", ("r",), PrivacyLoss(), draws(2.0))
-    after.release("a", ("q",), PrivacyLoss(0.5, 1e-5), draws(3.0))
+    before.release(named("q", PrivacyLoss(0.5, 1e-5)), draws(1.0))
+    before.release(named("r", PrivacyLoss()), draws(2.0))
+    after.release(named("q", PrivacyLoss(0.5, 1e-5)), draws(3.0))
     after.restore(before.arrays())
-    assert after.release("a", ("q",), PrivacyLoss(0.5, 1e-5), draws()) == 3.0
-    assert after.release("a", ("r",), PrivacyLoss(), draws()) == 2.0
+    assert after.release(named("q", PrivacyLoss(0.5, 1e-5)), draws()) == 3.0
+    assert after.release(named("r", PrivacyLoss()), draws()) == 2.0
     assert after.spent == PrivacyLoss(0.5, 1e-5)
     with pytest.raises(ValueError, match="no record of a release"):
         after.restore({"certainties 0.5": np.zeros(1)})
@@ -115,20 +121,47 @@ def test_noise_comes_from_nobody_and_has_its_scale():
 
 
 def test_a_mechanism_acts_on_every_reply_of_its_kind_once():
-    """A repeated question has the same noise; another answer another, and both are charged for."""
+    """A question that comes again gets its release, and nothing else does; all others are charged."""
     party = joined()
     task = PredictPublic(round=1, outputs="logits")
     (exact,) = answer(party, [task])
     party.privacy.use([NoisyLogits(0.25)])
-    (one,), (two,) = answer(party, [task]), answer(party, [replace(task, round=2)])
-    assert (one.round, two.round) == (1, 2)
-    np.testing.assert_array_equal(one.values, two.values)
-    assert not np.array_equal(one.values, exact.values)
-    one.validate(party="a", task=task, agreement=party.agreement)
-    assert party.privacy.accountant.spent == PrivacyLoss(0.25, 1e-5)
+    (one,) = answer(party, [task])
     party.fit_on_mixed_targets(1, np.array([[0.9, 0.1]] * 3), 0.0)
-    (three,) = answer(party, [task])
-    assert not np.array_equal(three.values, one.values)
+    (again,), (later,) = answer(party, [task]), answer(party, [replace(task, round=2)])
+    assert (one.round, again.round, later.round) == (1, 1, 2)
+    np.testing.assert_array_equal(one.values, again.values)
+    assert not np.array_equal(one.values, exact.values)
+    assert not np.array_equal(one.values, later.values)
+    one.validate(party="a", task=task, agreement=party.agreement)
+    assert party.privacy.accountant.spent == PrivacyLoss(0.5, 2e-5)
+
+
+@pytest.mark.parametrize("moved", [0.0, 1e-6, 1.0])
+def test_neither_releases_nor_charges_tell_whether_two_replies_were_the_same(moved: float):
+    """Two rounds draw twice and cost twice, whether one row moved between them or none did."""
+    party = joined()
+    party.privacy.use([NoisyLogits(0.25)])
+    (reply,) = answer(party, [PredictPublic(round=1, outputs="logits")])
+    exact = [reply, replace(reply, values=reply.values + np.float32(moved))]
+    released = [
+        party.privacy.outgoing(PredictPublic(round=t), party.agreement, lambda one=one: one)
+        for t, one in enumerate(exact, start=2)
+    ]
+    assert not np.array_equal(released[0].values, released[1].values)
+    assert party.privacy.accountant.spent.epsilon == 0.75
+
+
+def test_other_settings_of_a_mechanism_are_another_question():
+    party, wide, narrow = joined(), NoisyLogits(0.25), NoisyLogits(0.25)
+    wide.clip, narrow.clip = np.ones(2000), np.ones(2000)
+    narrow.clip[1000] = 1e-3  # an array is told by all of its numbers
+    said = []
+    for mechanism in (wide, narrow, wide):
+        party.privacy.use([mechanism])
+        said.append(answer(party, [PredictPublic(round=1, outputs="logits")])[0].values)
+    assert not np.array_equal(said[0], said[1])
+    np.testing.assert_array_equal(said[0], said[2])
     assert party.privacy.accountant.spent == PrivacyLoss(0.5, 2e-5)
 
 
@@ -137,11 +170,77 @@ def test_a_budget_that_is_spent_is_a_refusal():
     party.privacy.accountant.budget = PrivacyLoss(0.3, 1e-4)
     party.privacy.use([NoisyLogits(0.25)])
     task = PredictPublic(round=1, outputs="logits")
-    assert isinstance(answer(party, [task])[0], Predictions)
-    party.fit_on_mixed_targets(1, np.array([[0.9, 0.1]] * 3), 0.0)
-    failure = answer(party, [task])
+    (first,) = answer(party, [task])
+    failure = answer(party, [replace(task, round=2)])
     assert isinstance(failure, Failure) and failure.kind == "refused"
     assert "would have spent 0.5 in all, of 0.3" in failure.reason
+    np.testing.assert_array_equal(answer(party, [task])[0].values, first.values)
+
+
+def certain(epsilon: float | None, *, round: int = 1, delta: float = 1e-5) -> ScoreCertainty:
+    return ScoreCertainty(round=round, regularization=0.1, epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [
+        ([certain(0.5)], "would have spent 0.5 in all, of 0.4"),
+        ([certain(0.3), replace(certain(0.3), regularization=0.2)], "spent 0.6 in all"),
+        ([certain(None)], "Certainties would leave without noise"),
+        ([certain(0.2), Ask(round=1)], "Stated states no privacy cost"),
+        ([certain(0.2), PredictPublic(round=1, outputs="logits")], "spent 0.45 in all, of 0.4"),
+    ],
+)
+def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, tasks: list[Task], why: str
+):
+    party = joined()
+    party.privacy.use([NoisyLogits(0.25)])
+    party.privacy.accountant.budget = PrivacyLoss(0.4, 1e-4)
+    trained = []
+    monkeypatch.setattr(party, "fit_private", trained.append)
+    failure = answer(party, [FitPrivate(round=1), *tasks])
+    assert (failure.kind, failure.code) == ("refused", "budget") and why in failure.reason
+    assert not trained and not party.privacy.accountant
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(5.0, 1e-5), (1.0, 1e-5), (0.0, 1e-5), (0.5, 2.0), (0.5, 0.0), (0.5, np.nan)],
+)
+def test_noise_beyond_its_theorem_is_refused(epsilon: float, delta: float):
+    with pytest.raises(InvalidInput, match="GaussianNoise"):
+        GaussianNoise(epsilon, delta)
+
+
+def test_numbers_that_are_no_loss_are_refused():
+    for numbers in [(-0.1, 0.0), (0.1, -1e-5), (np.nan, 0.0), (np.inf, 0.0)]:
+        with pytest.raises(InvalidInput, match="PrivacyLoss"):
+            PrivacyLoss(*numbers)
+    with pytest.raises(InvalidInput, match="sensitivity"):
+        GaussianNoise(0.5, 1e-5).scale(np.nan)
+    refund = {'{"kind": "a", "question": "q", "epsilon": -5.0, "delta": 0.0}': np.zeros(1)}
+    with pytest.raises(ValueError, match="no record of a release"):
+        Accountant().restore(refund)
+
+
+@message
+class Counted(Reply, privacy="charged"):
+    """An exact reply, for which nothing is charged."""
+
+    rows: int
+
+
+def test_a_release_at_no_cost_is_no_charge():
+    party = joined()
+    party.privacy.accountant.budget = PrivacyLoss(0.1, 1e-5)
+
+    def run() -> Counted:
+        party.privacy.accountant.release(named("q", PrivacyLoss()), lambda: np.zeros(0))
+        return Counted(party="a", round=1, rows=42)
+
+    with pytest.raises(BudgetExceeded, match="Counted would leave without noise"):
+        party.privacy.outgoing(PREDICT, party.agreement, run)
 
 
 def test_a_party_with_a_budget_wants_every_cost_stated():
@@ -150,10 +249,8 @@ def test_a_party_with_a_budget_wants_every_cost_stated():
     party.privacy.accountant.budget = PrivacyLoss(1.0, 1e-4)
     failure = answer(party, [Ask(round=1)])
     assert failure.kind == "refused" and "Stated states no privacy cost" in failure.reason
-    certain = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
-    assert "Certainties would leave without noise" in answer(party, [certain]).reason
-    (noisy,) = answer(party, [replace(certain, epsilon=0.5)])
-    (again,) = answer(party, [replace(certain, epsilon=0.5)])
+    assert "Certainties would leave without noise" in answer(party, [certain(None)]).reason
+    (noisy,), (again,) = answer(party, [certain(0.5)]), answer(party, [certain(0.5)])
     np.testing.assert_array_equal(noisy.values, again.values)
     receipt, said = answer(party, [FitPrivate(round=2), PREDICT])
     assert isinstance(receipt, Receipt) and isinstance(said, Predictions)

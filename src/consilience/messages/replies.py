@@ -216,8 +216,9 @@ class Failure:
         mend: advice, or empty.
         kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted, or it did not accept the
             question) or ``"invalid"`` (its data or model cannot be used).
-        code: the coordinator's remedy, if there is one: send the public rows (``"lacks-public"``),
-            or have it join anew (``"not-joined"``).
+        code: what is decided by, or empty: the coordinator sends the public rows (``"lacks-public"``), or
+            has it join anew (``"not-joined"``); its privacy budget refused before anything ran
+            (``"budget"``).
     """
 
     party: str

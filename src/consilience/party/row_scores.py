@@ -26,7 +26,7 @@ from consilience.numerics.density import (
 from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
-from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss
+from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss, Release
 from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
@@ -114,13 +114,22 @@ class Scores:
 
         if noise is None:
             return _once(self._computed, f"certainties {regularization!r}", computed)
+        return accountant.release(self.certainties_release(regularization, noise.loss), computed)
+
+    def certainties_release(self, regularization: float, loss: PrivacyLoss) -> Release:
+        """Name the release that certainties with noise are.
+
+        Args:
+            regularization: as in :meth:`certainties`.
+            loss: privacy loss of the noise.
+        """
         question = (
             repr(regularization),
             str(self.agreement.seed),
             self.agreement.public,
             Public(self.train[0]).key,
         )
-        return accountant.release("certainties", question, noise.loss, computed)
+        return Release.of("certainties", question, loss)
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
         """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.
@@ -204,7 +213,8 @@ class Scores:
 
         ratios = _once(self._computed, f"coarse ratios {coarseness!r}", computed)
         question = (self.agreement.public, Public(X).key, repr(coarseness))
-        accountant.release(COMPARED_SETS, question, PrivacyLoss(), lambda: np.zeros(0))
+        compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
+        accountant.release(compared, lambda: np.zeros(0))
         return ratios
 
     def _check_classes(self) -> None:

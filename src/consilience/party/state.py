@@ -43,6 +43,9 @@ ABOUT = "state.json"
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 _RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
 
+_ONLY_BEFORE = ("drawn.safetensors", "model.none")
+"""Files of states that consilience 0.1 wrote, and no later version."""
+
 
 def write_state(
     party: Party, folder: Path, *, before: Path | None = None, keeps_model: bool = False
@@ -172,20 +175,23 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
         RunFailed: another version did, which the error names; or the file is damaged.
     """
     path = folder / ABOUT
+    if not path.exists() and any((folder / name).exists() for name in _ONLY_BEFORE):
+        raise _other_version(folder, "0.1", whole)
     try:
-        about = (
-            json.loads(path.read_text()) if path.exists() else {"format": 1, "consilience": "0.1"}
-        )
+        about = json.loads(path.read_text())
         form, version = about["format"], str(about["consilience"])[:20]
         if form == FORMAT:
             return {"trained": bool(about["trained"]), "consilience": version}
+    except FileNotFoundError as error:
+        raise RunFailed(
+            f"its state is damaged: there is no {ABOUT}",
+            where=str(folder),
+            mend="Restore it from a copy; or, if it was written by consilience 0.1, go on with that; "
+            f"or move {whole or folder} away and start anew.",
+        ) from error
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(folder, error) from error
-    raise RunFailed(
-        f"its state was written by consilience {version}, and this is {__version__}, which cannot read it",
-        where=str(folder),
-        mend=f"Go on with consilience {version}; or move {whole or folder} away and start anew.",
-    )
+    raise _other_version(folder, version, whole)
 
 
 def delete_states(home: Path, *, but: Container[str]) -> None:
@@ -215,6 +221,15 @@ def _holds(file: Path, content: bytes) -> bool:
 def _read_arrays(file: Path) -> dict[str, Any]:
     """Arrays of a file by name; none where there is no such file."""
     return dict(load_file(file)) if file.exists() else {}
+
+
+def _other_version(folder: Path, version: str, whole: Path | None) -> RunFailed:
+    """An error for a state that another version wrote; ``whole`` is what is to be moved away."""
+    return RunFailed(
+        f"its state was written by consilience {version}, and this is {__version__}, which cannot read it",
+        where=str(folder),
+        mend=f"Go on with consilience {version}; or move {whole or folder} away and start anew.",
+    )
 
 
 def _damaged(folder: Path, error: Exception) -> RunFailed:

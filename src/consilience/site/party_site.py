@@ -14,8 +14,8 @@ Public rows that a coordinator sends are no part of the state: they are kept bes
 changes nothing else.
 
 A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
-an answer to be given again. A request that is refused changes nothing; one that fails changes nothing either,
-but that it counts: a coordinator cannot have a party work without end by asking for what must fail.
+an answer to be given again. A request that is refused changes nothing; one that fails, or is refused once a
+task has run, only counts: a coordinator cannot have a party work without end by asking for what must fail.
 """
 
 from __future__ import annotations
@@ -221,8 +221,7 @@ class PartySite:
         try:
             return (*self._run_and_write(party, tasks, request, further), "ok")
         except TasksFailed as failed:
-            refused = failed.failure.kind == "refused"  # by its privacy budget
-            if not (refused or isinstance(first, Restore)):
+            if not (failed.failure.code == "budget" or isinstance(first, Restore)):  # nothing ran
                 self._count(further)
             raise
 
@@ -282,7 +281,10 @@ class PartySite:
             outcome, reply = reply_of(party, tasks, encode)
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
-            self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))
+            try:
+                self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))
+            except KnowledgeRefused as error:  # the tasks have run, and count
+                raise TasksFailed(failure_of(self.name, error)) from error
             result.append((outcome, reply))
             session.write(after)
             keeps_model = all(task.keeps_model for task in tasks)

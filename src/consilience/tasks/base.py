@@ -12,6 +12,7 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
 from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.privacy import Release
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
@@ -74,6 +75,14 @@ class Task(ABC):
     @abstractmethod
     def run(self, party: Party) -> Any:
         """Run the task at the party, and make the reply."""
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the releases that ``run`` makes of the party's accountant, at a cost of privacy.
+
+        A budget that is spent refuses them before anything runs. A reply whose kind is ``"charged"`` leaves a
+        party with a budget only if its task lists its cost here, or a mechanism adds noise to it.
+        """
+        return ()
 
 
 def task_types() -> dict[str, type[Task]]:

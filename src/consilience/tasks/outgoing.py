@@ -49,12 +49,12 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
     """
     try:
         if not isinstance(tasks, CompressedTasks):
-            return tuple(party.privacy.outgoing(partial(task.run, party)) for task in tasks)
+            return _replies(party, tasks)
         if party.agreement is None:
             raise KnowledgeRefused("nothing is compressed before the parties have joined")
         ends: Any = {"party": party.name, "agreement": party.agreement, "memory": party.memory}
         restored = restore_tasks(tasks, **ends)
-        replies = tuple(party.privacy.outgoing(partial(task.run, party)) for task in restored)
+        replies = _replies(party, restored)
         ends["memory"] = party.memory  # a protocol may have begun a new one
         return compress_replies(tasks, restored, replies, **ends)
     except BudgetExceeded as error:
@@ -84,6 +84,15 @@ def reply_of(
     except TypeError as error:
         failure = _failure(party, f"its answer cannot be sent: {error}")
         return failure, write([failure])
+
+
+def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
+    """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
+    privacy = party.privacy
+    privacy.check(((task, task.releases(party)) for task in tasks), party.agreement)
+    return tuple(
+        privacy.outgoing(task, party.agreement, partial(task.run, party)) for task in tasks
+    )
 
 
 def _failure(

@@ -21,7 +21,7 @@ from consilience.messages.scores import (
 )
 from consilience.party.party import Party
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.privacy import GaussianNoise
+from consilience.transforms.privacy import GaussianNoise, Release
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
@@ -86,10 +86,20 @@ class ScoreCertainty(
 
     def run(self, party: Party) -> Certainties:
         """Compute one number for each public row, the same in every round."""
-        noise = None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
         accountant = party.privacy.accountant
-        values = party.scores.certainties(self.regularization, noise, accountant=accountant)
+        values = party.scores.certainties(self.regularization, self._noise, accountant=accountant)
         return _scored(Certainties, self, party, values)
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the certainties with noise; there are none without."""
+        if self._noise is None:
+            return ()
+        return (party.scores.certainties_release(self.regularization, self._noise.loss),)
+
+    @property
+    def _noise(self) -> GaussianNoise | None:
+        """Noise on the weights, or ``None``."""
+        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
 
 
 @message

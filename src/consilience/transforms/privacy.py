@@ -4,10 +4,12 @@ Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.
 
 - mechanisms (:class:`Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases, refuses what would
-  go beyond the party's budget, and keeps every release: the same question is answered with the same noise.
+  go beyond the party's budget, and keeps every release: the same question gets the same release.
 
-Noise comes from the operating system, not from the run's seed, which the coordinator knows. Losses are added
-up by basic composition: ε and δ of all releases, over the party's whole life.
+A mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
+comes again nor what is charged tells whether two replies were the same. Noise comes from the operating
+system, not from the run's seed, which the coordinator knows. Losses are added up by basic composition: ε and
+δ of all releases, over the party's whole life.
 
 Source:
     Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Theorem 3.16 (composition),
@@ -18,17 +20,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.base import PartyMessage
+from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -41,11 +46,21 @@ class PrivacyLoss:
 
     Attributes:
         epsilon: ε ≥ 0.
-        delta: δ in [0, 1).
+        delta: δ ≥ 0; from 1 on it promises nothing.
+
+    Raises:
+        InvalidInput: a number is negative, infinite or none.
     """
 
     epsilon: float = 0.0
     delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            check_number(name, getattr(self, name), at_least=0, where=type(self).__name__)
+
+    def __bool__(self) -> bool:
+        return self.epsilon > 0 or self.delta > 0
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
         return PrivacyLoss(self.epsilon + other.epsilon, self.delta + other.delta)
@@ -62,6 +77,9 @@ class GaussianNoise:
         epsilon: ε in (0, 1).
         delta: δ in (0, 1).
 
+    Raises:
+        InvalidInput: ε or δ is out of these bounds, where the theorem does not hold.
+
     Source:
         Dwork & Roth 2014, Theorem 3.22.
     """
@@ -69,13 +87,22 @@ class GaussianNoise:
     epsilon: float
     delta: float
 
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            check_number(name, getattr(self, name), above=0, below=1, where=type(self).__name__)
+
     @property
     def loss(self) -> PrivacyLoss:
         """Privacy loss of one vector with this noise."""
         return PrivacyLoss(self.epsilon, self.delta)
 
     def scale(self, sensitivity: float) -> float:
-        """Compute the standard deviation for a vector of this sensitivity Δ."""
+        """Compute the standard deviation for a vector of this sensitivity Δ.
+
+        Raises:
+            InvalidInput: the sensitivity is negative, infinite or no number.
+        """
+        check_number("sensitivity", sensitivity, at_least=0, where=type(self).__name__)
         return float(np.sqrt(2 * np.log(1.25 / self.delta)) * sensitivity / self.epsilon)
 
     def add(self, values: Array, sensitivity: float) -> Array:
@@ -97,7 +124,9 @@ def system_generator() -> np.random.Generator:
 class Mechanism(ABC):
     """A transform of one kind of reply that bounds what it tells of a private row: clip, then add noise.
 
-    A party applies it to every reply of the type, whatever a coordinator asks for::
+    A party applies it to every reply of the type, whatever a coordinator asks for. A question that comes
+    again, with the same fields, round and agreement, gets the release that it got, also where the model has
+    learnt since; any other draws anew, and is charged::
 
         class NoisyPredictions(Mechanism):
             reply_type = Predictions
@@ -108,9 +137,11 @@ class Mechanism(ABC):
 
             def release(self, reply: Predictions) -> Predictions: ...
 
+    Its settings are attributes of the object: other settings make another question.
+
     Attributes:
         reply_type: the kind of reply.
-        loss: privacy loss of one release.
+        loss: privacy loss of one release; it must not depend on private rows.
     """
 
     reply_type: ClassVar[type[Any]]
@@ -123,6 +154,21 @@ class Mechanism(ABC):
         Args:
             reply: the exact reply.
         """
+
+    def planned(self, task: Any, agreement: Agreement | None) -> Release:
+        """Name the release that answers a task, by nothing that depends on private rows.
+
+        Args:
+            task: the task, with all its fields, the round among them.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+        """
+        kind = type(self)
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole
+            settings = repr((self.loss, sorted(vars(self).items())))
+        asked = encode([task] if agreement is None else [task, agreement])
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        question = (name, settings, hashlib.sha256(asked).hexdigest())
+        return Release.of(self.reply_type.__name__, question, self.loss)
 
 
 @dataclass(frozen=True)
@@ -141,6 +187,23 @@ class Release:
     epsilon: float
     delta: float
 
+    @classmethod
+    def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
+        """Name a release.
+
+        Args:
+            kind: what it is, such as ``"certainties"``.
+            question: all that it depends on: settings, digests of rows.
+            loss: what it costs the first time.
+        """
+        digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
+        return cls(kind, digest, loss.epsilon, loss.delta)
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """Privacy loss of it."""
+        return PrivacyLoss(self.epsilon, self.delta)
+
 
 class Accountant:
     """Releases of a party, and the privacy loss that they add up to, in all its life.
@@ -149,7 +212,7 @@ class Accountant:
 
     Attributes:
         budget: the most that all releases together may cost; ``None`` for no limit.
-        charges: how often something was released, anew or again, since this object was made.
+        charges: how often something was released at a cost, or again, since this object was made.
     """
 
     def __init__(self) -> None:
@@ -163,40 +226,36 @@ class Accountant:
     @property
     def spent(self) -> PrivacyLoss:
         """Privacy loss of all releases."""
-        losses = (PrivacyLoss(one.epsilon, one.delta) for one in self._released)
-        return sum(losses, PrivacyLoss())
+        return sum((one.loss for one in self._released), PrivacyLoss())
 
     def count(self, kind: str) -> int:
         """Count the releases of a kind."""
         return sum(one.kind == kind for one in self._released)
 
-    def release(
-        self, kind: str, question: Sequence[str], loss: PrivacyLoss, draw: Callable[[], Array]
-    ) -> Array:
+    def release(self, release: Release, draw: Callable[[], Array]) -> Array:
         """Release something: the first time as it is drawn, and from then on the same again, at no cost.
 
         Args:
-            kind: what it is, such as ``"certainties"``.
-            question: all that it depends on: settings, digests of rows.
-            loss: what it costs the first time.
+            release: its name.
             draw: computes it, noise included.
 
         Raises:
             BudgetExceeded: it would cost more than is left; nothing is drawn then.
         """
-        digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
-        release = Release(kind, digest, loss.epsilon, loss.delta)
         if release not in self._released:
-            self._check_budget(loss)
+            self.check([release])
             self._released[release] = draw()
-        self.charges += 1
+        self.charges += bool(release.loss)
         return self._released[release]
 
-    def _check_budget(self, loss: PrivacyLoss) -> None:
-        """Raise ``BudgetExceeded`` if another loss goes beyond the budget."""
+    def check(self, releases: Iterable[Release]) -> None:
+        """Raise ``BudgetExceeded`` if releases, as far as they are new, go beyond the budget together."""
         if self.budget is None:
             return
-        after = self.spent + loss
+        after = self.spent
+        for one in dict.fromkeys(releases):
+            if one not in self._released:
+                after += one.loss
         for name in ("epsilon", "delta"):
             total, most = getattr(after, name), getattr(self.budget, name)
             if total > most * (1 + 1e-9):
@@ -219,7 +278,8 @@ class Accountant:
         """
         try:
             kept = {Release(**json.loads(name)): values for name, values in arrays.items()}
-        except (TypeError, json.JSONDecodeError) as error:
+            sum((one.loss for one in kept), PrivacyLoss())
+        except (TypeError, ValueError) as error:
             raise ValueError(f"no record of a release ({error})") from error
         self._released = kept | self._released
 
@@ -243,48 +303,79 @@ class Privacy:
         """Have replies pass these mechanisms, each for its kind of reply, in place of those before."""
         self._mechanisms = {one.reply_type: one for one in mechanisms}
 
-    def outgoing(self, run: Callable[[], Any]) -> Any:
-        """Compute a reply, and give what may leave of it.
+    def check(
+        self, tasks: Iterable[tuple[Any, Iterable[Release]]], agreement: Agreement | None
+    ) -> None:
+        """Hold all that tasks would cost against the budget, before the first of them runs.
 
         Args:
+            tasks: each task, and the releases that it makes of the accountant itself.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+
+        Raises:
+            BudgetExceeded: the party has a budget, and the replies would go beyond it together, or one states
+                no cost, or has no noise where its kind has to; its code is ``"budget"``.
+        """
+        if self.accountant.budget is None:
+            return
+        releases: list[Release] = []
+        try:
+            for task, own in tasks:
+                costs = list(own)
+                if (mechanism := self._mechanisms.get(task.reply_type)) is not None:
+                    costs.append(mechanism.planned(task, agreement))
+                _check_cost(task.reply_type, charged=any(one.loss for one in costs))
+                releases += costs
+            self.accountant.check(releases)
+        except BudgetExceeded as error:
+            error.code = "budget"  # nothing has run
+            raise
+
+    def outgoing(self, task: Any, agreement: Agreement | None, run: Callable[[], Any]) -> Any:
+        """Compute the reply to a task, and give what may leave of it.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
             run: computes the exact reply, or one that has noise already and was charged for.
 
         Raises:
-            BudgetExceeded: the party has a budget, and the reply would go beyond it, states no cost, or has
-                no noise where its kind has to.
+            BudgetExceeded: as :meth:`check`, of what a task did not state before.
         """
         charges = self.accountant.charges
         reply = run()
-        mechanism = self._mechanisms.get(type(reply))
-        if mechanism is not None:
-            reply = self._released(mechanism, reply)
-        if self.accountant.budget is None:
-            return reply
-        cost = type(reply).privacy_cost if isinstance(reply, PartyMessage) else None
-        if cost is None:
-            raise BudgetExceeded(
-                f"limits.epsilon: {type(reply).__name__} states no privacy cost, and the party has a budget",
-                mend="Its author states one where its class is defined; or the party's engineer takes the "
-                "limit off.",
-            )
-        if cost == "charged" and self.accountant.charges == charges:
-            raise BudgetExceeded(
-                f"limits.epsilon: {type(reply).__name__} would leave without noise, beside the budget",
-                mend="Ask for it with noise, as in certainty_weighted(epsilon=0.1).",
-            )
+        if (mechanism := self._mechanisms.get(type(reply))) is not None:
+            reply = self._released(mechanism.planned(task, agreement), mechanism, reply)
+        if self.accountant.budget is not None:
+            _check_cost(type(reply), charged=self.accountant.charges > charges)
         return reply
 
-    def _released(self, mechanism: Mechanism, reply: Any) -> Any:
-        """The reply as the mechanism releases it, the same for the same exact reply."""
-        exact = hashlib.sha256(encode([replace(reply, round=0)])).hexdigest()
+    def _released(self, release: Release, mechanism: Mechanism, reply: Any) -> Any:
+        """The reply as the mechanism releases it, or as it was released before."""
 
         def draw() -> Array:
-            noisy = encode([replace(mechanism.release(reply), round=0)])
-            return np.frombuffer(noisy, dtype=np.uint8)
+            return np.frombuffer(encode([mechanism.release(reply)]), dtype=np.uint8)
 
-        question = (type(mechanism).__name__, repr(mechanism.loss), exact)
-        kind = type(reply).__name__
-        (released,) = decode(
-            self.accountant.release(kind, question, mechanism.loss, draw).tobytes()
+        (released,) = decode(self.accountant.release(release, draw).tobytes())
+        return released
+
+
+def _check_cost(kind: type[Any], *, charged: bool) -> None:
+    """Raise ``BudgetExceeded`` unless a kind of reply may leave a party that has a budget.
+
+    Args:
+        kind: the class of the reply.
+        charged: whether the accountant is charged for it.
+    """
+    cost = kind.privacy_cost if issubclass(kind, PartyMessage) else None
+    if cost is None:
+        raise BudgetExceeded(
+            f"limits.epsilon: {kind.__name__} states no privacy cost, and the party has a budget",
+            mend="Its author states one where its class is defined; or the party's engineer takes the "
+            "limit off.",
         )
-        return replace(released, round=reply.round)
+    if cost == "charged" and not charged:
+        raise BudgetExceeded(
+            f"limits.epsilon: {kind.__name__} would leave without noise, beside the budget",
+            mend="Ask for it with noise, as in certainty_weighted(epsilon=0.1).",
+        )
