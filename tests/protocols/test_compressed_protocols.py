@@ -270,6 +270,12 @@ def test_settings_that_are_none_are_refused(settings):
         restore_tasks(forged, party="a", agreement=AGREED, memory={})
 
 
+def test_a_bool_is_true_or_false():
+    assert decode_numbers(zstd(), b"\x00\x01", 2, np.dtype(bool)).tolist() == [False, True]
+    with pytest.raises(KnowledgeRefused, match="neither true nor false"):
+        decode_numbers(zstd(), b"\x00\x02", 2, np.dtype(bool))
+
+
 def test_a_request_may_not_hide_nan():
     task = Distill(round=1, targets=np.full((2, 2), np.nan, np.float32), alpha=0.5)
     (tasks,) = Compression(zstd(), AGREED, {}).requests({"a": (task,)}).values()

@@ -71,10 +71,12 @@ def decode_numbers(codec: Codec, content: bytes, count: int, dtype: np.dtype) ->
         dtype: their data type.
 
     Raises:
-        KnowledgeRefused: a number is NaN or infinite.
+        KnowledgeRefused: a number is NaN or infinite, a bool neither true nor false.
     """
     if not codec.bits:
         numbers = np.frombuffer(content, dtype.newbyteorder("<"))
+        if dtype == bool and (numbers.view(np.uint8) > 1).any():
+            raise KnowledgeRefused("a bool is neither true nor false")
     elif codec.bits == 16:
         numbers = np.frombuffer(content, "<f2")
     else:
