@@ -75,7 +75,7 @@ def decode_numbers(codec: Codec, content: bytes, count: int, dtype: np.dtype) ->
     """
     if not codec.bits:
         numbers = np.frombuffer(content, dtype.newbyteorder("<"))
-        if dtype == bool and (numbers.view(np.uint8) > 1).any():
+        if dtype.kind == "b" and (numbers.view(np.uint8) > 1).any():
             raise KnowledgeRefused("a bool is neither true nor false")
     elif codec.bits == 16:
         numbers = np.frombuffer(content, "<f2")
