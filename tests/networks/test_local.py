@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 from consilience import LocalNetwork, Party
+from consilience.aggregation import avg
 from consilience.checks import check_network, classifiers
+from consilience.checks.example_parties import networks
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
+from consilience.protocols import ensemble_distillation, federated_averaging
 from consilience.tasks.base import Task
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.transforms.codec import chain, quantized, zstd
+from consilience.transforms.compressed_messages import Compressed
 from helpers.stub_models import Says, Share, Writes
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -116,3 +122,49 @@ def test_predictions_are_rounded_once():
     (first, *_) = network.ask(PredictPublic(round=1)).of(Predictions)
     own = network._members["ash"].learner.predict(public.X)
     np.testing.assert_array_equal(first.values, own.astype(np.float32))
+
+
+class Altered(LocalNetwork):
+    """What two parties send compressed is of another round, or cannot be read."""
+
+    def exchange(self, tasks, to, request):
+        arrivals = dict(super().exchange(tasks, to, request))
+        for name in {"birch", "cedar"} & set(to):
+            *plain, last = arrivals[name].outcome
+            if isinstance(last, Compressed):
+                late = (replace(plain[0], round=9), last)
+                sent = late if name == "birch" else (*plain, last, last)
+                arrivals[name] = replace(arrivals[name], outcome=sent)
+        return arrivals
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize(
+    ("protocol", "parties"),
+    [
+        (federated_averaging, networks),
+        (partial(ensemble_distillation, aggregate=avg()), classifiers),
+    ],
+)
+def test_compressed_replies_are_booked_as_they_were_before(protocol, parties, wire):
+    booked = []
+    for asked in (protocol(rounds=1), protocol(rounds=1).compressed(chain(quantized(8), zstd()))):
+        network = LocalNetwork(*parties(), wire=wire)
+        list(Federation.over(network, network.public, strict=False).rounds(asked))
+        booked.append([(one.party, one.tasks, one.left) for one in network.deliveries])
+    assert booked[0] == booked[1]
+    assert not any("Compressed" in left or "(0)" in left for _, _, left in booked[1])
+
+
+def test_what_is_refused_is_booked_as_it_was_before_too():
+    network = Altered(*networks())
+    asked = federated_averaging(rounds=1).compressed(zstd())
+    list(Federation.over(network, network.public, strict=False).rounds(asked))
+    said = [one for one in network.deliveries if one.tasks == "TrainParameters"]
+    assert [(one.status, one.left) for one in said] == [
+        ("ok", "Parameters(38)"),
+        ("refused", "Parameters(38)"),
+        ("refused", "Parameters(0), 2 more"),
+        ("ok", "Parameters(38)"),
+    ]
+    assert said[1].detail == "round is 9, expected 1"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,13 @@ from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents
-from helpers.party_sites import one_party, requests
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.scores import CountRows
+from consilience.transforms.codec import chain, quantized, zstd
+from consilience.transforms.compressed_messages import Compressed, write_request
+from consilience.transforms.coordinator_compression import Compression
+from helpers.party_sites import agreement, ask, one_party, requests
 
 
 @pytest.fixture
@@ -48,6 +55,28 @@ def test_what_a_party_writes_of_what_leaves(tmp_path: Path) -> None:
         assert entry["left"] == contents(decode(reply))
     assert {"name": "Predictions.values", "type": "float32", "shape": [20, 3]} in entries[2]["left"]
     assert {"name": "RowCount.rows", "type": "int"} in entries[2]["left"]
+
+
+def test_compressed_replies_are_named_as_they_were_before(tmp_path: Path) -> None:
+    """Bytes and digest are those of what left; so too where an answer is given again, by another process."""
+    compression = Compression(chain(quantized(8), zstd()), agreement(), {})
+    tasks: tuple[Any, ...] = (PredictPublic(round=1), CountRows(round=1))
+    request = write_request(compression.requests({"ash": tasks})["ash"])
+    with PartySite(one_party, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=1))
+        reply = site.answer(request)
+    with PartySite(one_party, tmp_path) as site:
+        assert site.answer(request) == reply
+    assert type(decode(reply)[-1]) is Compressed
+    for entry, status in zip(
+        read_log(tmp_path / AUDIT).entries[-2:], ("ok", "repeated"), strict=True
+    ):
+        table = {"name": "Predictions.values", "type": "float32", "shape": [20, 3]}
+        assert table in entry["left"] and {"name": "RowCount.rows", "type": "int"} in entry["left"]
+        assert not any(part["name"].startswith("Compressed") for part in entry["left"])
+        assert (entry["status"], entry["bytes"]) == (status, len(reply))
+        assert entry["sha256"] == hashlib.sha256(reply).hexdigest()
 
 
 def test_every_field_is_named() -> None:

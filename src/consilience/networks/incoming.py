@@ -141,21 +141,22 @@ def receive(
     missing: dict[str, Failure] = {}
     deliveries = []
     for party, request in requests.items():
-        arrival = arrivals[party]
-        outcome = validated(
-            party,
-            request.tasks,
-            arrival,
-            agreement=agreement,
-            timeout=timeout,
-            compression=compression,
-        )
+        tasks, arrival = request.tasks, arrivals[party]
+        found, tables = _decompressed(party, tasks, arrival.outcome, compression)
+        if isinstance(tasks, CompressedTasks):
+            tasks = tasks.whole
+        found_there = replace(arrival, outcome=found)
+        outcome = validated(party, tasks, found_there, agreement=agreement, timeout=timeout)
         if isinstance(outcome, Failure):
             outcome = replace(outcome, reason=one_line(outcome.reason), mend=one_line(outcome.mend))
             missing[party] = outcome
         else:
             answers[party] = outcome
-        deliveries.append(_delivery(party, request, arrival, outcome))
+            if compression is not None:
+                compression.accept(party, tables)
+        # Of compressed replies the ledger says what they hold, accepted or not, unless they cannot be read.
+        held = arrival if isinstance(found, Failure) else found_there
+        deliveries.append(_delivery(party, request, held, outcome))
     return Replies(answers, missing), deliveries
 
 
@@ -166,17 +167,15 @@ def validated(
     *,
     agreement: Agreement | None,
     timeout: float | None,
-    compression: Compression | None = None,
 ) -> Outcome:
     """The replies of one party where they are what was asked for, else the failure that takes their place.
 
     Args:
         party: who was asked.
         tasks: what it was asked.
-        arrival: what came back.
+        arrival: what came back, decompressed.
         agreement: what the parties agreed on when they joined; ``None`` before that.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
-        compression: made the request where it is compressed.
     """
     outcome = arrival.outcome
     if isinstance(outcome, Failure):
@@ -186,11 +185,7 @@ def validated(
     if timeout is not None and arrival.seconds > timeout:
         reason = f"answered after {arrival.seconds:.1f} s, the limit is {timeout:g} s"
         return Failure(party=party, reason=reason, kind="late")
-    tables: dict[str, Memory] = {}
     try:
-        if compression is not None and isinstance(tasks, CompressedTasks):
-            outcome, tables = compression.decompress(party, tasks, outcome)
-            tasks = tasks.whole
         if len(outcome) != len(tasks):
             raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
         for task, reply in zip(tasks, outcome, strict=True):
@@ -200,14 +195,33 @@ def validated(
                     where=party,
                 )
             reply.validate(party=party, task=task, agreement=agreement)
-        if compression is not None:
-            compression.accept(party, tables)
-    except KnowledgeRefused as refusal:
-        return Failure(party=party, reason=refusal.what, kind="refused")
-    except Exception as error:  # a stranger's answer may be what no check has thought of
-        reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
-        return Failure(party=party, reason=reason, kind="refused")
+    except Exception as error:
+        return _refused(party, error)
     return outcome
+
+
+def _decompressed(
+    party: str, tasks: Sequence[Task], outcome: Outcome, compression: Compression | None
+) -> tuple[Outcome, dict[str, Memory]]:
+    """Return a party's replies with their arrays, or why these cannot be read; and what to remember."""
+    if (
+        compression is None
+        or isinstance(outcome, Failure)
+        or not isinstance(tasks, CompressedTasks)
+    ):
+        return outcome, {}
+    try:
+        return compression.decompress(party, tasks, outcome)
+    except Exception as error:
+        return _refused(party, error), {}
+
+
+def _refused(party: str, error: Exception) -> Failure:
+    """Make the failure in place of an answer; a stranger's may be what no check has thought of."""
+    if isinstance(error, KnowledgeRefused):
+        return Failure(party=party, reason=error.what, kind="refused")
+    reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
+    return Failure(party=party, reason=reason, kind="refused")
 
 
 def task_names(tasks: Sequence[object]) -> str:

@@ -29,7 +29,7 @@ from consilience.party.party import Party
 from consilience.party.state import join_again, read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Join
-from consilience.tasks.outgoing import answer
+from consilience.tasks.outgoing import answer, failure_of
 from consilience.transforms.compressed_messages import open_request
 
 
@@ -275,8 +275,8 @@ class PopulationNetwork(InProcessNetwork):
         try:
             party = self._cache.acquire(name)
         except Exception as error:  # what makes it is the user's own, and may raise anything
-            reason = f"it cannot be had ({type(error).__name__}: {error})"
-            failure = Failure(party=name, reason=reason)
+            missing = RunFailed(f"it cannot be had ({type(error).__name__}: {error})")
+            failure = failure_of(name, missing)
             return Arrival(failure, size([failure]), 0.0)
         try:
             done = do(party)

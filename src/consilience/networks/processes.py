@@ -30,7 +30,7 @@ from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.tasks.outgoing import reply_of
+from consilience.tasks.outgoing import failure_of, reply_of
 from consilience.transforms.compressed_messages import open_request
 
 _THREADS = (
@@ -263,5 +263,5 @@ def _serve(
             try:
                 reply = reply_of(parties[name], open_request(decode(request)), encode)[1]
             except KnowledgeRefused as refusal:
-                reply = encode([Failure(party=name, reason=refusal.what)])
+                reply = encode([failure_of(name, refusal)])
             connection.send_bytes(reply)

@@ -11,7 +11,6 @@ from consilience.site.dry_run import DryRunReport, join_alone, try_out
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
 from consilience.site.party_site import AUDIT, PartySite
 from consilience.site.public_rows import kept_public
-from consilience.site.requests import failure_of
 from consilience.site.secret import own_secret
 from consilience.site.session import Session, read_session
 from consilience.site.template import write_template
@@ -28,7 +27,6 @@ __all__ = [
     "PartySite",
     "PartySpec",
     "Session",
-    "failure_of",
     "join_alone",
     "kept_public",
     "own_secret",

@@ -21,14 +21,16 @@ task has run, only counts: a coordinator cannot have a party work without end by
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
+from consilience.files import read_text
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
@@ -55,7 +57,6 @@ from consilience.site.public_rows import (
 from consilience.site.requests import (
     TasksFailed,
     check_round,
-    failure_of,
     read_request,
     reply_name,
 )
@@ -65,10 +66,13 @@ from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
-from consilience.tasks.outgoing import Outcome, reply_of
+from consilience.tasks.outgoing import CompressedReplies, Outcome, failure_of, reply_of
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
+
+_CONTENTS = ".json"
+"""Ends the name of the file that says what a compressed answer holds; the answer's lies beside it."""
 
 
 class PartySite:
@@ -147,13 +151,10 @@ class PartySite:
                     outcome, reply, status = self._answered(tasks, request, federation)
             except TasksFailed as failed:
                 outcome, reply, status = _refusal(failed.failure)
-            except ConsilienceError as error:
-                outcome, reply, status = _refusal(failure_of(self.name, error))
             except (
                 Exception
-            ) as error:  # whatever `make` raises; the coordinator waits for an answer
-                unexpected = RunFailed(f"{type(error).__name__}: {error}")
-                outcome, reply, status = _refusal(failure_of(self.name, unexpected))
+            ) as error:  # `make` may raise anything; the coordinator waits for an answer
+                outcome, reply, status = _refusal(failure_of(self.name, error))
             try:
                 self._log(tasks, request, outcome, reply, status, federation)
             except ConsilienceError as error:  # then nothing but this leaves
@@ -296,7 +297,11 @@ class PartySite:
             for file in (before / "replies").iterdir():
                 if int(file.name.partition("-")[0]) >= session.round - 1:
                     share_file(file, after / "replies" / file.name)
-            (after / "replies" / reply_name(first.round, request)).write_bytes(reply)
+            name = reply_name(first.round, request)
+            (after / "replies" / name).write_bytes(reply)
+            if isinstance(outcome, CompressedReplies):
+                held = json.dumps(_contents(outcome), separators=(",", ":"))
+                (after / "replies" / f"{name}{_CONTENTS}").write_text(held, encoding="utf-8")
 
         self._loaded_state = None
         self._state.write(fill)
@@ -376,11 +381,25 @@ class PartySite:
             tasks="+".join(type(task).__name__ for task in tasks),
             status=status,
             detail=self._detail(tasks, outcome),
-            left=contents([outcome] if isinstance(outcome, Failure) else outcome),
+            left=self._left(tasks, request, outcome, status),
             bytes=len(reply),
             asked=hashlib.sha256(request).hexdigest(),
             sha256=hashlib.sha256(reply).hexdigest(),
         )
+
+    def _left(
+        self, tasks: tuple[Task, ...], request: bytes, outcome: Outcome, status: str
+    ) -> list[dict[str, Any]]:
+        """Names, types and shapes of what an answer holds, as it was before compression."""
+        if status == "repeated" and self._state.current is not None:
+            # Of an answer that is given again the bytes are known; what was compressed is kept beside them.
+            name = reply_name(tasks[0].round, request) + _CONTENTS
+            if (kept := self._state.current / "replies" / name).is_file():
+                try:
+                    return list(json.loads(read_text(kept)))
+                except (ValueError, TypeError) as error:
+                    raise RunFailed("the file is damaged", where=str(kept)) from error
+        return _contents(outcome)
 
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
         """The words of a line of the log."""
@@ -392,6 +411,13 @@ class PartySite:
         if isinstance(first, Join) and (shared := self._made().shared_rows):
             return f"{shared:,} of its rows are among the public rows, and are left out"
         return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
+
+
+def _contents(outcome: Outcome) -> list[dict[str, Any]]:
+    """Names, types and shapes of what an outcome holds, as it was before compression."""
+    if isinstance(outcome, Failure):
+        return contents([outcome])
+    return contents(outcome.whole if isinstance(outcome, CompressedReplies) else outcome)
 
 
 def _refusal(failure: Failure) -> tuple[Outcome, bytes, str]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Literal
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode
 from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore, TakePublic
-from consilience.tasks.outgoing import LONGEST_REASON
 from consilience.transforms.compressed_messages import CompressedTasks, open_request
 
 _ALONE = (Describe, TakePublic, Join, Restore)
@@ -67,13 +65,3 @@ def check_round(tasks: Sequence[Task], current: int) -> None:
 def reply_name(round: int, request: bytes) -> str:
     """The file name of the reply to a request of a round."""
     return f"{round:08d}-{hashlib.sha256(request).hexdigest()}"
-
-
-def failure_of(party: str, error: ConsilienceError) -> Failure:
-    """The failure that leaves ``party`` for an error outside of the tasks."""
-    kind: Literal["failed", "invalid", "refused"] = "failed"
-    if isinstance(error, InvalidInput | KnowledgeRefused):
-        kind = "invalid" if isinstance(error, InvalidInput) else "refused"
-    reason = f"{error.where}: {error.what}" if error.where else error.what
-    reason = reason.encode(errors="replace").decode()[:LONGEST_REASON]
-    return Failure(party=party, reason=reason, mend=error.mend or "", kind=kind, code=error.code)

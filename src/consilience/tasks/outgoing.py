@@ -11,7 +11,8 @@ party's own machine. Every reply passes, in this order:
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
 its state, before it sends it (:mod:`consilience.site.party_site`).
 
-Whatever a task raises becomes a :class:`~consilience.messages.replies.Failure` here.
+Whatever goes wrong at a party leaves it as the :class:`~consilience.messages.replies.Failure` that
+:func:`failure_of` makes of it, whoever found it.
 """
 
 from __future__ import annotations
@@ -20,16 +21,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from consilience.errors import Code, ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Failure
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.transforms.party_compression import compress_replies, restore_tasks
-from consilience.transforms.privacy import BudgetExceeded
 
 LONGEST_REASON = 200
-"""Characters of an error that leave a party."""
+"""Characters of an error's reason that leave a party, and as many of its advice."""
+
+
+class CompressedReplies(tuple[Any, ...]):
+    """Replies as they leave, compressed, with the replies that they were before.
+
+    Args:
+        sent: the messages that leave.
+        whole: the replies before compression, one for each task; they are not sent, and logs name them.
+    """
+
+    whole: tuple[Any, ...]
+
+    def __new__(cls, sent: Sequence[Any], whole: tuple[Any, ...]) -> CompressedReplies:
+        made = super().__new__(cls, sent)
+        made.whole = whole
+        return made
+
 
 Outcome = tuple[Any, ...] | Failure
 """A party's replies, one for each task, or the one failure in their place."""
@@ -45,7 +62,8 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         tasks: tasks, in the order in which they are run.
 
     Returns:
-        All that leaves: a reply for each task, or the failure of the first that went wrong.
+        All that leaves: a reply for each task, or these compressed (:class:`CompressedReplies`), or the
+        failure of the first that went wrong.
     """
     try:
         if not isinstance(tasks, CompressedTasks):
@@ -56,16 +74,10 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         restored = restore_tasks(tasks, **ends)
         replies = _replies(party, restored)
         ends["memory"] = party.memory  # a protocol may have begun a new one
-        return compress_replies(tasks, restored, replies, **ends)
-    except BudgetExceeded as error:
-        return _failure(party, error.what, error.mend, kind="refused", code=error.code)
-    except InvalidInput as error:
-        reason = f"{error.where}: {error.what}" if error.where else error.what
-        return _failure(party, reason, error.mend, kind="invalid", code=error.code)
-    except ConsilienceError as error:
-        return _failure(party, error.what, error.mend, code=error.code)
+        sent = compress_replies(tasks, restored, replies, **ends)
+        return CompressedReplies(sent, replies)
     except Exception as error:  # a model may raise anything; the round goes on without it
-        return _failure(party, f"{type(error).__name__}: {error}")
+        return failure_of(party.name, error)
 
 
 def reply_of(
@@ -82,7 +94,7 @@ def reply_of(
     try:
         return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
     except TypeError as error:
-        failure = _failure(party, f"its answer cannot be sent: {error}")
+        failure = failure_of(party.name, RunFailed(f"its answer cannot be sent: {error}"))
         return failure, write([failure])
 
 
@@ -95,18 +107,28 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     )
 
 
-def _failure(
-    party: Party,
-    reason: str,
-    mend: str | None = None,
-    *,
-    kind: Literal["failed", "invalid", "refused"] = "failed",
-    code: Code = "",
-) -> Failure:
-    """Make the failure that leaves in place of replies."""
-    # What a model says may hold rows of private data, so that little of it leaves; and what no file or
-    # terminal takes, such as half of a surrogate pair.
-    reason = reason.encode(errors="replace").decode().strip()
-    if len(reason) > LONGEST_REASON:
-        reason = reason[:LONGEST_REASON] + " …"
-    return Failure(party=party.name, reason=reason, mend=mend or "", kind=kind, code=code)
+def failure_of(party: str, error: Exception) -> Failure:
+    """Make the failure that leaves a party in place of replies; every failure that leaves one is made here.
+
+    What a model says may hold rows of private data, so that little of it leaves, of the reason and of the
+    advice alike; and nothing that no file or terminal takes, such as half of a surrogate pair.
+
+    Args:
+        party: name of the party.
+        error: what went wrong.
+    """
+    if not isinstance(error, ConsilienceError):
+        return Failure(party=party, reason=_cut(f"{type(error).__name__}: {error}"))
+    kind: Literal["failed", "invalid", "refused"] = "failed"
+    if isinstance(error, InvalidInput | KnowledgeRefused):
+        kind = "invalid" if isinstance(error, InvalidInput) else "refused"
+    reason = f"{error.where}: {error.what}" if error.where else error.what
+    return Failure(
+        party=party, reason=_cut(reason), mend=_cut(error.mend or ""), kind=kind, code=error.code
+    )
+
+
+def _cut(text: str) -> str:
+    """Return as much of a text as may leave."""
+    text = text.encode(errors="replace").decode().strip()
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " …"

@@ -8,12 +8,12 @@ from importlib import import_module
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.messages.replies import Failure
+from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.wire import encode
 from consilience.networks.flower.internals import PATIENCE, START, envelope_of, flwr, unwrap, wrap
 from consilience.party.party import Party
-from consilience.site import EVERYTHING, Limits, PartySite, failure_of
+from consilience.site import EVERYTHING, Limits, PartySite
+from consilience.tasks.outgoing import failure_of
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -87,10 +87,8 @@ def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
         try:
             with make_site(context) as site:
                 reply = site.answer(unwrap(message), **envelope_of(message))
-        except ConsilienceError as error:
-            reply = encode([failure_of(name, error)])
         except Exception as error:  # of a user's function; the coordinator waits for an answer
-            reply = encode([Failure(party=name, reason=f"{type(error).__name__}: {error}")])
+            reply = encode([failure_of(name, error)])
         answered: Message = app.Message(wrap(reply), reply_to=message)
         return answered
 

@@ -1,0 +1,104 @@
+"""Replies and failures leave a party by one door, and failures say little."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import consilience
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.tasks.outgoing import LONGEST_REASON, failure_of
+
+SOURCE = Path(consilience.__file__).parent
+
+DOOR = ("tasks/outgoing.py", "answer")
+"""The caller of ``Task.run``."""
+
+NO_TASKS = {
+    "_DeployedRun(grid, spec, ledger, **options)",
+    "MethodRun(spec, method, seed, setup, folder, ledger, report, ready)",
+    "asyncio",
+    "case",
+    "checks/protocol_case.py self",
+    "context",
+    "subprocess",
+}
+"""All else that has a method ``run`` in the library."""
+
+AT_THE_COORDINATOR = {
+    "checks/protocol.py",
+    "deployment/coordinator/membership.py",
+    "deployment/coordinator/rounds.py",
+    "networks/flower/network.py",
+    "networks/incoming.py",
+    "networks/processes.py _lost",
+}
+"""Failures that the coordinator makes itself, of parties that it does not hear, or does not believe."""
+
+
+def found(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Every node below one, with the function that it is in."""
+    for child in ast.iter_child_nodes(node):
+        yield function, child
+        inner = child.name if isinstance(child, ast.FunctionDef) else function
+        yield from found(child, inner)
+
+
+def library() -> Iterator[tuple[str, str, ast.AST]]:
+    """Every node of the library, with its file and function."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for function, node in found(ast.parse(path.read_text(encoding="utf-8"))):
+            yield path.relative_to(SOURCE).as_posix(), function, node
+
+
+def test_one_function_alone_runs_tasks() -> None:
+    callers = set()
+    for file, function, node in library():
+        if isinstance(node, ast.Attribute) and node.attr == "run":
+            whose = ast.unparse(node.value)
+            if not {whose, f"{file} {whose}"} & NO_TASKS:
+                callers.add((file, function))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getattr", "caller")):
+            assert "'run'" not in map(ast.unparse, node.args), f"{file}: {ast.unparse(node)}"
+    (runs,) = callers
+    if runs != DOOR:  # then a helper that it alone calls
+        assert runs[0] == DOOR[0] and runs[1].startswith("_")
+        users = {
+            (file, function)
+            for file, function, node in library()
+            if isinstance(node, ast.Name) and node.id == runs[1] and file == DOOR[0]
+        }
+        assert users == {DOOR}
+
+
+def test_one_function_alone_makes_failures_of_a_party() -> None:
+    makers = {
+        (file, function)
+        for file, function, node in library()
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("Failure")
+        and not {file, f"{file} {function}"} & AT_THE_COORDINATOR
+    }
+    assert makers == {("tasks/outgoing.py", "failure_of")}
+
+
+@pytest.mark.parametrize("error", [InvalidInput, KnowledgeRefused, RunFailed])
+def test_reason_and_advice_are_cut_alike(error: type) -> None:
+    long = "3.14 \udc80" * 1000
+    failure = failure_of("a", error(long, where="party 'a'", mend=long))
+    for text in (failure.reason, failure.mend):
+        assert len(text) == LONGEST_REASON + len(" …") and text.encode()
+    assert failure.reason.startswith("party 'a': 3.14")
+
+
+def test_the_kind_says_whose_turn_it_is() -> None:
+    kinds = {InvalidInput: "invalid", KnowledgeRefused: "refused", RunFailed: "failed"}
+    for error, kind in kinds.items():
+        failure = failure_of("a", error("no", mend="Do.", code="not-joined"))
+        assert (failure.kind, failure.reason, failure.mend) == (kind, "no", "Do.")
+        assert (failure.party, failure.code) == ("a", "not-joined")
+    failure = failure_of("a", ZeroDivisionError("division by zero"))
+    assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError: division by zero")
