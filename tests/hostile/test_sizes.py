@@ -20,7 +20,7 @@ from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Description, Failure, Receipt
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import decode, encode
-from consilience.networks.incoming import decode_reply, validated
+from consilience.networks.incoming import Request, decode_reply, receive
 from consilience.numerics.feature_space import public_feature_space
 from consilience.site import Limits, PartySite
 from consilience.site.requests import read_request
@@ -203,9 +203,15 @@ def test_a_reply_of_few_bytes_does_not_fill_the_coordinator(
     wire = encode([Parameters(party="a", round=1, values=np.zeros(0), rows=3), bomb(10**7)])
     assert len(wire) < 50_000
     peak()
-    arrival = decode_reply("a", wire, 0.0)
-    outcome = validated("a", asked, arrival, agreement=on(2), timeout=None, compression=compression)
-    assert outcome.kind == "refused" and what in outcome.reason
+    replies, _ = receive(
+        {"a": Request(asked, b"")},
+        {"a": decode_reply("a", wire, 0.0)},
+        agreement=on(2),
+        timeout=None,
+        compression=compression,
+    )
+    failure = replies.missing["a"]
+    assert failure.kind == "refused" and what in failure.reason
     assert peak() < 1_000_000
 
 
