@@ -41,6 +41,13 @@ def run(call: Call) -> Path:
     return Path("run")
 
 
+def test_predictions_do_not_replace_the_rows(call: Call, run: Path) -> None:
+    Path("new.csv").write_text("age,sex\n1,2\n")
+    result = call("predict", run, "--party", "party-2", "new.csv", "--out", "./new.csv")
+    assert result.exit_code == 2 and "the table of rows itself" in result.stderr
+    assert Path("new.csv").read_text() == "age,sex\n1,2\n"
+
+
 def test_rows_as_they_come_are_scaled_as_in_training(call: Call, run: Path) -> None:
     """The command on raw rows says what the model says of the rows that the run scaled."""
     data = load("diabetes", seed=0)

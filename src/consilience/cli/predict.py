@@ -199,7 +199,14 @@ def answer(model: Kept, data: Path, out: Path | None) -> None:
         model: a party's.
         data: the file of rows.
         out: where to write; ``None`` for stdout.
+
+    Raises:
+        InvalidInput: the predictions would replace the rows.
     """
+    if out is not None and out.exists() and data.exists() and out.samefile(data):
+        raise InvalidInput(
+            "this is the table of rows itself", where=f"--out {out}", mend="Name another file."
+        )
     text = predictions(model, data)
     say(f"model: {model.about}")
     if out is None:

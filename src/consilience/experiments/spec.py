@@ -54,7 +54,7 @@ from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
 from consilience.protocols import Protocol
 from consilience.validation.options import check_arguments
-from consilience.validation.sections import Open, Quorum, Section, known
+from consilience.validation.sections import Number, Open, Quorum, Section, Whole, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""
@@ -78,9 +78,9 @@ class DataSpec(Open):
     """
 
     name: str
-    public: int | float | None = None
+    public: Whole | Number | None = None
     public_file: Path | None = None
-    test_rows: int | None = Field(default=None, ge=1)
+    test_rows: Whole | None = Field(default=None, ge=1)
     flat: bool = False
     standardize: bool = False
 
@@ -94,7 +94,7 @@ class PartitionSpec(Open):
     """
 
     name: str = "iid"
-    parties: int | None = Field(default=None, ge=1)
+    parties: Whole | None = Field(default=None, ge=1)
 
 
 class ModelSpec(Open):
@@ -122,10 +122,10 @@ class NetworkSpec(Section):
     """
 
     kind: Literal["local", "wire", "processes", "ray"] = "local"
-    processes: int | None = Field(default=None, ge=1)
-    timeout: float | None = Field(default=None, gt=0)
+    processes: Whole | None = Field(default=None, ge=1)
+    timeout: Number | None = Field(default=None, gt=0)
     quorum: Quorum = 0.5
-    threads: int = Field(default=1, ge=1)
+    threads: Whole = Field(default=1, ge=1)
 
 
 class Spec(Section):
@@ -147,15 +147,15 @@ class Spec(Section):
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    seeds: int | tuple[int, ...] = 1
+    seeds: Whole | tuple[Whole, ...] = 1
     methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
     metric: Literal["accuracy", "accuracy_local", "log_loss", "auc", "mse", "r2"] | None = None
-    calibration: float = Field(default=0.2, ge=0, lt=1)
+    calibration: Number = Field(default=0.2, ge=0, lt=1)
     trusts: tuple[str, ...] = TRUSTED
     strict: bool | None = None
-    evaluate_every: int = Field(default=1, ge=1)
+    evaluate_every: Whole = Field(default=1, ge=1)
     keep_models: Literal["first", "all", "none"] = "first"
-    checkpoint_seconds: float = Field(default=5.0, ge=0)
+    checkpoint_seconds: Number = Field(default=5.0, ge=0)
     data: DataSpec
     partition: PartitionSpec = PartitionSpec()
     models: tuple[ModelSpec, ...] = Field(min_length=1)

@@ -22,7 +22,7 @@ from consilience.errors import InvalidInput
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.transforms.codec import CODECS, Codec, chain
 from consilience.validation.options import check_arguments
-from consilience.validation.sections import Open, first_of, known
+from consilience.validation.sections import Open, Whole, first_of, known
 
 BASELINES = {
     "local": "every party alone, trained as often",
@@ -62,7 +62,7 @@ class ProtocolSpec(Open):
     """
 
     name: str = "ensemble_distillation"
-    rounds: int = Field(default=10, ge=1)
+    rounds: Whole = Field(default=10, ge=1)
     consensus: str | dict[str, Any] | None = None
     deregularize: dict[str, Any] | None = None
     codec: str | dict[str, Any] | tuple[str | dict[str, Any], ...] | None = None
