@@ -35,8 +35,7 @@ LONGEST_REASON = 200
 class CompressedReplies(tuple[Any, ...]):
     """Replies as they leave, compressed, with the replies that they were before.
 
-    Args:
-        sent: the messages that leave.
+    Attributes:
         whole: the replies before compression, one for each task; they are not sent, and logs name them.
     """
 

@@ -82,8 +82,9 @@ class CompressedRequest(Brief):
 class CompressedTasks(tuple[Any, ...]):
     """Tasks of a request with compression; their arrays are put back at the party, before they run.
 
-    Args:
-        tasks: the tasks, with empty arrays in the places of those that were taken out.
+    As a tuple it holds the tasks, with empty arrays in the places of those that were taken out.
+
+    Attributes:
         compression: the compression of the tasks, and of the replies to them.
         whole: the tasks with their arrays, where they are known; they are not sent.
     """

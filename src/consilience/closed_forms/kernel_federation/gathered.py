@@ -50,8 +50,8 @@ class Blocks(Generic[T]):
 class Gathered:
     """The rows of m clients, filled up to one shape, and the basis that the public rows give.
 
-    Args:
-        kernel, clients, public, landmarks, memory: as the ``KernelFederation`` takes them.
+    Its arguments ``kernel``, ``clients``, ``public``, ``landmarks`` and ``memory`` are those of
+    ``KernelFederation``.
 
     Attributes:
         kernel: k.
