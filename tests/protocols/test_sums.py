@@ -54,10 +54,15 @@ class Masked(Replies):
 class Masking(LocalNetwork):
     """Parties whose replies reach a protocol as sums."""
 
-    def _receive(self, requests: Mapping[str, Any], arrivals: Any) -> Replies:
-        replies = super()._receive(requests, arrivals)
+    masked = 0
+
+    def _receive(self, requests: Mapping[str, Any], arrivals: Any, *others: Any) -> Replies:
+        replies = super()._receive(requests, arrivals, *others)
         (task, *_) = next(iter(requests.values())).tasks
-        return Masked(replies) if isinstance(task, ADDED_UP) else replies
+        if not isinstance(task, ADDED_UP):
+            return replies
+        self.masked += 1
+        return Masked(replies)
 
 
 def ridges() -> list[Party]:
@@ -84,9 +89,11 @@ def ridges() -> list[Party]:
 )
 def test_unreadable_replies_change_no_bit(protocol: Any, parties: Callable[[], Any]) -> None:
     memories, none = [], Public.none()
-    for network in (LocalNetwork, Masking):
-        federation = Federation.over(network(parties(), none), none, strict=False)
+    masking = Masking(parties(), none)
+    for network in (LocalNetwork(parties(), none), masking):
+        federation = Federation.over(network, none, strict=False)
         memories.append(list(federation.rounds(protocol))[-1].state.memory)
+    assert masking.masked >= 2
     for name, value in memories[0].items():
         np.testing.assert_array_equal(value, memories[1][name])
 

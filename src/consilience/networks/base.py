@@ -176,32 +176,33 @@ class Network(ABC):
         self._check_known(asked)
         if compression is not None:
             asked = compression.requests(asked)
-        made = {id(tasks): Request(tasks, b"") for tasks in asked.values()}
-        made = {key: Request(one.tasks, write_request(one.tasks)) for key, one in made.items()}
+        distinct = {id(tasks): tasks for tasks in asked.values()}  # each is encoded once
+        made = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
         requests = {party: made[id(tasks)] for party, tasks in asked.items()}
         if len(made) == 1:
             (request,) = made.values()
             arrivals = self.exchange(request.tasks, tuple(requests), request.data)
         else:
             arrivals = self.exchange_each(requests)
+        return self._receive(requests, arrivals, compression)
+
+    def _check_known(self, asked: Iterable[str]) -> None:
+        if strangers := set(asked).difference(self.parties):
+            raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
+
+    def _receive(
+        self,
+        requests: Mapping[str, Request],
+        arrivals: Mapping[str, Arrival],
+        compression: Compression | None = None,
+    ) -> Replies:
+        """Receive replies: the ones that are right; what arrived is added to :attr:`deliveries`."""
         replies, deliveries = receive(
             requests,
             arrivals,
             agreement=self.agreement,
             timeout=self.timeout,
             compression=compression,
-        )
-        self.deliveries.extend(deliveries)
-        return replies
-
-    def _check_known(self, asked: Iterable[str]) -> None:
-        if strangers := set(asked).difference(self.parties):
-            raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
-
-    def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
-        """Receive replies: the ones that are right; what arrived is added to :attr:`deliveries`."""
-        replies, deliveries = receive(
-            requests, arrivals, agreement=self.agreement, timeout=self.timeout
         )
         self.deliveries.extend(deliveries)
         return replies
