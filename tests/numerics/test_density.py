@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consilience.numerics.class_gaussians import VARIANCE_FLOOR, ClassGaussians
 from consilience.numerics.density import (
     LANDMARKS,
-    VARIANCE_FLOOR,
-    ClassGaussians,
     Coarseness,
     Counts,
     DensityRatio,
@@ -136,6 +135,23 @@ def test_ratios_add_up_over_rows(seed):
     rows = rng.normal(size=(6, 2))
     apart = sum(ratio(rows[i : i + 1], np.ones((1, 1))) for i in range(6))
     np.testing.assert_allclose(ratio(rows, np.ones((6, 1))), apart, atol=1e-9)
+
+
+@given(st.integers(0, 2**32))
+def test_a_ratio_at_the_public_rows_is_the_ratio_of_the_public_rows(seed):
+    rng = np.random.default_rng(seed)
+    public, rows = rng.normal(size=(8, 2)), rng.normal(size=(6, 2))
+    ratio, groups = ratio_of(public, ridge=0.3), np.eye(3)[[0, 0, 1, 1, 2, 2]]
+    there = ratio.at(public, ratio.coefficients(rows, groups))
+    np.testing.assert_allclose(there, ratio(rows, groups), atol=1e-9)
+
+
+def test_a_ratio_between_two_public_rows():
+    """Public 0 and 9, one row at 0, whose kernels are K (1, 0): c = (K (K + I/2))⁻¹ K (1, 0), r(3) = k(3) c."""
+    ratio = ratio_of(column(0, 9), ridge=0.5)
+    c = np.linalg.solve([[1.5, exp(-1)], [exp(-1), 1.5]], [1, 0])
+    found = ratio.at(column(3), ratio.coefficients(column(0), np.ones((1, 1))))
+    np.testing.assert_allclose(found, [[c @ [exp(-9 / 81), exp(-36 / 81)]]], rtol=1e-6)
 
 
 # --- coarse ratios ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Densities of rows: Gaussians over a model's outputs, and ratios of densities.
+"""Ratios of the densities of rows.
 
 Rows can be rebuilt from exact ratios (:class:`PublicRatio`), which are for parties that trust whoever asks;
 :func:`coarse_ratios` are made to leave a party.
@@ -12,68 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import issparse
-from scipy.special import logsumexp
 
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
-
-VARIANCE_FLOOR = 1e-3
-"""No component is narrower than this in any dimension: a logit that happens not to vary on the few
-calibration rows of a class must not decide alone whether a public row is typical."""
-
-
-@dataclass(frozen=True)
-class ClassGaussians:
-    """A Gaussian mixture with one component per class, equal weights and diagonal covariance.
-
-    ``log p(z) = log( (1/C) sum_c N(z; mean_c, diag variance_c) )``; Kovalchuk et al. 2026, eq. 7.
-
-    Attributes:
-        means: shape ``(n_components, n_dimensions)``.
-        variances: shape ``(n_components, n_dimensions)``, at least :data:`VARIANCE_FLOOR`.
-    """
-
-    means: Array
-    variances: Array
-
-    @classmethod
-    def fit(cls, z: Array, labels: Array, *, floor: float = VARIANCE_FLOOR) -> ClassGaussians:
-        """Fit one component to each class among ``labels``.
-
-        A class with a single row has no variance of its own and takes the pooled within-class one.
-
-        Args:
-            z: shape ``(n, n_dimensions)``, n ≥ 1, for instance calibration logits.
-            labels: shape ``(n,)``, any integers.
-            floor: the smallest variance allowed.
-        """
-        classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        means = np.stack([z[codes == c].mean(axis=0) for c in range(len(classes))])
-        centred = z - means[codes]
-        pooled = (centred**2).sum(axis=0) / max(len(z) - len(classes), 1)
-        variances = np.stack(
-            [
-                (centred[codes == c] ** 2).mean(axis=0) if counts[c] > 1 else pooled
-                for c in range(len(classes))
-            ]
-        )
-        return cls(means, np.maximum(variances, floor))
-
-    def log_density(self, z: Array) -> Array:
-        """Compute the log-density of each row by log-sum-exp.
-
-        Args:
-            z: rows, shape ``(n, d)``.
-
-        Returns:
-            Shape ``(n,)``.
-        """
-        scores = np.empty((len(self.means), len(z)))
-        for component, (mean, variance) in enumerate(zip(self.means, self.variances, strict=True)):
-            distance = ((z - mean) ** 2 / variance).sum(axis=1)
-            scores[component] = -0.5 * (distance + np.log(2 * np.pi * variance).sum())
-        return np.asarray(logsumexp(scores, axis=0) - np.log(len(self.means)))
-
 
 MOST_LANDMARKS = 1000
 """Public rows that a density ratio is made of, at most, since its cost is cubic in them."""
@@ -147,7 +88,31 @@ class PublicRatio:
         Returns:
             Shape ``(N, n_groups)``.
         """
-        return np.asarray(self._public @ cho_solve(self._factor, self._kernel(features).T @ groups))
+        return np.asarray(self._public @ self.coefficients(features, groups))
+
+    def coefficients(self, features: Any, groups: Array) -> Array:
+        """Compute what :meth:`at` makes the ratio of each group of rows from.
+
+        Args:
+            features: of the rows, shape ``(n, d)``.
+            groups: the share of each row that belongs to each group, shape ``(n, n_groups)``.
+
+        Returns:
+            One number for each landmark and group, shape ``(n_landmarks, n_groups)``; linear in the rows.
+        """
+        return np.asarray(cho_solve(self._factor, self._kernel(features).T @ groups))
+
+    def at(self, features: Any, coefficients: Array) -> Array:
+        """Compute ratios at any rows, public or not.
+
+        Args:
+            features: of the rows at which the ratio is wanted, shape ``(n, d)``.
+            coefficients: of :meth:`coefficients`, shape ``(n_landmarks, n_groups)``.
+
+        Returns:
+            Shape ``(n, n_groups)``; below 0 where a fit overshoots.
+        """
+        return np.asarray(self._kernel(features) @ coefficients)
 
 
 _JITTER = 1e-12

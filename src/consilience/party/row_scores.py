@@ -16,8 +16,8 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
+from consilience.numerics.class_gaussians import ClassGaussians
 from consilience.numerics.density import (
-    ClassGaussians,
     Coarseness,
     PublicRatio,
     coarse_ratios,
@@ -65,8 +65,8 @@ class Scores:
     ) -> tuple[Array, tuple[str, ...]]:
         """Compute how typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
 
-        The density (:class:`~consilience.numerics.density.ClassGaussians`) is fitted to the logits of the
-        calibration rows. Where a class has fewer than two of these, its component has no width of its
+        The density (:class:`~.class_gaussians.ClassGaussians`) is fitted to the logits of the calibration
+        rows. Where a class has fewer than two of these, its component has no width of its
         own, and the density is fitted to the training rows instead, whose logits are surer than they
         should be.
 
