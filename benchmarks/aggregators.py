@@ -8,7 +8,7 @@
 
 Parties hold k classes each, or classes in proportions drawn from Dirichlet(α). For every rule: mean test
 accuracy of the parties after the last round, the share that it closes of the distance between the plain mean
-and a teacher that knows each row's class (the oracle), and the time of the density ratio beside training.
+and a teacher that knows each row's class (class-holders), and the time of the density ratio beside training.
 Results are kept under runs/results/aggregators/ and not computed again. The page keeps the sections of data
 sets that are not named, and with --rules the lines of rules that are not.
 """
@@ -28,7 +28,7 @@ import numpy as np
 from page import write
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS, density_ratio, oracle, suwa
+from consilience.aggregation import AGGREGATORS, class_holders, density_ratio, suwa
 from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.messages.replies import Replies
 from consilience.networks import LocalNetwork
@@ -105,8 +105,8 @@ def trial(
 ) -> dict[str, float]:
     """Mean accuracy of the parties, alone, after the first and the last round, and that of the teacher."""
     cohort = made(data, setting, parties, repetition)
-    known = rule == "oracle"
-    aggregate = oracle(cohort.public_labels, cohort.holders) if known else RULES[rule]()
+    known = rule == "class-holders"
+    aggregate = class_holders(cohort.public_labels, cohort.holders) if known else RULES[rule]()
     federation = Federation(cohort.parties(), cohort.public, seed=repetition, strict=False)
     history = federation.run(
         ensemble_distillation(aggregate=aggregate, rounds=rounds), progress=False
@@ -188,7 +188,7 @@ def table(
             trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, setting=setting, **common
         )
         for label, setting in settings.items()
-        for rule in dict.fromkeys(["avg", *rules, "oracle"])
+        for rule in dict.fromkeys(["avg", *rules, "class-holders"])
     }
     yield f"## {data}, {parties} parties"
     yield ""
@@ -201,14 +201,14 @@ def table(
     yield f"| --- |{' --- |' * 3 * len(settings)}"
     alone = [found["avg", label]["alone"] for label in settings]
     yield f"| alone | {' | '.join(f'{mean_of(values)} | – | –' for values in alone)} |"
-    for rule in [*RULES, "oracle"]:
-        if rule not in (*rules, "oracle"):
+    for rule in [*RULES, "class-holders"]:
+        if rule not in (*rules, "class-holders"):
             yield kept[rule]
             continue
         cells = []
         for label in settings:
             reached, low, high = (
-                found[name, label]["accuracy"] for name in (rule, "avg", "oracle")
+                found[name, label]["accuracy"] for name in (rule, "avg", "class-holders")
             )
             cells += [
                 mean_of(reached),
@@ -241,7 +241,7 @@ def mean_of(values: np.ndarray) -> str:
 
 
 def closed(reached: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
-    """The share of the distance from AVG to the oracle; none where they are nearly the same."""
+    """The share of the distance from AVG to class-holders; none where they are nearly the same."""
     distance = float((high - low).mean())
     return f"{(reached - low).mean() / distance:.0%}" if distance > 0.02 else "–"
 
@@ -269,7 +269,7 @@ def main() -> None:
     study = Study(FOLDER, processes=given.processes, report=report)
     if given.quick:
         few = {"data": "digits", "setting": {"per_party": 2}, "parties": 10, "rounds": 2}
-        for rule in ("avg", "density-ratio", "coarse-density-ratio", "oracle"):
+        for rule in ("avg", "density-ratio", "coarse-density-ratio", "class-holders"):
             found = study.repeat(trial, 1, label=rule, rule=rule, **few)
             print(rule, {name: round(float(values[0]), 3) for name, values in found.items()})
         print(
@@ -309,8 +309,8 @@ def main() -> None:
 
 HEAD = (
     "Mean test accuracy of the parties after the last round, mean ± standard error over seeds; the share "
-    "of the distance between `avg` and the oracle that a rule closes, where there is one; and the accuracy "
-    "of the first round's teacher on the public rows. Every party holds k classes, or classes in "
+    "of the distance between `avg` and class-holders that a rule closes, where there is one; and the "
+    "accuracy of the first round's teacher on the public rows. Every party holds k classes, or classes in "
     "proportions drawn from Dirichlet(α). Networks 64-64-10 and 784-64-10 on images of one channel, "
     "convolutions on CIFAR-10, logistic regression on TF-IDF weights on texts."
 )

@@ -18,16 +18,17 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import (
     avg,
+    class_holders,
     coordinate_median,
     count_weighted,
     entropy_weighted,
     majority_vote,
     mean_logits,
-    oracle,
     power_sharpened_mean,
     sharpened_mean,
     suwa,
     trimmed_mean,
+    true_labels,
     uwa,
 )
 from consilience.checks import check_aggregator
@@ -195,10 +196,17 @@ def test_count_weighted():
     close(teacher, [[0.8, 0.2], [0.3, 0.7]], [[0.75, 0.75], [0.25, 0.25]])
 
 
-def test_oracle():
+def test_class_holders():
     """Row 1 is of class 0, which a alone holds; row 2 of class 2, which nobody does: the mean."""
-    teacher = oracle(np.array([0, 2]), {"a": [0], "b": [1]})(replies(A, B))
+    teacher = class_holders(np.array([0, 2]), {"a": [0], "b": [1]})(replies(A, B))
     close(teacher, [[0.9, 0.1], [0.4, 0.6]], [[1, 0.5], [0, 0.5]])
+
+
+def test_true_labels():
+    """Row 1 is of class 1; row 2 of a class that has no column, and is not taught."""
+    teacher = true_labels(np.array(["b", "z"]), ["a", "b"])(replies(A, B))
+    close(teacher, [[0, 1], [0.5, 0.5]], [[0.5, 0], [0.5, 0]])
+    assert teacher.taught.tolist() == [True, False]
 
 
 def test_a_temperature_is_a_number_or_auto():

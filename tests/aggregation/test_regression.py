@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.aggregation import mean, median, weighted_mean
+from consilience.aggregation import mean, median, true_labels, weighted_mean
 from helpers.replies import replies
 
 SAID = ([[1], [0]], [[2], [0]], [[9], [6]])
@@ -28,3 +28,8 @@ def test_median_is_not_moved_by_one_party():
     teacher = median()(replies(*SAID, kind="values"))
     np.testing.assert_allclose(teacher.values, [[2], [0]])
     assert teacher.weights is None
+
+
+def test_true_labels_are_values():
+    teacher = true_labels(np.array([5.0, 7.0]), None)(replies(*SAID, kind="values"))
+    np.testing.assert_array_equal(teacher.values, [[5], [7]])

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import LocalNetwork, avg
-from consilience.aggregation import Aggregator, mean, oracle
+from consilience.aggregation import Aggregator, class_holders, mean
 from consilience.checks import (
     AGGREGATOR_CHECKS,
     LEARNER_CHECKS,
@@ -186,9 +186,10 @@ def test_bad_rules_are_found(function, why):
         check_aggregator(rule(function))
 
 
-def test_the_oracle_passes_with_the_names_it_knows():
+def test_the_holders_of_a_class_pass_with_the_names_they_know():
     holders = {name: [i % 3] for i, name in enumerate(NAMES)}
-    check_aggregator(oracle(np.arange(12) % 3, {**holders, "ash": [0, 1, 2]}))
+    labels = np.arange(12) % 3
+    check_aggregator(class_holders(labels, {**holders, "ash": [0, 1, 2]}))
 
 
 # --- protocols --------------------------------------------------------------------------------------

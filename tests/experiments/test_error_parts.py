@@ -59,7 +59,7 @@ def test_the_parts_add_up_and_the_bound_holds(seed: int):
 
 
 def test_a_rule_that_knows_trades_concentration_for_bias():
-    """Client c knows group c alone and is at odds elsewhere: AVG is biased, the oracle's weights are not."""
+    """Client c knows group c alone and is at odds elsewhere: AVG is biased, its weights are not."""
     code = np.repeat(np.arange(3), 10)
     truth = np.eye(3)[code]
     p = np.stack(

@@ -267,8 +267,8 @@ def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
             "averaged_distillation",
         ),
         (
-            {"methods": ["oracle"], "protocol": {"rounds": 2}},
-            "there is no public data, which method 'oracle' needs",
+            {"methods": ["class-holders"], "protocol": {"rounds": 2}},
+            "there is no public data, which method 'class-holders' needs",
             "data.public",
         ),
         ({"data__public": 0, "protocol": {}, "methods": None}, "there is no public data", "rows"),

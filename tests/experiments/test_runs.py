@@ -32,7 +32,8 @@ from helpers.configurations import spec_with
 
 MIXED = """
 name = "mixed"
-methods = ["local", "avg", "uwa", "oracle", { aggregate = "suwa", temperature = 0.3 }, "central"]
+methods = ["local", "avg", "uwa", "class-holders", "true-labels", "central",
+  { aggregate = "suwa", temperature = 0.3 }]
 [data]
 name = "digits"
 public = 150
@@ -99,7 +100,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("kind", "methods"),
-    [("wire", ["local", "avg", "uwa", "oracle", "central"]), ("processes", ["uwa"])],
+    [("wire", ["local", "avg", "uwa", "class-holders", "central"]), ("processes", ["uwa"])],
 )
 def test_the_same_bits_wherever_parties_live(
     kind: str, methods: list[str], local: Path, tmp_path: Path
@@ -120,9 +121,10 @@ def test_every_arm_did_what_it_says(local: Path) -> None:
                 if (m, r, name) == (method, 3, "accuracy")
             ]
         )
-        for method in ("local", "oracle", "central")
+        for method in ("local", "class-holders", "true-labels", "central")
     }
-    assert final["local"] < final["oracle"] < final["central"]
+    assert final["local"] < final["class-holders"] < final["central"]
+    assert final["local"] < final["true-labels"]
     predicted = [row for row in found["deliveries"] if "PredictPublic" in row[4]]
     assert not {row[0] for row in predicted} & {"local", "central"}
     assert len([row for row in predicted if row[0] == "avg" and row[2] == 2]) == 3
@@ -133,16 +135,17 @@ def test_what_teachers_err_by_is_recorded(local: Path) -> None:
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for method, seed, round, part, value in numbers(local)["teachers"]:
         found.setdefault((method, seed, round), {})[part] = value
-    assert {method for method, _, _ in found} >= {"avg", "uwa", "oracle"}
+    assert {method for method, _, _ in found} >= {"avg", "uwa", "class-holders"}
     for (method, _, round), parts in found.items():
         total = sum(parts[name] for name in ("bias", "variance", "correlation", "cross"))
         assert parts["mse"] == pytest.approx(total) and round > 0
         if method == "avg":
             assert parts["concentration"] == pytest.approx(1 / 3)
     mean = {
-        m: np.mean([p["bias"] for k, p in found.items() if k[0] == m]) for m in ("avg", "oracle")
+        m: np.mean([p["bias"] for k, p in found.items() if k[0] == m])
+        for m in ("avg", "class-holders")
     }
-    assert mean["oracle"] < mean["avg"]
+    assert mean["class-holders"] < mean["avg"]
 
 
 def test_a_run_of_another_version_is_refused_with_its_version(local: Path, tmp_path: Path) -> None:
@@ -232,6 +235,7 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
         ({"methods": []}, "no methods"),
         ({"methods": ["avg", "avg"]}, "two methods"),
         ({"methods": ["uwaa"]}, "Did you mean 'uwa'"),
+        ({"methods": ["oracle"]}, "It is called 'class-holders' here"),
         ({"methods": [{"aggregate": "suwa", "temprature": 1}]}, "Did you mean 'temperature'"),
         ({"methods": [{"aggregate": "local", "temperature": 1}]}, "unknown option"),
         ({"models": [{"name": "random-forrest"}]}, "Did you mean 'random-forest'"),

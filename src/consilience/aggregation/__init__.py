@@ -8,9 +8,9 @@ from collections.abc import Callable
 from consilience.aggregation import classification, regression, reliability
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
 from consilience.aggregation.classification import *
-from consilience.aggregation.classification import oracle
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
+from consilience.aggregation.references import class_holders, true_labels
 from consilience.aggregation.regression import *
 from consilience.aggregation.reliability import *
 
@@ -23,10 +23,11 @@ __all__ = [
     "Stack",
     "Teacher",
     "anderson",
+    "class_holders",
     "damped",
     "onto_simplex",
-    "oracle",
     "replace",
+    "true_labels",
 ]
 __all__ += classification.__all__
 __all__ += reliability.__all__
@@ -39,7 +40,7 @@ _FACTORIES: list[Callable[..., Aggregator]] = [
 ]
 
 AGGREGATORS: dict[str, Callable[..., Aggregator]] = {make().name: make for make in _FACTORIES}
-"""The rules that a configuration can name; :func:`oracle` reads true labels and is not among them."""
+"""The rules that a configuration can name; :mod:`.references` read true labels and are not among them."""
 
 CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {
     step.__name__: step for step in (replace, damped, anderson)

@@ -8,7 +8,6 @@ are factories: ``uwa()`` gives an :class:`~consilience.aggregation.base.Aggregat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -207,27 +206,6 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
 def count_weighted() -> Aggregator:
     """Mean of probabilities weighted by the parties' private row counts, as FedAvg weighs models."""
     return Aggregator("count-weighted", mean_by_rows, needs=(RowCount,), linear=True)
-
-
-def oracle(labels: Array, holders: Mapping[str, Sequence[int]]) -> Aggregator:
-    """For experiments: average only the parties that were trained on the row's true class.
-
-    It reads the public rows' true labels, which no federation has: the best that weighting by row can
-    hope for. A row whose class nobody holds keeps the plain mean.
-
-    Args:
-        labels: shape ``(n_public,)``, true class codes.
-        holders: party to the codes of the classes it holds.
-    """
-    labels = np.asarray(labels)
-
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        knows = np.stack([np.isin(labels, holders[party]) for party in stack.parties]).astype(float)
-        knows[:, knows.sum(axis=0) == 0] = 1
-        weights = knows / knows.sum(axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
-
-    return Aggregator("oracle", rule)
 
 
 def _tempered_by_calibration() -> Aggregator:

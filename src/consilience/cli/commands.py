@@ -300,7 +300,7 @@ def predict(
         typer.Option(
             metavar="M",
             help="The method it was trained with. [default: the last in the configuration that is "
-            "not local, central or oracle]",
+            "not local, central, class-holders or true-labels]",
         ),
     ] = None,
     seed: Annotated[

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Teacher, oracle
+from consilience.aggregation import Teacher
 from consilience.errors import ConsilienceError
 from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
@@ -145,12 +145,8 @@ class MethodRun:
         return self.folder / "state"
 
     def _protocol(self) -> Protocol:
-        """The method's protocol; the oracle's aggregator is told who holds which class."""
-        aggregate = None
-        if self.method.aggregate == "oracle":
-            assert self.setup.public_labels is not None
-            aggregate = oracle(self.setup.public_labels, self.setup.holders)
-        return self.spec.protocol_for(self.method, aggregate)
+        """The method's protocol; one of the baselines that are told true labels has them from the setup."""
+        return self.spec.protocol_for(self.method, self.setup.informed(self.method.aggregate))
 
     def _seconds(self) -> float:
         """Wall time of the recorded rounds."""

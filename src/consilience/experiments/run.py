@@ -167,12 +167,7 @@ def rehearse(spec: Spec) -> Rehearsal:
     for seed in reversed(spec.seed_list):
         setup = gather(spec, seed)
         for method in spec.methods:
-            if method.aggregate == "oracle" and (
-                setup.public_labels is None or setup.dataset.classes is None
-            ):
-                raise InvalidInput(
-                    "the oracle needs public rows whose true classes are known", where="methods"
-                )
+            setup.informed(method.aggregate)
         parties = setup.parties()
         if seed == spec.seed_list[-1]:
             for party in parties:
@@ -194,7 +189,9 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
             mend=nearest(spec.metric, measured),
         )
     for method in spec.methods:
-        first = spec.protocol_for(method).check(network, setup.public)
+        first = spec.protocol_for(method, setup.informed(method.aggregate)).check(
+            network, setup.public
+        )
         if any(task.reply_type is SharedModel for task in first):
             _check_trust(spec)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.aggregation import Aggregator, class_holders, true_labels
 from consilience.data import (
     DATASETS,
     Dataset,
@@ -22,12 +23,13 @@ from consilience.data import (
 )
 from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
+from consilience.federation.methods import INFORMED
 from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.validation.arrays import Array, check_alike
-from consilience.validation.labels import Kind
+from consilience.validation.labels import Kind, class_order
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,33 @@ class SimulatedParties:
 
     @property
     def holders(self) -> dict[str, list[Any]]:
-        """Party to the labels of the classes it holds, for the oracle teacher."""
+        """Party to the labels of the classes it holds."""
         return {
             name: np.unique(self.labels(self.dataset.y[rows])).tolist()
             for name, rows in zip(self.names, self.rows, strict=True)
         }
+
+    def informed(self, baseline: str | None) -> Aggregator | None:
+        """Make the teacher of a baseline that is told the public rows' true labels.
+
+        Returns:
+            ``None`` for other methods.
+
+        Raises:
+            InvalidInput: the labels are not known, or are values, which nobody holds.
+        """
+        if baseline not in INFORMED:
+            return None
+        regression = self.dataset.classes is None
+        if self.public_labels is None or (regression and baseline == "class-holders"):
+            needed = "labels" if baseline == "true-labels" else "classes"
+            raise InvalidInput(
+                f"{baseline!r} needs public rows whose true {needed} are known", where="methods"
+            )
+        if baseline == "class-holders":
+            return class_holders(self.public_labels, self.holders)
+        known = {name for names in self.holders.values() for name in names}
+        return true_labels(self.public_labels, None if regression else class_order(known))
 
     @property
     def holdings(self) -> Holdings:

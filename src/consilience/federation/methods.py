@@ -27,9 +27,13 @@ from consilience.validation.sections import Open, Whole, first_of, known
 BASELINES = {
     "local": "every party alone, trained as often",
     "central": "every party's model trained on all private rows pooled: what sharing data would give",
-    "oracle": "a teacher that knows which parties hold each public row's true class",
+    "class-holders": "the mean of the parties that hold each public row's true class",
+    "true-labels": "true labels of the public rows as the teacher: what is to be had of these rows",
 }
 """Methods that only an experiment can run, beside the aggregators."""
+
+INFORMED = ("class-holders", "true-labels")
+"""Baselines whose teacher reads the public rows' true labels."""
 
 
 PROTOCOL_METHODS = {
@@ -47,7 +51,7 @@ def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> No
             f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
             mend=f"In Python: from consilience.protocols import {name}.",
         )
-    known(name, registry, what, ALSO_CALLED)
+    known(name, registry, what, {**ALSO_CALLED, "oracle": "class-holders"})
 
 
 class ProtocolSpec(Open):
@@ -192,7 +196,7 @@ def protocol_for(
     if method.aggregate in ("local", "central"):
         _no_options(method)
         return PROTOCOLS["local_only"](rounds=shared.rounds)
-    if method.aggregate == "oracle":
+    if method.aggregate in INFORMED:
         _no_options(method)
         aggregate = aggregate or AGGREGATORS["avg"]()
     elif method.aggregate is not None:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 # Okabe & Ito 2008, told apart by colour-blind readers; line and marker differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6A3D9A", "#8C6D31")
 MARKERS = "osD^vPX*"
-BASELINES = {"local": ("#777777", "--"), "central": ("#222222", ":"), "oracle": ("#777777", "-.")}
+BASELINES = {
+    "local": ("#777777", "--"),
+    "central": ("#222222", ":"),
+    "class-holders": ("#777777", "-."),
+    "true-labels": ("#222222", (0, (5, 1, 1, 1, 1, 1))),
+}
 WIDTH = 5.2
 """Inches: shown on a phone at two thirds of its size, letters stay legible."""
 CELLS = 12

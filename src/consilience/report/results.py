@@ -12,6 +12,7 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
+from consilience.federation.methods import BASELINES
 from consilience.federation.run_folder import RunSpec
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
@@ -109,7 +110,7 @@ class Method:
     @property
     def exchanges(self) -> bool:
         """Tell whether the parties teach one another by means that they would have."""
-        return self.aggregate not in ("local", "central", "oracle")
+        return self.aggregate not in BASELINES
 
     def over_rounds(self, metric: str) -> Array:
         """The mean over parties, shape ``(seeds, rounds)``."""
@@ -308,7 +309,7 @@ class Results:
         return next((method for method in self.methods if method.label == label), None)
 
     def baseline(self, aggregate: str) -> Method | None:
-        """The baseline ``"local"``, ``"central"`` or ``"oracle"``, if it is done."""
+        """The baseline of that name, if it is done."""
         return next((method for method in self.methods if method.aggregate == aggregate), None)
 
     @property

@@ -10,8 +10,8 @@ from consilience.validation.arrays import Array
 from consilience_papers.kovalchuk2026 import trials
 from consilience_papers.kovalchuk2026.problems import (
     FEWER,
+    HOLDERS,
     NAMES,
-    ORACLE,
     OURS,
     RULES,
     SHARES,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Found = Mapping[str, Array]
 
-METHODS = (*RULES, OURS, ORACLE)
+METHODS = (*RULES, OURS, HOLDERS)
 
-COLOURS = {"AVG": "C0", "UWA": "C1", "sUWA": "C2", OURS: "C3", ORACLE: "0.6"}
+COLOURS = {"AVG": "C0", "UWA": "C1", "sUWA": "C2", OURS: "C3", HOLDERS: "0.6"}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def notes(grid: Grid) -> list[str]:
         "The paper trains ResNet-18 on 5,000 images a client, and BERT-tiny on 1,500 questions of Yahoo "
         "Answers, in 50 rounds; its Table 1 has no numbers in the copy that this was made from. Means over "
         "clients of the accuracy on all classes, ± standard deviations over repetitions. sUWA has "
-        f"T = {TEMPERATURE:g}. The density ratio is this library's; the oracle is a teacher that knows "
+        f"T = {TEMPERATURE:g}. The density ratio is this library's; class-holders is a teacher that knows "
         "the class of every public row and who was trained on it, and no more: a rule that also knows where "
         "a class's rows lie may be ahead of it. Claims are by paired t-tests, one-sided at 5 % each; there "
         "are many, and in them ± is a standard error.",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import AGGREGATORS, Aggregator, oracle, suwa
+from consilience.aggregation import AGGREGATORS, Aggregator, class_holders, suwa
 from consilience.experiments import SimulatedParties, gather, parse_spec
 
 PARTIES = 10
@@ -47,7 +47,7 @@ RULES = ("AVG", "UWA", "sUWA")
 """The paper's."""
 
 OURS = "density ratio"
-ORACLE = "oracle"
+HOLDERS = "class-holders"
 """A teacher that knows the true class of every public row, and who was trained on it."""
 
 
@@ -222,10 +222,10 @@ _CLASSES = {
 
 
 def rule(name: str, given: SimulatedParties) -> Aggregator:
-    """A rule by its name in tables; the oracle is told who holds what."""
-    if name == ORACLE:
+    """A rule by its name in tables; the mean of a class's holders is told who holds what."""
+    if name == HOLDERS:
         assert given.public_labels is not None
-        return oracle(given.public_labels, given.holders)
+        return class_holders(given.public_labels, given.holders)
     if name == "sUWA":
         return suwa(TEMPERATURE)
     return AGGREGATORS["density-ratio" if name == OURS else name.lower()]()

@@ -21,7 +21,7 @@ from consilience_papers.kovalchuk2026.grid import (
     panels,
     spread,
 )
-from consilience_papers.kovalchuk2026.problems import NAMES, ORACLE, OURS, RULES
+from consilience_papers.kovalchuk2026.problems import HOLDERS, NAMES, OURS, RULES
 from consilience_papers.study import Study
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def claims_of(grid: Grid, data: str) -> list[Claim]:
             all(differs(one) for gains in beyond for one in gains),
             "; ".join(
                 f"{share:.0%}: over the best of them {said(min(gains, key=np.mean))}, closes "
-                f"{closed(grid, data, share, OURS)} of the way from AVG to the oracle"
+                f"{closed(grid, data, share, OURS)} of the way from AVG to class-holders"
                 for share, gains in zip(few, beyond, strict=True)
             ),
         )
@@ -118,13 +118,13 @@ def claims_of(grid: Grid, data: str) -> list[Claim]:
 
 
 def closed(grid: Grid, data: str, share: float, rule: str) -> str:
-    """Share of the distance between AVG and the oracle that a rule closes; a dash where there is none."""
-    low, high, here = (grid.last(data, share, one).mean() for one in ("AVG", ORACLE, rule))
+    """Share of the distance between AVG and class-holders that a rule closes; a dash where there is none."""
+    low, high, here = (grid.last(data, share, one).mean() for one in ("AVG", HOLDERS, rule))
     return f"{(here - low) / (high - low):.0%}" if high - low > ALIKE else "–"
 
 
 def figure2(study: Study, size: str = "cpu") -> Exhibit:
-    """The accuracies of Table 1 as curves over k, and how much of the way to the oracle is closed."""
+    """The accuracies of Table 1 as curves over k, and how much of the way to class-holders is closed."""
     grid = measure(study, size)
     rows: list[Row] = [
         {
@@ -133,7 +133,7 @@ def figure2(study: Study, size: str = "cpu") -> Exhibit:
             **{
                 f"{rule} closes": closed(grid, name, share, rule)
                 for rule in METHODS
-                if rule not in ("AVG", ORACLE)
+                if rule not in ("AVG", HOLDERS)
             },
         }
         for name, how in grid.sizes.items()

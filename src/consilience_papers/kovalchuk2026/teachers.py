@@ -12,14 +12,14 @@ from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.kovalchuk2026.grid import measure, named, notes, panels
-from consilience_papers.kovalchuk2026.problems import ORACLE, RULES
+from consilience_papers.kovalchuk2026.problems import HOLDERS, RULES
 from consilience_papers.study import Study
 from consilience_papers.theory import slope, stage_two
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MIXING = (*RULES, ORACLE)
+MIXING = (*RULES, HOLDERS)
 """Rules that are means of probabilities, which the lemma is about."""
 
 

@@ -30,7 +30,7 @@ from consilience.aggregation import Aggregator
 from consilience.data import read_rows
 from consilience.deployment.certificates import make_authority, public_key, require_cryptography
 from consilience.errors import InvalidInput
-from consilience.federation.methods import MethodSpec, ProtocolSpec, protocol_for
+from consilience.federation.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
@@ -95,7 +95,7 @@ class CoordinatorSpec(Section):
     @field_validator("method", mode="after")
     @classmethod
     def _can_be_deployed(cls, method: MethodSpec) -> MethodSpec:
-        if method.aggregate in ("central", "oracle"):
+        if method.aggregate in ("central", *INFORMED):
             raise ValueError(f"{method.aggregate!r} needs what no coordinator has")
         return method
 
