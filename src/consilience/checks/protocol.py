@@ -18,7 +18,7 @@ from consilience.federation.federation import Federation
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
-from consilience.networks.incoming import Arrival
+from consilience.networks.incoming import Arrival, task_names
 from consilience.protocols import Protocol
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Restore
@@ -210,7 +210,7 @@ class _Faulty(LocalNetwork):
             spoilt = self._spoilt(arrivals[self.victim])
             if spoilt is not None:
                 arrivals[self.victim] = spoilt
-                names = "+".join(type(task).__name__ for task in tasks)
+                names = task_names(tasks)
                 self.tampered.add((self.victim, tasks[0].round, names))
         return arrivals
 

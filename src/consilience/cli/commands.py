@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -328,12 +329,11 @@ def _next_folder(name: str) -> Path:
 
 
 def _method_runs_done(folder: Path) -> int:
-    from consilience.experiments import Ledger
+    from consilience.federation.ledger import Ledger
+    from consilience.federation.run_folder import LEDGER
 
-    ledger = Ledger(folder / "ledger.sqlite", read_only=True)
-    (found,) = ledger.read("SELECT count(*) FROM method_runs WHERE status = 'done'")
-    ledger.close()
-    return int(found[0])
+    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
+        return len(ledger.done)
 
 
 def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:

@@ -57,7 +57,7 @@ class _Lines:
         if progress.round < progress.rounds and now - self._said < SECONDS_BETWEEN_LINES:
             return
         self._said = now
-        mean = "" if progress.accuracy is None else f", mean {progress.accuracy:.3f}"
+        mean = "" if progress.score is None else f", mean {progress.score:.3f}"
         where = f"round {progress.round} of {progress.rounds}"
         say(f"{progress.method}, seed {progress.seed}: {where}{mean}")
 
@@ -75,7 +75,7 @@ class Picture:
 
         self._methods = [method.label for method in spec.methods]
         self._seeds = len(spec.seed_list)
-        self._arms = self._seeds * len(self._methods)
+        self._runs = self._seeds * len(self._methods)
         self._before = done
         self._newest: dict[str, dict[int, Progress]] = {label: {} for label in self._methods}
         self._bar = bars.Progress(
@@ -86,7 +86,7 @@ class Picture:
             bars.TextColumn("left:"),
             bars.TimeRemainingColumn(),
         )
-        self._task = self._bar.add_task("looking at data and models", total=self._arms)
+        self._task = self._bar.add_task("looking at data and models", total=self._runs)
 
     def update(self, progress: Progress) -> None:
         """Take in how far the run is."""
@@ -98,7 +98,7 @@ class Picture:
         ]
         where = f"{progress.method}, seed {progress.seed}, round {progress.round}/{progress.rounds}"
         self._bar.update(
-            self._task, completed=min(self._arms, self._before + sum(rounds)), description=where
+            self._task, completed=min(self._runs, self._before + sum(rounds)), description=where
         )
 
     def draw(self) -> Table:
@@ -111,7 +111,7 @@ class Picture:
         for label, seeds in self._newest.items():
             finished = sum(one.round == one.rounds for one in seeds.values())
             last = list(seeds.values())[-1] if seeds else None
-            means = [one.accuracy for one in seeds.values() if one.accuracy is not None]
+            means = [one.score for one in seeds.values() if one.score is not None]
             methods.add_row(
                 label,
                 f"{finished}/{self._seeds}",

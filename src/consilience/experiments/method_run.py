@@ -46,14 +46,14 @@ class Progress:
         seed: the seed.
         round: rounds done with this method and seed.
         rounds: rounds of this method and seed.
-        accuracy: mean over parties of the metric that counts, ``None`` where it was not measured.
+        score: mean over parties of the metric that counts, ``None`` where it was not measured.
     """
 
     method: str
     seed: int
     round: int
     rounds: int
-    accuracy: float | None
+    score: float | None
 
 
 Report = Callable[[Progress], None]
@@ -116,7 +116,7 @@ class MethodRun:
         state, self._last_checkpoint = self._restored()
         if state is None:
             shutil.rmtree(self._states, ignore_errors=True)
-        ledger.write("method_runs", [(label, seed, "running", 0.0)])
+        ledger.mark(label, seed, "running")
         protocol = self._protocol()
         self._rounds = int(protocol.options["rounds"])
         self._saved_at, self._cost = time.perf_counter(), 0.0
@@ -124,18 +124,18 @@ class MethodRun:
             self._federation,
             protocol,
             state=state,
-            seconds=self._seconds(),
+            seconds=ledger.last_round(label, seed)[1],
             evaluate=self._evaluate,
             checkpoint=self._checkpoint,
             record=self._record,
         ):
-            accuracy = self._mean_metric(done.metrics)
-            self.report(Progress(label, seed, done.round.number, self._rounds, accuracy))
+            score = self._mean_metric(done.metrics)
+            self.report(Progress(label, seed, done.round.number, self._rounds, score))
         if self.spec.keep_models == "all" or (
             self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
         ):
             self._keep_models()
-        ledger.write("method_runs", [(label, seed, "done", self._seconds())])
+        ledger.mark(label, seed, "done", ledger.last_round(label, seed)[1])
         ledger.forget_states(label, seed)
         shutil.rmtree(self._states, ignore_errors=True)
 
@@ -147,11 +147,6 @@ class MethodRun:
     def _protocol(self) -> Protocol:
         """The method's protocol; one of the baselines that are told true labels has them from the setup."""
         return self.spec.protocol_for(self.method, self.setup.informed(self.method.aggregate))
-
-    def _seconds(self) -> float:
-        """Wall time of the recorded rounds."""
-        query = "SELECT coalesce(max(seconds), 0) FROM rounds WHERE method = ? AND seed = ?"
-        return float(self.ledger.read(query, self.method.label, self.seed)[0][0])
 
     def _restored(self) -> tuple[RoundState | None, int]:
         """The state after the last checkpoint and its round, with the parties restored; or nothing."""

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ from consilience.federation.run_folder import (
     CONFIGURATION,
     LEDGER,
     locked,
-    machine,
+    now,
     read_configuration,
     store_configuration,
-    versions,
 )
 from consilience.files import write_folder
 from consilience.learners import ForeignCode, make
@@ -113,8 +111,7 @@ def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
 
     def fill(part: Path) -> None:
         store_configuration(part, "simulated", spec)
-        with closing(Ledger(part / LEDGER, create=True)) as ledger:
-            ledger.note(versions=versions(), machine=machine(), started=_now(), warnings=warnings)
+        Ledger.begin(part / LEDGER, warnings=warnings)
 
     try:
         write_folder(folder, fill)
@@ -219,7 +216,7 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
     """Run the methods and seeds that are not done; the parties of the rehearsal are the first ones."""
     try:
         with closing(locked(folder)), closing(Ledger(folder / LEDGER)) as ledger:
-            done = set(ledger.read("SELECT method, seed FROM method_runs WHERE status = 'done'"))
+            done = ledger.done
             for seed in spec.seed_list:
                 remaining = [method for method in spec.methods if (method.label, seed) not in done]
                 if not remaining:
@@ -234,7 +231,7 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
                 for method in remaining:
                     MethodRun(spec, method, seed, setup, folder, ledger, report, ready).run()
                     ready = None
-            ledger.note(finished=_now())
+            ledger.note(finished=now())
     except OSError as error:
         raise RunFailed(
             f"cannot be written ({error.strerror})",
@@ -262,8 +259,3 @@ def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
             public_rows=len(setup.public),
             columns=setup.dataset.columns,
         )
-
-
-def _now() -> str:
-    """The time, as run folders have it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

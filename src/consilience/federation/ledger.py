@@ -17,7 +17,7 @@ from typing import Any
 
 from consilience.errors import RunFailed
 from consilience.federation.driver import CompletedRound
-from consilience.federation.run_folder import other_version
+from consilience.federation.run_folder import machine, now, other_version, versions
 from consilience.files import database
 from consilience.messages.wire import encode
 from consilience.networks import Delivery
@@ -121,6 +121,12 @@ class Ledger:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA journal_mode = WAL")
 
+    @classmethod
+    def begin(cls, path: Path, **facts: Any) -> None:
+        """Write the ledger of a run that begins: its time, its machine, its versions, and further facts."""
+        with closing(cls(path, create=True)) as ledger:
+            ledger.note(versions=versions(), machine=machine(), started=now(), **facts)
+
     def _check(self, size: int) -> None:
         """Raise ``sqlite3.DatabaseError`` unless it holds tables of ours and nothing else, and is whole."""
         steps = iter(range((_STEPS[0] + _STEPS[1] * size) // 10_000))
@@ -128,8 +134,6 @@ class Ledger:
         self._connection.execute("PRAGMA trusted_schema = OFF")
         self._connection.execute("PRAGMA cell_size_check = ON")
         found, ours = _made(self._connection), _ours()
-        if "method_runs" in found and "method_runs" not in found:
-            raise other_version("0.1", self.path)
         if "arms" in found and "method_runs" not in found:  # as 0.1 called them
             raise other_version("0.1", self.path)
         for name, how in found.items():
@@ -301,6 +305,37 @@ class Ledger:
             seed,
         )
         return (int(found[0][0]), bytes(found[0][1])) if found else None
+
+    def mark(self, method: str, seed: int, status: str, seconds: float = 0.0) -> None:
+        """Record how far a method with a seed is.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            status: ``"running"`` or ``"done"``.
+            seconds: wall time of its rounds.
+        """
+        self.write("method_runs", [(method, seed, status, seconds)])
+
+    @property
+    def done(self) -> frozenset[tuple[str, int]]:
+        """Methods and seeds that are done."""
+        found = self.read("SELECT method, seed FROM method_runs WHERE status = 'done'")
+        return frozenset((str(method), int(seed)) for method, seed in found)
+
+    def last_round(self, method: str | None = None, seed: int = 0) -> tuple[int, float]:
+        """Find the last recorded round, and the wall time to its end in seconds; -1 and 0 for none.
+
+        Args:
+            method: label of a method; by default any, for a run that has one.
+            seed: the seed of that method.
+        """
+        query = (
+            "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds "
+            "WHERE ?1 IS NULL OR (method = ?1 AND seed = ?2)"
+        )
+        number, seconds = self.read(query, method, seed)[0]
+        return int(number), float(seconds)
 
     @property
     def meta(self) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
@@ -229,3 +230,8 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """Describe the machine: processor family, cores, system."""
     return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}, {sys.implementation.name}"
+
+
+def now() -> str:
+    """Give the time as run folders have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -66,7 +66,7 @@ def table(results: Results, metric: str | None = None) -> RenderableType:
         values = [method.final(name) for name in shown]
         cells = ["–" if value is None else str(value) for value in values]
         table.add_row(_plain(method.label), *cells, str(len(method.seeds)))
-    for label in dict.fromkeys(arm.method for arm in results.missing):
+    for label in dict.fromkeys(one.method for one in results.missing):
         if results.method(label) is None:
             table.add_row(_plain(label), *["–"] * len(shown), "0")
     return _with(table, results.warnings)

@@ -19,7 +19,7 @@ from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import inside, without_links
-from consilience.networks.flower.internals import check_installed
+from consilience.networks.flower.internals import flwr
 from consilience.tasks.lifecycle import TakePublic
 
 
@@ -109,7 +109,7 @@ def last_round(run: Path) -> int:
     if not (run / LEDGER).exists():
         return -1
     with closing(Ledger(run / LEDGER)) as ledger:
-        return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+        return ledger.last_round()[0]
 
 
 def last_measured(run: Path) -> int:
@@ -147,13 +147,13 @@ def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
 
 def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
     with closing(Ledger(folder / "run" / LEDGER)) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
+        done = bool(ledger.done)
     return done and last_round(folder / "run") >= spec.protocol.rounds
 
 
 def _usable(folder: Path) -> CoordinatorSpec:
     """The configuration, if all that it names can be used."""
-    check_installed()
+    flwr()
     spec, tls, run = read_coordinator(folder), folder / "tls", inside(folder / "run", folder)
     if run.is_dir():
         without_links(run)

@@ -191,8 +191,7 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
             name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()
         }
     except InvalidInput as error:
-        where = f"{path}: {error.where}" if error.where else str(path)
-        raise InvalidInput(error.what, where=where, mend=error.mend) from error
+        raise error.located(str(path)) from error
     for name, key in keys.items():
         if twice := [other for other in keys if keys[other] == key and other != name]:
             raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))

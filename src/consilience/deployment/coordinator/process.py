@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 from consilience.deployment.coordinator.checks import (
@@ -30,7 +29,7 @@ from consilience.deployment.coordinator.superlink import SuperLink
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER, machine, versions
+from consilience.federation.run_folder import LEDGER
 from consilience.files import PART, write_whole
 
 FRUITLESS = 3
@@ -56,15 +55,8 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
         for file in (*run.glob("ledger.*"), *run.glob(f"{PART}ledger.*")):
             file.unlink()
         store_coordinator(spec, folder)
-        write_whole(run / LEDGER, _begin_ledger)
+        write_whole(run / LEDGER, Ledger.begin)
         _serve(spec, folder, processes, report)
-
-
-def _begin_ledger(path: Path) -> None:
-    """Write a ledger with the facts of a run that begins."""
-    with closing(Ledger(path, create=True)) as ledger:
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        ledger.note(versions=versions(), machine=machine(), started=started)
 
 
 def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:

@@ -111,9 +111,9 @@ class _DeployedRun:
             self.network, self.network.public, seed=seed, strict=spec.strict, threads=spec.threads
         )
         state = None if self.found is None else self._restored(*self.found)
-        ledger.write("method_runs", [(label, seed, "running", 0.0)])
+        ledger.mark(label, seed, "running")
         ledger.note(public_rows=len(self.network.public))
-        seconds = ledger.read("SELECT coalesce(max(seconds), 0) FROM rounds")[0][0]
+        seconds = ledger.last_round(label, seed)[1]
         for done in drive(
             federation,
             spec.make_protocol(),
@@ -123,7 +123,7 @@ class _DeployedRun:
             record=self._record,
         ):
             seconds = done.seconds
-        ledger.write("method_runs", [(label, seed, "done", seconds)])
+        ledger.mark(label, seed, "done", seconds)
 
     def _restored(self, number: int, written: bytes) -> RoundState:
         """The state after the last recorded round, with members and parties as they were then."""

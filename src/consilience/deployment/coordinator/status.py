@@ -103,10 +103,8 @@ def coordinator_status(folder: Path) -> Status:
     going = running(run / "flower") is not None
     nodes = connected(run / "flower") if going else {}
     with closing(Ledger(run / LEDGER)) as ledger:
-        done = bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
-        ((last, seconds),) = ledger.read(
-            "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds"
-        )
+        done = bool(ledger.done)
+        last, seconds = ledger.last_round()
         parties = tuple(
             _party(ledger, name, nodes.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
@@ -181,7 +179,7 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
     A party that did not let itself be measured is not left out for that.
     """
     with closing(Ledger(run / LEDGER)) as ledger:
-        ((last, seconds),) = ledger.read("SELECT max(round), max(seconds) FROM rounds")
+        last, seconds = ledger.last_round()
         ((parties,),) = ledger.read(
             "SELECT count(DISTINCT party) FROM deliveries WHERE within = ? AND status = 'ok'", last
         )

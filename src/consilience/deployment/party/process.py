@@ -27,7 +27,7 @@ from consilience.deployment.processes import (
 )
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import write_whole
-from consilience.networks.flower.internals import check_installed, task_commands
+from consilience.networks.flower.internals import flwr, task_commands
 from consilience.site import (
     AUDIT,
     ConnectionSpec,
@@ -100,7 +100,7 @@ def check_party(path: Path) -> PartySpec:
         RunFailed: its state could not be written.
         MissingExtra: flwr is not installed.
     """
-    check_installed()
+    flwr()
     spec = read_party(path)
     if (pid := running(folder_of(spec.state))) is not None:
         raise InvalidInput(

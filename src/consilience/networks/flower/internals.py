@@ -45,11 +45,6 @@ def flwr() -> Any:
     return app
 
 
-def check_installed() -> None:
-    """Raise ``MissingExtra`` where flwr is not installed."""
-    flwr()
-
-
 def task_commands() -> tuple[str, ...]:
     """Names of the commands that a SuperNode may start when it is told to, such as ``flwr-clientapp``.
 
