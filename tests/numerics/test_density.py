@@ -147,7 +147,7 @@ def test_a_ratio_at_the_public_rows_is_the_ratio_of_the_public_rows(seed):
 
 
 def test_a_ratio_between_two_public_rows():
-    """Public 0 and 9, one row at 0, whose kernels are K (1, 0): c = (K (K + I/2))⁻¹ K (1, 0), r(3) = k(3) c."""
+    """Public 0 and 9, one row at 0 with kernels K (1, 0): c = (K (K + I/2))⁻¹ K (1, 0), r(3) = k(3) c."""
     ratio = ratio_of(column(0, 9), ridge=0.5)
     c = np.linalg.solve([[1.5, exp(-1)], [exp(-1), 1.5]], [1, 0])
     found = ratio.at(column(3), ratio.coefficients(column(0), np.ones((1, 1))))
