@@ -131,15 +131,23 @@ def test_public_data_are_the_agreed_ones():
 def test_evaluation_by_hand():
     """Always (3/4, 1/4): of four test rows, three of the first class, 3/4 are right.
 
-    Log-loss: -(3 ln 3/4 + ln 1/4) / 4 = 0.562335. All rows score alike, so AUC is 1/2.
+    Log-loss: -(3 ln 3/4 + ln 1/4) / 4 = 0.562335. All rows score alike, so AUC is 1/2. One class is always
+    right, the other never. 3/4 are right of rows that are taken for right with probability 3/4. All rows are
+    of own classes.
     """
     party = joined(y=[0, 0, 0, 1] * 5, test=(X[:4], [0, 0, 0, 1]), calibration=0)
     party.fit_private(1)
     rows, values = party.evaluate()
     assert rows == 4
-    assert values == pytest.approx(
-        {"accuracy": 0.75, "log_loss": 0.562335, "accuracy_local": 0.75, "auc": 0.5}, abs=1e-6
-    )
+    expected = {
+        "accuracy": 0.75,
+        "log_loss": 0.562335,
+        "balanced_accuracy": 0.5,
+        "ece": 0.0,
+        "auc": 0.5,
+    }
+    expected |= {f"{name}_own": value for name, value in expected.items()}
+    assert values == pytest.approx(expected, abs=1e-6)
 
 
 def test_evaluation_of_values_by_hand():
@@ -148,7 +156,28 @@ def test_evaluation_of_values_by_hand():
         Share("regression"), y=np.arange(20) % 4, test=(X[:4], [0, 1, 2, 3]), calibration=0
     )
     party.fit_private(1)
-    assert party.evaluate() == (4, {"mse": 1.25, "r2": 0.0})
+    assert party.evaluate() == (4, {"mse": 1.25, "mse_own": 1.25, "r2": 0.0, "r2_own": 0.0})
+
+
+def test_own_rows_are_weighted():
+    """Rows 0 to 3 are of classes 0, 0, 0, 1; the first is its own, and the last half so: right is 1 of 1.5."""
+    party = joined(
+        y=[0, 0, 0, 1] * 5, test=(X[:4], [0, 0, 0, 1]), own=[1, 0, 0, 0.5], calibration=0
+    )
+    party.fit_private(1)
+    _, values = party.evaluate()
+    assert values["accuracy"] == 0.75 and values["accuracy_own"] == pytest.approx(2 / 3)
+
+
+def test_own_rows_are_by_default_those_of_its_classes():
+    assert Party("a", Share(), X, Y, test=(X[:3], [1, 2, 0])).own.tolist() == [1, 0, 1]
+    assert Party("a", Share("regression"), X, X[:, 0], test=(X[:2], [1, 2])).own.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("own", [[1, 0], [1, 0, -1], [1, 0, np.nan], [[1], [0], [1]], ["x"] * 3])
+def test_own_rows_have_one_weight_each(own):
+    with pytest.raises(InvalidInput, match="one finite number, 0 or more, for each of the 3 test"):
+        Party("a", Share(), X, Y, test=(X[:3], [0, 1, 0]), own=own)
 
 
 def test_test_labels_nobody_knows():

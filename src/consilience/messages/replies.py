@@ -45,13 +45,15 @@ _MOST_PUBLIC = 10
 
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "accuracy": (0.0, 1.0),
-    "accuracy_local": (0.0, 1.0),
+    "balanced_accuracy": (0.0, 1.0),
+    "ece": (0.0, 1.0),
     "auc": (0.0, 1.0),
     "log_loss": (0.0, LARGEST),
     "mse": (0.0, LARGEST**2),
     "r2": (-(LARGEST**2), 1.0),
 }
-"""Ranges of the metrics that parties measure; others, a protocol's own, lie within ``LARGEST``."""
+"""Ranges of the metrics that parties measure, over own rows too; others, a protocol's own, lie within
+``LARGEST``."""
 
 
 @message
@@ -201,7 +203,7 @@ class Metrics(Reply, privacy="unbudgeted"):
             raise KnowledgeRefused("more metrics than there can be", where=self.party)
         check_names(*self.values, where=self.party)
         for name, value in self.values.items():
-            low, high = _BOUNDS.get(name, (-LARGEST, LARGEST))
+            low, high = _BOUNDS.get(name.removesuffix("_own"), (-LARGEST, LARGEST))
             if not low <= value <= high:  # nor is NaN
                 raise KnowledgeRefused(f"metric {name} is {value!r}", where=self.party)
 

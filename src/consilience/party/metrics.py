@@ -1,42 +1,151 @@
-"""Metrics of a model on a party's test rows."""
+"""Metrics of a model on a party's test rows: over all of them, and over its own rows.
+
+Test rows may be everyone's; a weight a row says how far it is one of the party's own. Every metric is
+computed twice: under its name with equal weights, and with the suffix ``_own`` with these, where any is above 0.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable
+from typing import Any
 
-from consilience.validation.arrays import Array
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array, read_only
+
+BINS = 15
+"""Bins of equal width that the calibration error sorts rows into, by the probability of the likeliest class."""
+
+LEAST_LIKELIHOOD = 1e-12
+"""Probabilities are raised to this before their logarithm is taken."""
+
+
+def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -> Array:
+    """Weigh test rows as own rows: as given, and by default 1 for rows of own classes, 0 for others.
+
+    Args:
+        given: one weight a row, 0 or more; ``None`` for the default.
+        y: labels of the test rows, or values, shape ``(n, ...)``.
+        classes: the party's own; empty for regression, where by default all rows are own rows.
+        where: the party, for errors.
+
+    Raises:
+        InvalidInput: not one weight a row, or weights that cannot be.
+    """
+    if given is None:
+        return np.isin(y, classes).astype(np.float64) if classes else np.ones(len(y))
+    weights = np.asarray(given)
+    fits = weights.dtype.kind in "biuf" and weights.shape == (len(y),)
+    if not fits or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise InvalidInput(
+            f"own, the weights of its test rows as own rows, is {weights.dtype} of shape {weights.shape}",
+            where=where,
+            mend=f"Give one finite number, 0 or more, for each of the {len(y):,} test rows.",
+        )
+    return read_only(weights.astype(np.float64))
 
 
 def classification_metrics(
-    outputs: Array, targets: Array, *, local: NDArray[np.bool_]
+    outputs: Array, targets: Array, own: Array | None = None
 ) -> dict[str, float]:
-    """Compute accuracy, log-loss in nats, and the area under the ROC curve where there are two classes.
+    """Compute accuracy, log loss, balanced accuracy, calibration error and, for two classes, AUC.
+
+    ``accuracy``; ``log_loss`` in nats; ``balanced_accuracy``, the mean over the classes that occur of the share
+    of their rows that are right; ``ece``, the expected calibration error: the mean over rows of the
+    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``auc``, the area under the
+    ROC curve, where both of two classes occur.
 
     Args:
         outputs: probabilities, shape ``(n, n_classes)``.
         targets: one-hot, shape ``(n, n_classes)``.
-        local: rows of the party's own classes, whose accuracy is given as ``accuracy_local``; shape ``(n,)``.
+        own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` for no metrics of own rows.
+
+    Source:
+        Guo et al. 2017, "On calibration of modern neural networks", equation 3.
     """
-    right = outputs.argmax(axis=1) == targets.argmax(axis=1)
-    likelihood = np.clip(outputs[targets.astype(bool)], 1e-12, None)
-    values = {"accuracy": float(right.mean()), "log_loss": float(-np.log(likelihood).mean())}
-    if local.any():
-        values["accuracy_local"] = float(right[local].mean())
-    if targets.shape[1] == 2 and 0 < targets[:, 1].sum() < len(targets):
-        from sklearn.metrics import roc_auc_score
+    truth, rows = targets.argmax(axis=1), np.arange(len(targets))
+    right = (outputs.argmax(axis=1) == truth).astype(np.float64)
+    loss = log_losses(outputs, targets)
+    top = outputs.max(axis=1).astype(np.float64)
+    bins = np.minimum((top * BINS).astype(np.int64), BINS - 1)
+    gaps = right - top
 
-        values["auc"] = float(roc_auc_score(targets[:, 1], outputs[:, 1]))
-    return values
+    def weighted(weights: Array) -> dict[str, float]:
+        total = weights.sum()
+        held = np.bincount(truth, weights)
+        hits = np.bincount(truth, weights * right)
+        found = {
+            "accuracy": hits.sum() / total,
+            "log_loss": weights @ loss / total,
+            "balanced_accuracy": (hits[held > 0] / held[held > 0]).mean(),
+            "ece": np.abs(np.bincount(bins, weights * gaps)).sum() / total,
+        }
+        if targets.shape[1] == 2 and (weights[truth == 0].any() and weights[truth == 1].any()):
+            found["auc"] = area_under_curve(outputs[rows, 1], truth == 1, weights)
+        return found
+
+    return _both(weighted, len(targets), own)
 
 
-def regression_metrics(outputs: Array, targets: Array) -> dict[str, float]:
+def regression_metrics(
+    outputs: Array, targets: Array, own: Array | None = None
+) -> dict[str, float]:
     """Compute the mean squared error and R², which is 0 where all targets are one.
 
     Args:
         outputs: values, shape ``(n, n_targets)``.
         targets: values, shape ``(n, n_targets)``.
+        own: weights of the rows as own rows, as of :func:`classification_metrics`.
     """
-    error = ((outputs - targets) ** 2).mean()
-    spread = targets.var(axis=0).mean()
-    return {"mse": float(error), "r2": float(1 - error / spread) if spread else 0.0}
+    errors = ((outputs - targets) ** 2).mean(axis=1)
+
+    def weighted(weights: Array) -> dict[str, float]:
+        share = weights / weights.sum()
+        spread = (share @ (targets - share @ targets) ** 2).mean()
+        error = share @ errors
+        return {"mse": error, "r2": 1 - error / spread if spread else 0.0}
+
+    return _both(weighted, len(targets), own)
+
+
+def _both(
+    weighted: Callable[[Array], dict[str, float]], rows: int, own: Array | None
+) -> dict[str, float]:
+    """Metrics of all rows, each followed by that of own rows."""
+    found = {name: [float(value)] for name, value in weighted(np.ones(rows)).items()}
+    if own is not None and own.any():
+        for name, value in weighted(own).items():
+            found[name].append(float(value))
+    return {
+        name + suffix: value
+        for name, values in found.items()
+        for suffix, value in zip(("", "_own"), values, strict=False)
+    }
+
+
+def log_losses(outputs: Array, targets: Array) -> Array:
+    """Compute the log loss of every row in nats, shape ``(n,)``.
+
+    Args:
+        outputs: probabilities, shape ``(n, n_classes)``.
+        targets: one-hot, shape ``(n, n_classes)``.
+    """
+    likelihood = outputs[targets.astype(bool)].astype(np.float64)
+    return np.asarray(-np.log(np.clip(likelihood, LEAST_LIKELIHOOD, None)))
+
+
+def area_under_curve(scores: Array, positive: Array, weights: Array) -> float:
+    """Compute the weighted area under the ROC curve; ties count half.
+
+    Args:
+        scores: shape ``(n,)``.
+        positive: true for rows of the positive class, shape ``(n,)``.
+        weights: of the rows, shape ``(n,)``; some above 0 on either side.
+
+    >>> area_under_curve(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]), np.ones(3))
+    0.75
+    """
+    _, place = np.unique(scores, return_inverse=True)
+    hits, misses = (np.bincount(place, weights * side) for side in (positive, ~positive))
+    return float(hits @ (misses.cumsum() - misses / 2) / (hits.sum() * misses.sum()))

@@ -16,7 +16,7 @@ from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import Coarseness
 from consilience.party.agreement import check_agreement
-from consilience.party.metrics import classification_metrics, regression_metrics
+from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
 from consilience.party.nearness import PublicComparison
 from consilience.party.row_scores import Scores
 from consilience.party.state import delete_states, read_state, write_state
@@ -41,7 +41,9 @@ class Party(Training):
         model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
         X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``.
-        test: ``(X_test, y_test)`` that only evaluation sees.
+        test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
+        own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of the
+            classes in ``y`` and 0 for others, in regression 1 for all.
         calibration: share of the private rows in [0, 1) that is never trained on; densities and early
             stopping use it (Kovalchuk et al. 2026 take 0.2).
         aliases: this party's label to the name the federation uses, where they differ.
@@ -67,6 +69,7 @@ class Party(Training):
         y: Any,
         *,
         test: tuple[Any, Any] | None = None,
+        own: Any = None,
         calibration: float = 0.2,
         aliases: Mapping[Any, str] | None = None,
         kind: Kind | None = None,
@@ -125,6 +128,9 @@ class Party(Training):
                 f"private rows have {self.y.shape[1]} targets, test rows {self.test[1].shape[1]}",
                 where=self._where,
             )
+        tested = self.y[:0] if self.test is None else self.test[1]
+        self.own = own_weights(own, tested, self.classes, where=self._where)
+        """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = PublicComparison(
             self.X, self.X[:0] if self.test is None else self.test[0]
         )
@@ -324,22 +330,20 @@ class Party(Training):
     def evaluate(self) -> tuple[int, dict[str, float]]:
         """Evaluate the model on the test rows: their number, and metrics.
 
-        Classification: ``accuracy``; ``accuracy_local`` on rows of the party's own classes; ``log_loss``
-        in nats; ``auc`` for two classes. Regression: ``mse``, ``r2``. To :attr:`digits` digits.
+        Those of :mod:`consilience.party.metrics`, over all test rows and, with the suffix ``_own``, over own
+        rows. To :attr:`digits` digits.
         """
         if self.test is None:
             raise InvalidInput("it holds no test data", where=self._where)
-        X, y = self.test
+        (X, y), own = self.test, self.own
         if not self.overlap and self.public is not None and len(self.public):
             apart = ~self.comparison.tests_among(self.public)
-            X, y = X[apart], y[apart]
+            X, y, own = X[apart], y[apart], own[apart]
         if not len(X):
             raise InvalidInput("all its test rows are among the public rows", where=self._where)
         outputs, targets = self.learner.predict(X), self._targets(y)
-        if self.kind == "regression":
-            values = regression_metrics(outputs, targets)
-        else:
-            values = classification_metrics(outputs, targets, local=np.isin(y, self.classes))
+        measure = regression_metrics if self.kind == "regression" else classification_metrics
+        values = measure(outputs, targets, own)
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values

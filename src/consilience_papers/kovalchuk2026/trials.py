@@ -69,7 +69,7 @@ def taught(
         **_accuracies(history),
         **_bytes(history),
         "after training": [_mean(metrics, "accuracy") for metrics in between],
-        "local after training": [_mean(metrics, "accuracy_local") for metrics in between],
+        "local after training": [_mean(metrics, "accuracy_own") for metrics in between],
         "teacher": [],
         "mse": [],
         **{part: [] for part in PARTS},
@@ -144,7 +144,7 @@ def _run(given: SimulatedParties, protocol: Protocol, repetition: int) -> Histor
 def _accuracies(history: History) -> Numbers:
     return {
         "accuracy": history.metric("accuracy").mean(axis=1),
-        "local": history.metric("accuracy_local").mean(axis=1),
+        "local": history.metric("accuracy_own").mean(axis=1),
     }
 
 
