@@ -33,6 +33,8 @@ COVERING: list[tuple[str, Callable[[int], dict[str, Any]]]] = [
     ("shards", lambda p: {"share": 0.3}),
     ("mixing", lambda p: {"portion": 0.3}),
     ("group", lambda p: {"group": (np.arange(200) % p).astype(str)}),
+    ("clusters", lambda p: {"X": rng(3).uniform(size=(200, 2)), "portion": 0.2}),
+    ("sorted", lambda p: {"X": rng(3).uniform(size=(200, 2)), "column": 1, "portion": 0.2}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""One scale at every party, taken from the public rows alone."""
+"""Own test rows of every party, and one scale at all, taken from the public rows alone."""
 
 from __future__ import annotations
 
@@ -116,3 +116,64 @@ def test_texts_have_no_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
     with pytest.raises(InvalidInput, match="are texts, which have no scale"):
         cohort(name="words", public=10, standardize=True)
+
+
+def own_of(partition: dict[str, Any], classes: tuple[str, ...] | None) -> SimulatedParties:
+    """Parties of 60 rows, of 2 classes or values 0 to 59; 30 test rows are of class 0, 10 of class 1."""
+    y = np.arange(60) % 2 if classes else np.arange(60.0)
+    y_test = np.repeat([0, 1], [30, 10]) if classes else np.linspace(0, 59, 40)
+    groups = {"group": np.repeat(["n", "s"], 30), "group_test": np.repeat(["n", "s"], [15, 25])}
+    data = Dataset(
+        "own", np.arange(60.0)[:, None], y, np.arange(40)[:, None], y_test, classes, **groups
+    )
+    model, name = (
+        ("naive-bayes", "own") if classes else ("ridge", "own-values")
+    )  # data are kept by name
+    document = {
+        "name": "own",
+        "methods": ["local"],
+        "data": {"name": name},
+        "partition": partition,
+        "models": [{"name": model}],
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(DATASETS, name, DatasetEntry(lambda: data, name, "nobody"))
+        return gather(parse_spec(document, where="test"), seed=0)
+
+
+def test_every_party_is_measured_on_everyones_rows() -> None:
+    found = own_of({"name": "group"}, ("a", "b"))
+    for party, own in zip(
+        found.parties(pooled=True), [[1] * 15 + [0] * 25, [0] * 15 + [1] * 25], strict=True
+    ):
+        assert party.test is not None and len(party.test[0]) == 40
+        assert party.own.tolist() == own
+
+
+def test_own_rows_of_classes_are_their_shares() -> None:
+    """A class that has a of a party's rows and b of the test rows has the weight a/b there."""
+    found = own_of({"name": "dirichlet", "parties": 2, "alpha": 1.0}, ("a", "b"))
+    for rows, weights in zip(found.rows, found.own, strict=True):
+        share = np.mean(found.dataset.y[rows] == 1)
+        np.testing.assert_allclose(weights[:30], (1 - share) / 0.75)
+        np.testing.assert_allclose(weights[30:], share / 0.25)
+
+
+def test_own_rows_of_whole_classes_and_of_chance() -> None:
+    classes = own_of({"name": "classes", "parties": 2, "per_party": 1}, ("a", "b"))
+    assert sorted(sum(own) for own in classes.own) == [10, 30]
+    assert all(own.all() for own in own_of({"name": "iid", "parties": 2}, ("a", "b")).own)
+
+
+def test_own_rows_of_sorted_values_are_of_their_range() -> None:
+    """Values below the middle are the first party's: 20 of 40 test rows, and none of the others."""
+    found = own_of({"name": "shards", "parties": 2, "share": 0.0}, None)
+    assert found.own[0].tolist() == [2.0] * 20 + [0.0] * 20
+
+
+def test_own_rows_by_inputs_are_dealt_by_the_private_rows() -> None:
+    """Private inputs are 0 to 59, test inputs 0 to 39: of two blocks the first ends at 29."""
+    found = own_of({"name": "sorted", "parties": 2, "column": 0}, ("a", "b"))
+    assert [len(rows) for rows in found.rows] == [30, 30]
+    assert found.own[0].tolist() == [1.0] * 30 + [0.0] * 10
+    assert found.own[1].tolist() == [0.0] * 30 + [1.0] * 10

@@ -129,12 +129,29 @@ def test_a_run_is_measured_after_every_round():
     assert accuracy[-1].mean() > accuracy[0].mean() + 0.1  # each lacks a class and is taught it
     assert history.failures == []
     lines = str(history).splitlines()
-    assert len(lines) == 5
-    assert lines[0].startswith("party ") and "accuracy alone → after" in lines[0]
-    assert (
-        lines[1].startswith("ash ") and f"{accuracy[0, 0]:.3f} → {accuracy[2, 0]:.3f}" in lines[1]
-    )
-    assert {len(line) for line in lines} == {len(lines[0])}
+    assert lines[0].split() == ["own", "rows", "everyone's", "rows"]
+    assert lines[1].startswith("party ") and lines[1].count("accuracy alone → after") == 2
+    assert lines[2].startswith("ash ")
+    for name in ("accuracy", "accuracy_own"):
+        values = history.metric(name)
+        assert f"{values[0, 0]:.3f} → {values[2, 0]:.3f}" in lines[2]
+    assert {len(line) for line in lines[:6]} == {len(lines[0])}
+
+
+def test_a_history_says_who_is_worse_off_on_own_rows():
+    """Losses are better when smaller; where all rows are own there is one figure."""
+    history = History()
+    for losses in ((0.5, 0.7), (0.6, 0.6)):
+        history.rounds.append(None)
+        history.metrics.append(
+            {p: {"log_loss": x, "log_loss_own": x} for p, x in zip("ab", losses, strict=True)}
+        )
+    assert str(history).splitlines()[1:] == [
+        "party    log_loss alone → after",
+        "a                 0.500 → 0.600",
+        "b                 0.700 → 0.600",
+        "own rows: log_loss is worse than alone at 1 of 2: a",
+    ]
 
 
 def test_in_one_process_public_rows_are_shared_and_never_sent():

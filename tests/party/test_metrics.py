@@ -18,8 +18,9 @@ TRUE = np.eye(2)[[0, 1, 1, 0]]
 def test_all_rows_and_own_rows_by_hand() -> None:
     """Rows 0 and 2 are right. Of own rows, 0, 1 and 2 with weights 2, 1, 1, three quarters are.
 
-    Each row lies in a bin of its own of 15 (0.9, 0.6, 0.7, 0.8 lie in 13, 9, 10, 12), with gaps 0.1, 0.6, 0.3
-    and 0.8 between rightness and probability: their mean is 0.45, and by weight (2·0.1 + 0.6 + 0.3)/4 = 0.275.
+    Each row lies in a bin of its own of 15 (0.9, 0.6, 0.7, 0.8 lie in 13, 9, 10, 12), with gaps 0.1, 0.6,
+    0.3 and 0.8 between rightness and probability: their mean is 0.45, by weight
+    (2·0.1 + 0.6 + 0.3)/4 = 0.275.
     Of rows of class 1, at 0.4 and 0.7, and class 0, at 0.1 and 0.8, two of four pairs are in order; of own
     rows, class 0 lies at 0.1 alone, below both.
     """
@@ -56,7 +57,7 @@ def test_one_class_has_no_curve_and_no_own_rows_no_metrics() -> None:
 
 
 def test_values_by_hand() -> None:
-    """Errors 1 and 4; of own rows, 3 to 1, (3 + 4)/4. Targets 0 and 4 vary by 4; by weight about 1, 3·1 + 9 of 4."""
+    """Errors 1 and 4; of own rows, 3 to 1, (3 + 4)/4. Targets 0 and 4 vary by 4; by weight by (3·1 + 9)/4."""
     found = regression_metrics(
         np.array([[1.0], [2.0]]), np.array([[0.0], [4.0]]), np.array([3.0, 1.0])
     )

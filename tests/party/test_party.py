@@ -160,7 +160,7 @@ def test_evaluation_of_values_by_hand():
 
 
 def test_own_rows_are_weighted():
-    """Rows 0 to 3 are of classes 0, 0, 0, 1; the first is its own, and the last half so: right is 1 of 1.5."""
+    """Rows are of classes 0, 0, 0, 1; the first is its own, and the last half so: right is 1 of 1.5."""
     party = joined(
         y=[0, 0, 0, 1] * 5, test=(X[:4], [0, 0, 0, 1]), own=[1, 0, 0, 0.5], calibration=0
     )

@@ -94,13 +94,6 @@ def test_trust_and_holdings_are_parties_by_classes(rich_run: Path) -> None:
     assert results.methods[0].trust is None
 
 
-def test_pooled_rows_have_no_classes_of_their_own(make_run: Make) -> None:
-    values = {"accuracy": [[0.5, 0.5]] * 2, "accuracy_local": [[0.5, 0.5]] * 2}
-    results = read_results(make_run({"local": {0: values}, "central": {0: values}}))
-    assert set(results.methods[0].scores) == {"accuracy", "accuracy_local"}
-    assert set(results.methods[1].scores) == {"accuracy"}
-
-
 def test_a_party_that_was_not_measured_is_left_out_and_said(make_run: Make) -> None:
     """Of the last round's 0.5 and nothing the mean is 0.5, not 0.25."""
     results = read_results(make_run({"avg": {0: {"accuracy": [[0.1, 0.1], [0.5, None]]}}}))

@@ -1,5 +1,7 @@
 """Partitions of rows among parties: pure functions from labels to one array of row indices per party.
 
+Those by inputs are in :mod:`consilience.data.input_partitions`.
+
 Each takes the labels ``y`` (n,), the number of parties and a generator, and returns a list of
 ``parties`` ascending index arrays that share no row. All but ``classes(samples=…)`` deal out every
 row. Impossible requests raise ``InvalidInput`` before anything is dealt.
@@ -9,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.data.input_partitions import clusters, in_order
 from consilience.data.party_sizes import apportion, shares
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
@@ -226,19 +229,40 @@ def by_group(
 
 @dataclass(frozen=True)
 class Partition:
-    """A way to deal out rows, as listed to users."""
+    """A way to deal out rows.
+
+    Attributes:
+        deal: deals them.
+        line: as listed to users.
+        by: rows are dealt by this; own test rows follow from it.
+    """
 
     deal: Callable[..., Parts]
     line: str
+    by: Literal["chance", "classes", "shares", "group", "inputs"]
 
 
 PARTITIONS: dict[str, Partition] = {
-    "iid": Partition(iid, "rows shuffled and dealt out; sizes may differ"),
-    "classes": Partition(classes, "each party holds a few classes (per_party)"),
-    "dirichlet": Partition(dirichlet, "each class divided in Dirichlet(alpha) proportions"),
-    "shards": Partition(shards, "a share dealt evenly, the rest sorted by label (Shen et al.)"),
-    "mixing": Partition(mixing, "blocks of labels, a portion mixed (Afonin & Karimireddy)"),
-    "group": Partition(by_group, "by a natural column, such as the hospital"),
+    "iid": Partition(iid, "rows shuffled and dealt out; sizes may differ", "chance"),
+    "classes": Partition(classes, "each party holds a few classes (per_party)", "classes"),
+    "dirichlet": Partition(
+        dirichlet, "each class divided in Dirichlet(alpha) proportions", "shares"
+    ),
+    "shards": Partition(
+        shards, "a share dealt evenly, the rest sorted by label (Shen et al.)", "shares"
+    ),
+    "mixing": Partition(
+        mixing, "blocks of labels, a portion mixed (Afonin & Karimireddy)", "shares"
+    ),
+    "group": Partition(by_group, "by a natural column, such as the hospital", "group"),
+    "clusters": Partition(
+        clusters, "clusters of inputs by k-means, a portion mixed (portion)", "inputs"
+    ),
+    "sorted": Partition(
+        in_order,
+        "blocks in the order of a column or the main direction (column, portion)",
+        "inputs",
+    ),
 }
 
 

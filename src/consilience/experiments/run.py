@@ -38,7 +38,7 @@ from consilience.networks import LocalNetwork
 from consilience.party.party import Party
 
 _METRICS = {
-    "classification": ("accuracy", "accuracy_local", "log_loss", "auc"),
+    "classification": ("accuracy", "balanced_accuracy", "log_loss", "ece", "auc"),
     "regression": ("mse", "r2"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from consilience.aggregation import Aggregator, class_holders, true_labels
 from consilience.data import (
     DATASETS,
+    PARTITIONS,
     Dataset,
     Holdings,
     load,
@@ -68,6 +70,8 @@ class SimulatedParties:
         public_labels: their true labels, which only experiments have; ``None`` for rows without.
         names: of the parties, sorted.
         rows: per party, which rows of the dataset are its own.
+        own_tests: per party, the weights of the dataset's test rows as its own, shape ``(n_test,)``; ``None``
+            where they follow from its classes (:meth:`own`).
         models: per party, the model it brings.
         calibration: share of the private rows kept from training.
         trusts: packages whose models every party accepts from others.
@@ -79,27 +83,40 @@ class SimulatedParties:
     public_labels: Array | None
     names: tuple[str, ...]
     rows: tuple[Array, ...]
+    own_tests: tuple[Array, ...] | None
     models: tuple[ModelSpec, ...]
     calibration: float
     trusts: tuple[str, ...]
     scaling: Scaling | None
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
-        """Make new parties; ``pooled`` gives each of them the private rows of all."""
+        """Make new parties, measured on everyone's test rows; ``pooled`` gives each all private rows."""
         everything = np.sort(np.concatenate(self.rows))
+        test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
         return [
             Party(
                 name,
                 make(model.name, **model.options),
                 self.dataset.X[everything if pooled else own],
                 self.labels(self.dataset.y[everything if pooled else own]),
-                test=self._test_of(name),
+                test=test,
+                own=weights,
                 calibration=self.calibration,
                 trusts=self.trusts,
                 sends_rows=model.sends_rows,
             )
-            for name, own, model in zip(self.names, self.rows, self.models, strict=True)
+            for name, own, weights, model in zip(
+                self.names, self.rows, self.own, self.models, strict=True
+            )
         ]
+
+    @property
+    def own(self) -> tuple[Array, ...]:
+        """Weights of the test rows as each party's own, shape ``(n_test,)`` each."""
+        if self.own_tests is not None:
+            return self.own_tests
+        y, tests = self.dataset.y, self.dataset.y_test
+        return tuple(np.isin(tests, y[rows]).astype(np.float64) for rows in self.rows)
 
     @property
     def holders(self) -> dict[str, list[Any]]:
@@ -140,14 +157,6 @@ class SimulatedParties:
         """Class names of codes; values as they are."""
         return y if self.dataset.classes is None else np.asarray(self.dataset.classes)[y]
 
-    def _test_of(self, name: str) -> tuple[Array, Array]:
-        """The party's own test rows where the data have groups, else all of them."""
-        data = self.dataset
-        if data.group_test is not None and name in set(data.group_test.tolist()):
-            mine = data.group_test == name
-            return data.X_test[mine], self.labels(data.y_test[mine])
-        return data.X_test, self.labels(data.y_test)  # one copy for all
-
 
 def gather(spec: Spec, seed: int) -> SimulatedParties:
     """Load the data, set the public rows aside, deal out the rest and the models.
@@ -181,12 +190,12 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         parties = parties or len(np.unique(dataset.group))
     if parties is None:
         raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
+    by, y = PARTITIONS[spec.partition.name].by, dataset.y[stay]
+    if by == "inputs":  # test rows are dealt by the rule that is made of the private ones
+        options |= {"X": np.concatenate([dataset.X[stay], dataset.X_test]), "fitted": len(stay)}
+        y = np.concatenate([y, dataset.y_test])
     dealt = partition(
-        spec.partition.name,
-        dataset.y[stay],
-        parties,
-        stream(seed, "experiment", 0, "partition"),
-        **options,
+        spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **options
     )
     for model in spec.models:
         kind = _kind(model)
@@ -204,17 +213,55 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         if grouped and dataset.group is not None
         else [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
     )
+    private = [rows[rows < len(stay)] for rows in dealt]
+    tests = [rows[rows >= len(stay)] - len(stay) for rows in dealt]
     return SimulatedParties(
         dataset=dataset,
         public=public,
         public_labels=labels,
         names=tuple(names),
-        rows=tuple(stay[rows] for rows in dealt),
+        rows=tuple(stay[rows] for rows in private),
+        own_tests=_own_tests(
+            dataset, by, names, [dataset.y[stay[rows]] for rows in private], tests
+        ),
         models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
         calibration=spec.calibration,
         trusts=spec.trusts,
         scaling=scaling,
     )
+
+
+def _own_tests(
+    dataset: Dataset, by: str, names: Sequence[str], held: Sequence[Array], dealt: Sequence[Array]
+) -> tuple[Array, ...] | None:
+    """Weights of the test rows as each party's own; ``None`` where its classes alone decide.
+
+    Args:
+        dataset: with the test rows.
+        by: of the partition.
+        names: of the parties.
+        held: labels or values of each party's private rows.
+        dealt: test rows that were dealt to each party by inputs.
+    """
+    tests = dataset.y_test
+    if by == "classes":
+        return None
+    if by == "chance":
+        return (np.ones(len(tests)),) * len(names)
+    if by == "inputs":
+        return tuple(np.isin(np.arange(len(tests)), rows).astype(np.float64) for rows in dealt)
+    if by == "group":
+        assert dataset.group_test is not None
+        return tuple(np.equal(dataset.group_test, name).astype(np.float64) for name in names)
+    # A class weighs as much as it has of the party's rows, over what it has of the test rows.
+    bins = len(dataset.classes or ()) or len(names)
+    if dataset.classes is None:
+        edges = np.quantile(np.concatenate(held), np.arange(1, bins) / bins)
+        held = [np.searchsorted(edges, values, side="right") for values in held]
+        tests = np.searchsorted(edges, tests, side="right")
+    everywhere = np.bincount(tests, minlength=bins) / len(tests)
+    shares = [np.bincount(labels, minlength=bins) / len(labels) for labels in held]
+    return tuple(share[tests] / everywhere[tests] for share in shares)
 
 
 @lru_cache(maxsize=64)  # the same for every seed

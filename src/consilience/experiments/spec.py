@@ -135,7 +135,7 @@ class Spec(Section):
         name: of the experiment; run folders are called after it.
         seeds: a number of seeds, 0 upwards, or a list of them.
         methods: lines of the results table; by default a choice that goes with the protocol.
-        metric: what the results table shows.
+        metric: what the results table shows first, over own rows and over everyone's.
         calibration: share of each party's rows kept from training.
         trusts: packages whose models the parties accept from one another, where models are exchanged; others
             than these four are foreign code (:meth:`foreign_code`).
@@ -149,7 +149,9 @@ class Spec(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     seeds: Whole | tuple[Whole, ...] = 1
     methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
-    metric: Literal["accuracy", "accuracy_local", "log_loss", "auc", "mse", "r2"] | None = None
+    metric: (
+        Literal["accuracy", "balanced_accuracy", "log_loss", "ece", "auc", "mse", "r2"] | None
+    ) = None
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     trusts: tuple[str, ...] = TRUSTED
     strict: bool | None = None
@@ -209,7 +211,7 @@ class Spec(Section):
             PARTITIONS[self.partition.name].deal,
             self.partition.options,
             where=f"partition {self.partition.name}",
-            given=("y", "parties", "rng", "group"),
+            given=("y", "parties", "rng", "group", "X", "fitted"),
         )
         for model in self.models:
             check_name(model.name)

@@ -15,6 +15,13 @@ from consilience.protocols import Round
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
 
+SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece"})
+"""Metrics that are better when smaller; of own rows too."""
+
+_OWN = "_own"
+_ASIDE = frozenset({"balanced_accuracy", "ece"})
+"""Metrics that a printed history leaves out; :meth:`History.metric` has them."""
+
 
 @dataclass
 class History:
@@ -74,22 +81,55 @@ class History:
         return [d for row in self.deliveries for d in row if d.status != "ok"]
 
     def __str__(self) -> str:
-        """Give a line per party: each metric alone and at the end."""
-        names = list(
-            dict.fromkeys(key for row in self.metrics[-1:] for g in row.values() for key in g)
-        )
-        if not names:
+        """Give a line per party: the main metrics on own rows and on everyone's, alone and at the end.
+
+        Below stand the parties that are worse off on their own rows than alone. Where all test rows are own
+        rows there is one figure for both.
+        """
+        last = self.metrics[-1] if self.metrics else {}
+        names = list(dict.fromkeys(key for given in last.values() for key in given))
+        shown = [name for name in names if name not in _ASIDE and not name.endswith(_OWN)]
+        if not shown:
             said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))
-        width = max(len(party) for party in ("party", *self.metrics[-1]))
-        heads = [f"{name + ' alone → after':>24}" for name in names]
-        lines = [f"{'party':<{width}}  " + "  ".join(heads)]
-        for party, after in self.metrics[-1].items():
+        ends = [given for row in (self.metrics[0], last) for given in row.values()]
+        pairs = [(given.get(n), given.get(n + _OWN)) for given in ends for n in shown]
+        sides = {"own rows": _OWN, "everyone's rows": ""}
+        if all(own is None or everyones == own for everyones, own in pairs):
+            sides = {"own rows" if any(own is not None for _, own in pairs) else "test rows": ""}
+        width = max(len(party) for party in ("party", *last))
+        first, second = " " * width, f"{'party':<{width}}"
+        for side in sides:
+            heads = [f"{name + ' alone → after':>24}" for name in shown]
+            first += f"  {side:>{len('  '.join(heads))}}"
+            second += "  " + "  ".join(heads)
+        lines = [first, second]
+        for party, after in last.items():
             alone = self.metrics[0].get(party, {})
-            cells = (f"{_number(alone.get(n))} → {_number(after.get(n))}" for n in names)
-            fitted = (f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True))
+            cells = [
+                f"{_number(alone.get(n + side))} → {_number(after.get(n + side))}"
+                for side in sides.values()
+                for n in shown
+            ]
+            fitted = (
+                f"{cell:>{max(24, len(name) + 14)}}"
+                for cell, name in zip(cells, shown * len(sides), strict=True)
+            )
             lines.append(f"{party:<{width}}  " + "  ".join(fitted))
+        lines += self._worse_off(shown)
         return visible("\n".join([*lines, *self._left_out(), *self._noted()]))
+
+    def _worse_off(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield a line for every metric in which parties end worse than alone on their own rows."""
+        first, last = self.metrics[0], self.metrics[-1]
+        both = sorted(first.keys() & last.keys())
+        for name in names:
+            sign = -1 if name in SMALLER_IS_BETTER else 1
+            gains = [last[p].get(name + _OWN, 0) - first[p].get(name + _OWN, 0) for p in both]
+            worse = [party for party, gain in zip(both, gains, strict=True) if sign * gain < 0]
+            if worse:
+                named = ", ".join(worse[:5]) + (" and others" if len(worse) > 5 else "")
+                yield f"own rows: {name} is worse than alone at {len(worse)} of {len(both)}: {named}"
 
     def _noted(self) -> Iterator[str]:
         """Yield a line for every party that went on without something, with its first remark."""

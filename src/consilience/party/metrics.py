@@ -1,7 +1,7 @@
 """Metrics of a model on a party's test rows: over all of them, and over its own rows.
 
 Test rows may be everyone's; a weight a row says how far it is one of the party's own. Every metric is
-computed twice: under its name with equal weights, and with the suffix ``_own`` with these, where any is above 0.
+computed twice: under its name with equal weights, and with the suffix ``_own`` with these, if any is above 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array, read_only
 
 BINS = 15
-"""Bins of equal width that the calibration error sorts rows into, by the probability of the likeliest class."""
+"""Bins of equal width that the calibration error sorts rows into, by their top probability."""
 
 LEAST_LIKELIHOOD = 1e-12
 """Probabilities are raised to this before their logarithm is taken."""
@@ -51,10 +51,10 @@ def classification_metrics(
 ) -> dict[str, float]:
     """Compute accuracy, log loss, balanced accuracy, calibration error and, for two classes, AUC.
 
-    ``accuracy``; ``log_loss`` in nats; ``balanced_accuracy``, the mean over the classes that occur of the share
-    of their rows that are right; ``ece``, the expected calibration error: the mean over rows of the
-    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``auc``, the area under the
-    ROC curve, where both of two classes occur.
+    ``accuracy``; ``log_loss`` in nats; ``balanced_accuracy``, the mean over the classes that occur of the
+    share of their rows that are right; ``ece``, the expected calibration error: the mean over rows of the
+    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``auc``, the area
+    under the ROC curve, where both of two classes occur.
 
     Args:
         outputs: probabilities, shape ``(n, n_classes)``.

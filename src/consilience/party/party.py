@@ -42,8 +42,8 @@ class Party(Training):
         X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``.
         test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
-        own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of the
-            classes in ``y`` and 0 for others, in regression 1 for all.
+        own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
+            the classes in ``y`` and 0 for others, in regression 1 for all.
         calibration: share of the private rows in [0, 1) that is never trained on; densities and early
             stopping use it (Kovalchuk et al. 2026 take 0.2).
         aliases: this party's label to the name the federation uses, where they differ.

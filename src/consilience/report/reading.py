@@ -194,8 +194,7 @@ def _method(
             "SELECT seed, round, party, name, value FROM metrics WHERE method = ? ORDER BY rowid",
             label,
         )
-        # Pooled rows hold every class: "own classes" would mean something else than for the others.
-        if measured[0] in row and not (aggregate == "central" and measured[3] == "accuracy_local")
+        if measured[0] in row
     ]
     rounds = sorted({round for _, round, *_ in found})
     column = {round: i for i, round in enumerate(rounds)}
