@@ -68,7 +68,7 @@ def classification_metrics(
     right = (outputs.argmax(axis=1) == truth).astype(np.float64)
     loss = log_losses(outputs, targets)
     top = outputs.max(axis=1).astype(np.float64)
-    bins = np.minimum((top * BINS).astype(np.int64), BINS - 1)
+    bins = np.minimum(np.nan_to_num(top) * BINS, BINS - 1).astype(np.int64)
     gaps = right - top
 
     def weighted(weights: Array) -> dict[str, float]:
