@@ -212,7 +212,7 @@ def test_the_first_parties_are_made_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert made == [False, False, True]
 
 
-def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
+def test_hospitals_have_own_rows_among_everyones_tests(tmp_path: Path) -> None:
     table = "a,place,y\n" + "\n".join(f"{i},{'ns'[i % 2]},{i % 4 // 2}" for i in range(80))
     path = tmp_path / "places.csv"
     path.write_text(table)
@@ -223,8 +223,10 @@ def test_hospitals_are_parties_with_their_own_tests(tmp_path: Path) -> None:
     )
     cohort = gather(spec, 0)
     assert cohort.names == ("n", "s")
-    even, odd = (party.test[0] for party in cohort.parties() if party.test is not None)
-    assert (even % 2 == 0).all() and (odd % 2 == 1).all()
+    even, odd = cohort.parties()
+    assert even.test is not None and odd.test is not None
+    assert np.array_equal(even.own == 1, even.test[0][:, 0] % 2 == 0)
+    assert np.array_equal(odd.own, 1 - even.own)
 
 
 @pytest.mark.parametrize(
