@@ -34,6 +34,14 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _power_stays_on() -> Iterator[None]:
+    """Do not wait for the disk, which takes longer than most tests; tests of it put their own here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str) -> None:
     """A worker that dies ends the suite at once: another may be minutes from the end of its file."""

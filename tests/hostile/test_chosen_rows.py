@@ -36,11 +36,6 @@ CLOSE = np.concatenate(
 """Five copies of each, and what lies around them."""
 
 
-@pytest.fixture(autouse=True)
-def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda handle: None)
-
-
 Asks = Callable[..., Any]
 
 

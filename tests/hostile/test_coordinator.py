@@ -197,16 +197,8 @@ def pestered(home: Path, examples: int, party: Pestered) -> list[tuple[str, str]
     return statuses
 
 
-@pytest.fixture
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That all is forced to the disk other tests hold."""
-    monkeypatch.setattr("os.fsync", lambda handle: None)
-
-
 @pytest.mark.parametrize("which", PARTIES)
-def test_whatever_is_asked_a_party_stays_whole(
-    tmp_path: Path, quick_disk: None, which: str
-) -> None:
+def test_whatever_is_asked_a_party_stays_whole(tmp_path: Path, which: str) -> None:
     statuses = pestered(tmp_path, 120, PARTIES[which])
     assert {"ok", "refused"} <= {status for _, status in statuses}
     assert (("TakePublic", "ok") in statuses) is (which == "rows are sent")
@@ -215,13 +207,13 @@ def test_whatever_is_asked_a_party_stays_whole(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("which", PARTIES)
-def test_ten_thousand_requests(tmp_path: Path, quick_disk: None, which: str) -> None:
+def test_ten_thousand_requests(tmp_path: Path, which: str) -> None:
     statuses = pestered(tmp_path, 10_000, PARTIES[which])
     assert {"ok", "refused", "failed", "invalid"} <= {status for _, status in statuses}
     assert (("TakePublic", "ok") in statuses) is (which == "rows are sent")
 
 
-def test_limits_hold_however_often_it_joins(tmp_path: Path, quick_disk: None) -> None:
+def test_limits_hold_however_often_it_joins(tmp_path: Path) -> None:
     """Another seed and another federation each time: rounds and requests are counted in all its life."""
     usual = requests(1)[2:]
     answered = 0

@@ -51,11 +51,6 @@ class Oracle:
         return low - 4 * spread
 
 
-@pytest.fixture(autouse=True)
-def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda handle: None)
-
-
 def test_without_the_limit_it_finds_the_mean_of_a_column(tmp_path: Path) -> None:
     """So that the attack is one."""
     party = patients()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ from consilience_papers.study import Study
 
 QUICK = SIZES["mnist"]["quick"]
 EXHIBITS = PAPERS["shen2022"].exhibits
-
-
-@pytest.fixture(autouse=True)
-def _power_stays_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models travel through temporary files: what waiting for the disk is for, no test needs."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def few(count: int = 80) -> problems.Images:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -37,13 +36,6 @@ from consilience.tasks.boosting import (
     StartFunction,
     WeakLearners,
 )
-
-
-@pytest.fixture(autouse=True)
-def _power_stays_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models travel through temporary files: what waiting for the disk is for, no test needs."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
 
 TWO = np.array([[0.0], [1.0]])
 EXACT = "tree-regressor"

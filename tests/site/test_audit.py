@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +157,8 @@ def test_a_shortened_log_is_known_by_the_state(tmp_path: Path) -> None:
     assert "lines are missing" in fault
 
 
-def test_a_torn_line_is_mended_aloud_wherever_it_is_torn(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torn_line_is_mended_aloud_wherever_it_is_torn(log: Path) -> None:
     """At every byte of the last line, and again at every byte of the line that mends it."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # hundreds of them take seconds
     whole, announced = log.read_bytes(), log.with_suffix(".next").read_bytes()
 
     def opened(content: bytes, announced: bytes) -> list[int | None]:

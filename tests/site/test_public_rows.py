@@ -382,10 +382,7 @@ def perturbed(draw: st.DrawFn) -> TakePublic:
     return claiming(values, **fields)
 
 
-def test_whatever_is_sent_is_kept_whole_or_not_at_all(
-    site: PartySite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.fsync", lambda handle: None)
+def test_whatever_is_sent_is_kept_whole_or_not_at_all(site: PartySite) -> None:
     home, accepted, refused = site._state.home, set(), 0
 
     @settings(max_examples=200, deadline=None, database=None)
