@@ -25,10 +25,13 @@ from consilience.checks import (
     check_network,
     classifiers,
 )
-from consilience.checks.example_parties import networks
-from consilience.messages.replies import Metrics
+from consilience.checks.example_parties import NAMES, networks
+from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
+from consilience.networks import Network
+from consilience.site import AUDIT, read_log
 from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork
 
 
@@ -108,6 +111,33 @@ def test_measured_kept_and_resumed(tmp_path: Path) -> None:
     again.require(Restore(round=1))
     rest = list(federation.rounds(protocol, state=begun[-1].state))
     assert straight.equals(case.result([*begun, *rest], again))
+
+
+def test_a_question_that_is_asked_again_in_a_round_gets_a_new_reply(tmp_path: Path) -> None:
+    """A coordinator that begins the round anew asks the same, and gets what it was given before."""
+    members, public = classifiers()
+
+    def trained_twice(network: Network) -> list[np.ndarray]:
+        said = []
+        for _ in range(2):
+            network.ask(FitPrivate(round=1))
+            said.append(network.ask(PredictPublic(round=1), to=NAMES))
+        return [np.stack([one.values for one in replies.of(Predictions)]) for replies in said]
+
+    local, sites, again = (
+        LocalNetwork(classifiers()[0], public),
+        SiteNetwork(members, public, tmp_path),
+        SiteNetwork(members, public, tmp_path),
+    )
+    for network in (local, sites):
+        Federation.over(network, public, strict=False).form()
+    again.agreement = sites.agreement
+    once, anew = trained_twice(sites), trained_twice(again)
+    assert not np.array_equal(once[0], once[1])
+    np.testing.assert_array_equal(once, trained_twice(local))
+    np.testing.assert_array_equal(once, anew)
+    statuses = [entry["status"] for entry in read_log(tmp_path / "ash" / AUDIT).entries]
+    assert statuses[-8:] == ["ok"] * 4 + ["repeated"] * 4
 
 
 def test_the_contract_of_networks(tmp_path: Path) -> None:

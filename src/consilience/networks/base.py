@@ -39,6 +39,10 @@ class Network(ABC):
     quorum: int | float = field(default=0.5, kw_only=True)
     agreement: Agreement | None = field(default=None, init=False)
     deliveries: list[Delivery] = field(default_factory=list, init=False)
+    _asked: Counter[tuple[str, int]] = field(default_factory=Counter, init=False, repr=False)
+    """How often a party was asked for something in a round, by the hash of the request."""
+    _during: tuple[int, int] = field(default=(0, -1), init=False, repr=False)
+    """The agreement and the round of these."""
 
     def __post_init__(self) -> None:
         share = isinstance(self.quorum, float) and not 0 < self.quorum <= 1
@@ -177,14 +181,35 @@ class Network(ABC):
         if compression is not None:
             asked = compression.requests(asked)
         distinct = {id(tasks): tasks for tasks in asked.values()}  # each is encoded once
-        made = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
-        requests = {party: made[id(tasks)] for party, tasks in asked.items()}
-        if len(made) == 1:
-            (request,) = made.values()
+        first = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
+        requests = {party: first[id(tasks)] for party, tasks in asked.items()}
+        requests = self._with_repeats(requests)
+        request = next(iter(requests.values()), None)
+        if request is not None and all(one is request for one in requests.values()):
             arrivals = self.exchange(request.tasks, tuple(requests), request.data)
         else:
             arrivals = self.exchange_each(requests)
         return self._receive(requests, arrivals, compression)
+
+    def _with_repeats(self, requests: dict[str, Request]) -> dict[str, Request]:
+        """The requests, those marked that their parties had in this round; of them a new reply is wanted."""
+        made: dict[tuple[int, int], Request] = {}
+        for party, request in requests.items():
+            if all(task.bookkeeping for task in request.tasks):
+                continue
+            during = (id(self.agreement), request.tasks[0].round)
+            if during != self._during:
+                self._during = during
+                self._asked.clear()
+            asked = (party, hash(request.data))
+            before = self._asked[asked]
+            self._asked[asked] += 1
+            if before:
+                key = (id(request), before)
+                if key not in made:
+                    made[key] = Request(request.tasks, write_request(request.tasks, before))
+                requests[party] = made[key]
+        return requests
 
     def _check_known(self, asked: Iterable[str]) -> None:
         if strangers := set(asked).difference(self.parties):

@@ -21,7 +21,6 @@ task has run, only counts: a coordinator cannot have a party work without end by
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +29,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
-from consilience.files import read_text
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
@@ -45,7 +43,7 @@ from consilience.party.state import (
     share_file,
     write_state,
 )
-from consilience.site.audit import AuditLog, contents
+from consilience.site.audit import AuditLog
 from consilience.site.limits import Limits
 from consilience.site.public_rows import (
     check_sent,
@@ -54,25 +52,18 @@ from consilience.site.public_rows import (
     read_public,
     sweep_public,
 )
-from consilience.site.requests import (
-    TasksFailed,
-    check_round,
-    read_request,
-    reply_name,
-)
+from consilience.site.replies import KeptReplies, reply_contents
+from consilience.site.requests import TasksFailed, check_round, read_request
 from consilience.site.secret import own_secret
 from consilience.site.session import FILE as SESSION_FILE
 from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
-from consilience.tasks.outgoing import CompressedReplies, Outcome, failure_of, reply_of
+from consilience.tasks.outgoing import Outcome, failure_of, reply_of
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
-
-_CONTENTS = ".json"
-"""Ends the name of the file that says what a compressed answer holds; the answer's lies beside it."""
 
 
 class PartySite:
@@ -211,10 +202,9 @@ class PartySite:
             raise KnowledgeRefused(
                 f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
             )
-        earlier = self._folder() / "replies" / reply_name(first.round, request)
-        if earlier.is_file():
-            reply = earlier.read_bytes()
-            return decode(reply), reply, "repeated"
+        earlier = KeptReplies(self._folder()).find(first.round, request)
+        if earlier is not None:
+            return decode(earlier), earlier, "repeated"
         check_round(tasks, session.round)
         further = session.after(tasks, self.limits, audit=self._audit.head)
         # What is restored begins from where a party has just joined, whatever it has learned since.
@@ -290,18 +280,11 @@ class PartySite:
             session.write(after)
             keeps_model = all(task.keeps_model for task in tasks)
             write_state(party, after, before=before, keeps_model=keeps_model)
-            (after / "replies").mkdir()
-            if isinstance(first, Join | Restore):
-                return  # earlier replies no longer hold
-            assert before is not None
-            for file in (before / "replies").iterdir():
-                if int(file.name.partition("-")[0]) >= session.round - 1:
-                    share_file(file, after / "replies" / file.name)
-            name = reply_name(first.round, request)
-            (after / "replies" / name).write_bytes(reply)
-            if isinstance(outcome, CompressedReplies):
-                held = json.dumps(_contents(outcome), separators=(",", ":"))
-                (after / "replies" / f"{name}{_CONTENTS}").write_text(held, encoding="utf-8")
+            anew, kept = isinstance(first, Join | Restore), KeptReplies(after)
+            earlier = None if anew or before is None else KeptReplies(before)
+            kept.begin(earlier, since=session.round - 1)
+            if not anew:
+                kept.keep(first.round, request, outcome, reply)
 
         self._loaded_state = None
         self._state.write(fill)
@@ -393,13 +376,10 @@ class PartySite:
         """Names, types and shapes of what an answer holds, as it was before compression."""
         if status == "repeated" and self._state.current is not None:
             # Of an answer that is given again the bytes are known; what was compressed is kept beside them.
-            name = reply_name(tasks[0].round, request) + _CONTENTS
-            if (kept := self._state.current / "replies" / name).is_file():
-                try:
-                    return list(json.loads(read_text(kept)))
-                except (ValueError, TypeError) as error:
-                    raise RunFailed("the file is damaged", where=str(kept)) from error
-        return _contents(outcome)
+            kept = KeptReplies(self._state.current).contents(tasks[0].round, request)
+            if kept is not None:
+                return kept
+        return reply_contents(outcome)
 
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
         """The words of a line of the log."""
@@ -411,13 +391,6 @@ class PartySite:
         if isinstance(first, Join) and (shared := self._made().shared_rows):
             return f"{shared:,} of its rows are among the public rows, and are left out"
         return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
-
-
-def _contents(outcome: Outcome) -> list[dict[str, Any]]:
-    """Names, types and shapes of what an outcome holds, as it was before compression."""
-    if isinstance(outcome, Failure):
-        return contents([outcome])
-    return contents(outcome.whole if isinstance(outcome, CompressedReplies) else outcome)
 
 
 def _refusal(failure: Failure) -> tuple[Outcome, bytes, str]:

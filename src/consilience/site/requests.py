@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from consilience.errors import KnowledgeRefused
@@ -60,8 +59,3 @@ def check_round(tasks: Sequence[Task], current: int) -> None:
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(task.static for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
-
-
-def reply_name(round: int, request: bytes) -> str:
-    """The file name of the reply to a request of a round."""
-    return f"{round:08d}-{hashlib.sha256(request).hexdigest()}"

@@ -79,6 +79,17 @@ class CompressedRequest(Brief):
     number: int = 0
 
 
+@message
+class AskedBefore(Brief):
+    """Mark of a request that is like an earlier one of its round, and wants a reply of its own.
+
+    Attributes:
+        times: how often it was asked before.
+    """
+
+    times: int
+
+
 class CompressedTasks(tuple[Any, ...]):
     """Tasks of a request with compression; their arrays are put back at the party, before they run.
 
@@ -107,16 +118,24 @@ class CompressedTasks(tuple[Any, ...]):
 
 def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
     """Give the tasks of a decoded request, as :class:`CompressedTasks` where it is compressed."""
+    if messages and isinstance(messages[-1], AskedBefore):
+        messages = messages[:-1]
     if messages and isinstance(messages[-1], CompressedRequest):
         return CompressedTasks(messages[:-1], messages[-1])
     return messages
 
 
-def write_request(tasks: tuple[Any, ...]) -> bytes:
-    """Encode tasks, and the compression that they come with."""
-    if isinstance(tasks, CompressedTasks):
-        return encode([*tasks, tasks.compression])
-    return encode(tasks)
+def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
+    """Encode tasks, and the compression that they come with.
+
+    A party at its own machine gives a request that comes again, byte by byte, its earlier reply.
+
+    Args:
+        tasks: of the request.
+        before: how often the same was asked in the round before, and is not meant now.
+    """
+    messages = [*tasks, tasks.compression] if isinstance(tasks, CompressedTasks) else [*tasks]
+    return encode([*messages, AskedBefore(times=before)] if before else messages)
 
 
 def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
