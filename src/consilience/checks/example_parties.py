@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from consilience import protocols
 from consilience.aggregation import (
     Deregularization,
     anderson,
@@ -27,24 +28,6 @@ from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
 from consilience.party.party import Party
-from consilience.protocols import (
-    alternating_distillation,
-    averaged_distillation,
-    conjugate_distillation,
-    ensemble_distillation,
-    federated_adagrad,
-    federated_adam,
-    federated_averaging,
-    federated_dynamics,
-    federated_fusion,
-    federated_proximal,
-    federated_yogi,
-    functional_gradient_boosting,
-    iterative_distillation,
-    local_only,
-    parallel_distillation,
-    scaffold,
-)
 from consilience.transforms.codec import (
     cached_rows,
     chain,
@@ -162,30 +145,31 @@ _RULES = {
 
 PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "alternating_distillation": ProtocolCase(
-        alternating_distillation(rounds=2), model_senders, all_needed=True
+        protocols.alternating_distillation(rounds=2), model_senders, all_needed=True
     ),
     "alternating_distillation, from another party": ProtocolCase(
-        alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
+        protocols.alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
     ),
-    "averaged_distillation": ProtocolCase(averaged_distillation(rounds=2), model_senders),
-    "parallel_distillation": ProtocolCase(parallel_distillation(rounds=2), model_senders),
+    "averaged_distillation": ProtocolCase(protocols.averaged_distillation(rounds=2), model_senders),
+    "parallel_distillation": ProtocolCase(protocols.parallel_distillation(rounds=2), model_senders),
     "conjugate_distillation": ProtocolCase(
-        conjugate_distillation(rounds=3), kernel_machines, all_needed=True
+        protocols.conjugate_distillation(rounds=3), kernel_machines, all_needed=True
     ),
     "ensemble_distillation": ProtocolCase(
-        ensemble_distillation(aggregate=uwa(), rounds=3), classifiers
+        protocols.ensemble_distillation(aggregate=uwa(), rounds=3), classifiers
     ),
     "ensemble_distillation, damped, by some": ProtocolCase(
-        ensemble_distillation(
+        protocols.ensemble_distillation(
             aggregate=suwa(), rounds=3, consensus=damped(), participation=3, alpha=0.5
         ),
         classifiers,
     ),
     "ensemble_distillation, accelerated": ProtocolCase(
-        ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)), classifiers
+        protocols.ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)),
+        classifiers,
     ),
     "ensemble_distillation, by probability": ProtocolCase(
-        ensemble_distillation(
+        protocols.ensemble_distillation(
             aggregate=avg(),
             rounds=3,
             participation=2,
@@ -195,26 +179,30 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     ),
     **{
         f"ensemble_distillation, {name}": ProtocolCase(
-            ensemble_distillation(aggregate=rule, rounds=2), classifiers
+            protocols.ensemble_distillation(aggregate=rule, rounds=2), classifiers
         )
         for name, rule in _RULES.items()
     },
     "ensemble_distillation, compressed": ProtocolCase(
-        ensemble_distillation(aggregate=uwa(), rounds=4).compressed(_COMPRESSED), classifiers
+        protocols.ensemble_distillation(aggregate=uwa(), rounds=4).compressed(_COMPRESSED),
+        classifiers,
     ),
     "ensemble_distillation, compressed, by some": ProtocolCase(
-        ensemble_distillation(aggregate=suwa(), rounds=4, participation=2).compressed(_COMPRESSED),
+        protocols.ensemble_distillation(aggregate=suwa(), rounds=4, participation=2).compressed(
+            _COMPRESSED
+        ),
         classifiers,
     ),
     "ensemble_distillation, of values": ProtocolCase(
-        ensemble_distillation(aggregate=mean(), rounds=3).compressed(_VALUES), regressors
+        protocols.ensemble_distillation(aggregate=mean(), rounds=3).compressed(_VALUES), regressors
     ),
-    "iterative_distillation": ProtocolCase(iterative_distillation(rounds=3), regressors),
+    "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=3), regressors),
     "iterative_distillation, accelerated": ProtocolCase(
-        iterative_distillation(rounds=5, consensus=anderson(2), deregularize=_LAPLACIAN), regressors
+        protocols.iterative_distillation(rounds=5, consensus=anderson(2), deregularize=_LAPLACIAN),
+        regressors,
     ),
     "iterative_distillation, damped, by some": ProtocolCase(
-        iterative_distillation(
+        protocols.iterative_distillation(
             rounds=3,
             aggregate=median(),
             consensus=damped(),
@@ -225,30 +213,31 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         ),
         regressors,
     ),
-    "local_only": ProtocolCase(local_only(rounds=3), classifiers),
-    "federated_averaging": ProtocolCase(federated_averaging(rounds=3), networks),
-    "federated_adagrad": ProtocolCase(federated_adagrad(rounds=2), networks),
-    "federated_adam": ProtocolCase(federated_adam(rounds=3, participation=2), networks),
-    "federated_yogi": ProtocolCase(federated_yogi(rounds=2), networks),
+    "local_only": ProtocolCase(protocols.local_only(rounds=3), classifiers),
+    "federated_averaging": ProtocolCase(protocols.federated_averaging(rounds=3), networks),
+    "federated_adagrad": ProtocolCase(protocols.federated_adagrad(rounds=2), networks),
+    "federated_adam": ProtocolCase(protocols.federated_adam(rounds=3, participation=2), networks),
+    "federated_yogi": ProtocolCase(protocols.federated_yogi(rounds=2), networks),
     "federated_proximal": ProtocolCase(
-        federated_proximal(rounds=3, strength=0.5, participation=3), networks
+        protocols.federated_proximal(rounds=3, strength=0.5, participation=3), networks
     ),
-    "federated_fusion": ProtocolCase(federated_fusion(rounds=2), networks),
+    "federated_fusion": ProtocolCase(protocols.federated_fusion(rounds=2), networks),
     "federated_fusion, by some": ProtocolCase(
-        federated_fusion(rounds=2, participation=2), networks
+        protocols.federated_fusion(rounds=2, participation=2), networks
     ),
     "federated_dynamics": ProtocolCase(
-        federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows"), networks
+        protocols.federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows"),
+        networks,
     ),
-    "scaffold": ProtocolCase(scaffold(rounds=4, participation=2), networks),
+    "scaffold": ProtocolCase(protocols.scaffold(rounds=4, participation=2), networks),
     "functional_gradient_boosting": ProtocolCase(
-        functional_gradient_boosting(
+        protocols.functional_gradient_boosting(
             rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0, participation=0.5
         ),
         boosters,
     ),
     "functional_gradient_boosting, distilled": ProtocolCase(
-        functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
+        protocols.functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
         partial(boosters, public=True),
     ),
 }

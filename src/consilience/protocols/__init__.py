@@ -58,24 +58,9 @@ __all__ = [
     "scaffold",
 ]
 
-_ALL: tuple[ProtocolFactory[...], ...] = (
-    alternating_distillation,
-    averaged_distillation,
-    conjugate_distillation,
-    ensemble_distillation,
-    federated_adagrad,
-    federated_adam,
-    federated_averaging,
-    federated_dynamics,
-    federated_fusion,
-    federated_proximal,
-    federated_yogi,
-    functional_gradient_boosting,
-    iterative_distillation,
-    local_only,
-    parallel_distillation,
-    scaffold,
-)
+_ALL: list[ProtocolFactory[...]] = [
+    value for name in __all__ if isinstance(value := globals().get(name), ProtocolFactory)
+]
 
 PROTOCOLS: dict[str, ProtocolFactory[...]] = {p.name: p for p in _ALL if not p.python_only}
 """The protocols that a configuration can name."""

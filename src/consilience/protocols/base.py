@@ -53,7 +53,8 @@ class Protocol:
     def check(self, network: Network, public: Public) -> tuple[Task, ...]:
         """Check that the protocol can begin with parties that have joined; nothing is trained.
 
-        A protocol first checks its options, and requires what must be right at every party. There this ends.
+        A protocol first checks its options, and requires what must be right at every party. It is run up to
+        there, on a network that raises the first question in place of asking it.
 
         Args:
             network: the parties.
@@ -68,7 +69,7 @@ class Protocol:
         try:
             next(self(_BeforeTheFirstQuestion(network), public))
         except _FirstQuestion as question:
-            return question.tasks
+            return question.args
         return ()
 
     def compressed(self, codec: Codec) -> Protocol:
@@ -88,10 +89,7 @@ class Protocol:
 
 
 class _FirstQuestion(Exception):
-    """Raised in the place of a protocol's first question that takes work."""
-
-    def __init__(self, tasks: tuple[Task, ...]) -> None:
-        self.tasks = tasks
+    """Raised in the place of a protocol's first question that takes work; its tasks are the arguments."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,10 @@ class _BeforeTheFirstQuestion:
     def ask(
         self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
     ) -> Replies:
-        raise _FirstQuestion(tasks)
+        raise _FirstQuestion(*tasks)
 
     def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
-        raise _FirstQuestion(tuple(tasks.values()))
+        raise _FirstQuestion(*tasks.values())
 
 
 class ProtocolFactory(Generic[P]):
