@@ -1,8 +1,9 @@
 """Errors that say what was wrong, where, and how to mend it; and texts of strangers made safe to show.
 
-First the errors, then :func:`nearest` for their advice. Last the texts: names of parties and classes, notes
-and errors may come from another machine and end on a terminal, on a page or in a spreadsheet, where
-characters that are not seen could act (:func:`visible`, :func:`as_json`, :func:`as_cell`, :func:`odd_name`).
+First the errors, then :func:`nearest` and :func:`command` for their advice. Last the texts: names of
+parties and classes, notes and errors may come from another machine and end on a terminal, on a page or in a
+spreadsheet, where characters that are not seen could act (:func:`visible`, :func:`as_json`, :func:`as_cell`,
+:func:`odd_name`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self
@@ -131,6 +133,15 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."
+
+
+def command(*words: object) -> str:
+    """Write a call of the command line as a shell reads it, for advice.
+
+    >>> command("resume", "my runs/digits-001")
+    "consilience resume 'my runs/digits-001'"
+    """
+    return shlex.join(["consilience", *map(str, words)])
 
 
 # --- texts of strangers ---------------------------------------------------------------------------

@@ -40,6 +40,22 @@ BAD_SETTINGS = {
     "unknown option of a protocol": ("protocol.alfa=0.5", "unknown option 'alfa'", "'alpha'"),
     "bad value of a protocol's option": ("protocol.alpha=7", "alpha is 7", "(0, 1)"),
     "unknown consensus": ("protocol.consensus=dampd", "unknown consensus", "'damped'"),
+    "codec without a name": ("protocol.codec.bits=3", "options and no name", "float16, quantized"),
+    "codec of no bits": (
+        'protocol.codec={name="quantized",bits=0}',
+        "bits is 0",
+        "no codec for all bits",
+    ),
+    "label of two lines": (
+        'methods=[{aggregate="avg",label="a\\nb"}]',
+        "this is no label of a method",
+        r"'a\\nb'",
+    ),
+    "metric for two classes": (
+        "metric=auc",
+        "auc is for two classes, and there are 10",
+        "log_loss",
+    ),
     "unknown partition": ("partition.name=class", "unknown partition 'class'", "'classes'"),
     "unknown option of a partition": ("partition.per_part=2", "unknown option", "'per_party'"),
     "bad value of a partition's option": (
@@ -126,11 +142,18 @@ def test_a_file_that_is_no_configuration(call: Call, folder: Path, text: str) ->
     _refused(call("run", "tiny.toml"), folder, "tiny.toml", "tiny.toml")
 
 
-def test_a_folder_that_exists(call: Call, folder: Path) -> None:
-    Path("mine").mkdir()
-    result = call("run", "tiny.toml", "--out", "mine")
-    _refused(result, folder, "mine: this folder exists", "consilience resume mine")
-    assert not list(Path("mine").iterdir())
+def test_a_place_that_is_taken(call: Call, folder: Path) -> None:
+    Path("empty").mkdir()
+    Path("file").write_text("mine")
+    (folder / "a run").mkdir()
+    Path("a run/config.json").write_text("{}")
+    for place, what, mend in (
+        ("empty", "empty: this folder exists, and it is no run", "a new folder with --out"),
+        ("file", "file: this file exists, and it is no run", "a new folder with --out"),
+        ("a run", "a run: there is a run in this folder", "consilience resume 'a run'"),
+    ):
+        _refused(call("run", "tiny.toml", "--out", place), folder, what, mend)
+    assert not list(Path("empty").iterdir()) and Path("file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("words", [["resume"], ["report"], ["compare"]])

@@ -169,14 +169,27 @@ def test_a_party_that_fails_is_named_even_quietly(
     [
         (["--set", "metric=mse"], "metric 'mse' is not one of classification"),
         (["--json", "nowhere/there.json"], "there is no such folder"),
+        (["--json", "."], "this is a folder, and a file is wanted"),
+        (["--json", "locked.json"], "it cannot be written"),
     ],
 )
 def test_what_would_fail_at_the_end_is_said_first(
-    call: Call, folder: Path, words: list[str], what: str
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], what: str
 ) -> None:
+    Path("locked.json").touch()
+    allowed = os.access  # root may write whatever the permissions say
+    monkeypatch.setattr(os, "access", lambda at, how: "locked" not in str(at) and allowed(at, how))
     done = call("run", "clinics.toml", "--out", "run", *words)
     assert done.exit_code == 2 and what in done.stderr
     assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["resume", "run"], ["compare", "run", "run"], ["list", "learners"]]
+)
+def test_where_data_goes_is_looked_at_first(call: Call, words: list[str]) -> None:
+    done = call(*words, "--json", "nowhere/there.json")
+    assert done.exit_code == 2 and "--json nowhere/there.json: there is no such" in done.stderr
 
 
 def test_the_example_of_a_table(call: Call) -> None:

@@ -249,13 +249,14 @@ def test_a_superlink_that_is_killed_again_and_again_is_started_again(
     started(ready, "failed", rounds=1)
     for name in ("SuperLink", "Gate"):
         monkeypatch.setattr(coordinator, name, Mortal)
-    monkeypatch.setattr(coordinator, "STEADY", steady)
     monkeypatch.setattr(Mortal, "lives", 0)
     submitted: list[None] = []
     monkeypatch.setattr(Mortal, "submit", lambda self: submitted.append(None))
+    said: list[str] = []
     with pytest.raises(RunFailed, match="the run ended 4 times without a round"):
-        coordinator._serve(read_coordinator(ready), ready, Mortal(), print)
+        coordinator._serve(read_coordinator(ready), ready, Mortal(), said.append, steady=steady)
     assert len(submitted) == runs
+    assert "waits up to 600 s" in said[1] and "consilience party start party.toml" in said[1]
 
 
 def test_status_and_stop_need_the_folder_alone(call: Call, ready: Path) -> None:

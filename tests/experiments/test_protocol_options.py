@@ -133,7 +133,7 @@ def test_it_runs(tmp_path: Path):
         ({"consensus": {"name": "andersen"}}, "unknown consensus 'andersen'", "'anderson'"),
         ({"consensus": {"name": "anderson", "widnow": 3}}, "unknown option 'widnow'", "'window'"),
         ({"consensus": {"name": "anderson", "window": 0}}, "window is 0", "at least 1"),
-        ({"consensus": {"window": 3}}, "unknown consensus 'None'", "anderson"),
+        ({"consensus": {"window": 3}}, "the consensus has options and no name", "anderson"),
         ({"codec": "zsdt"}, "unknown codec 'zsdt'", "'zstd'"),
         ({"codec": ["zstd", {"name": "zstd", "levle": 3}]}, "unknown option 'levle'", "'level'"),
         ({"codec": {"name": "quantized", "bits": 9}}, "bits is 9", "float16"),

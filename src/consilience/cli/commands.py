@@ -124,11 +124,11 @@ def resume(
         from consilience.experiments import stored_spec
         from consilience.federation.run_folder import read_configuration, run_of
 
+        check_target(json_to)
         found = run_of(folder)
         if read_configuration(found).kind == "deployed":
             from consilience.cli.coordinator import go_on_to_the_end
 
-            check_target(json_to)
             with stopping():
                 go_on_to_the_end(found.parent, context, quiet=quiet)
             _finish(found, json_to, quiet)
@@ -159,6 +159,7 @@ def compare(
     with handle_errors(debug):
         from consilience.report import compare as side_by_side
 
+        check_target(json_to)
         comparison = side_by_side(folders, metric)
         tables(json_to).print(comparison.table())
         found = {"results": comparison.as_rows(), "warnings": comparison.warnings}
@@ -272,6 +273,7 @@ def list_(
         from rich.table import Table
         from rich.text import Text
 
+        check_target(json_to)
         found = listed(kind)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)

@@ -17,6 +17,7 @@ from consilience.cli.output import (
     tables,
     write_json,
 )
+from consilience.errors import command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,7 @@ def init(
         say(
             f"give every party {folder / 'tls' / 'ca.pem'}; the public rows are sent to who has no file"
         )
-        say(f"fill it in, then: consilience coordinator start {folder}")
+        say(f"fill it in, then: {command('coordinator', 'start', folder)}")
 
 
 @coordinator.command(epilog="Example: consilience coordinator check heart")
@@ -132,15 +133,15 @@ def _run(verb: str, folder: Path, detach: bool, quiet: bool, debug: bool) -> Non
                 return
             if verb == "resume" and (said := begins_anew(folder)):
                 say(said)
-            command = ["coordinator", verb, str(folder), *(["--debug"] if debug else [])]
+            words = ["coordinator", verb, str(folder), *(["--debug"] if debug else [])]
             run = folder / "run"
-            pid = detached(command, run / "flower", run / "log")
-            say(f"runs in the background (PID {pid}): consilience coordinator status {folder}")
+            pid = detached(words, run / "flower", run / "log")
+            say(f"runs in the background (PID {pid}): {command('coordinator', 'status', folder)}")
             return
         if verb == "resume":
             go_on_to_the_end(folder, context, quiet=quiet)
         else:
-            context.again = f"consilience coordinator resume {folder}"
+            context.again = command("coordinator", "resume", folder)
             start_coordinator(folder, report=(lambda line: None) if quiet else say)
         if not quiet:
             _show(coordinator_status(folder), tables(None))
@@ -156,7 +157,7 @@ def go_on_to_the_end(folder: Path, context: CommandContext, *, quiet: bool) -> N
     """
     from consilience.deployment.coordinator.process import resume_coordinator
 
-    context.again = f"consilience coordinator resume {folder}"
+    context.again = command("coordinator", "resume", folder)
     resume_coordinator(folder, report=(lambda line: None) if quiet else say)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed, as_json, visible
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed, as_json, command, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +54,7 @@ def handle_errors(debug: bool) -> Iterator[CommandContext]:
         yield context
     except KeyboardInterrupt:
         if context.run is not None and context.run.exists():
-            context.again = f"consilience resume {context.run}{' --trust' if context.trust else ''}"
+            context.again = command("resume", context.run, *["--trust"] * context.trust)
         say("stopped" + (f"; continue with: {context.again}" if context.again else ""))
         raise typer.Exit(130) from None
     except (BrokenPipeError, typer.Exit):
@@ -130,9 +131,16 @@ def write_json(data: Any, json_to: str | None) -> None:
 
 
 def check_target(json_to: str | None) -> None:
-    """Raise ``InvalidInput`` if there is no folder to write the data into, before any work."""
-    if json_to not in (None, "-") and not Path(str(json_to)).absolute().parent.is_dir():
+    """Raise ``InvalidInput`` if the data cannot be written there, before any work."""
+    if json_to in (None, "-"):
+        return
+    path = Path(str(json_to)).absolute()
+    if not path.parent.is_dir():
         raise InvalidInput("there is no such folder", where=f"--json {json_to}")
+    if path.is_dir():
+        raise InvalidInput("this is a folder, and a file is wanted", where=f"--json {json_to}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidInput("it cannot be written", where=f"--json {json_to}")
 
 
 def write_text(path: Path, text: str) -> None:

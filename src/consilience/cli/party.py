@@ -19,6 +19,7 @@ from consilience.cli.output import (
     tables,
     write_json,
 )
+from consilience.errors import command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +53,7 @@ def init(
 
         path = write_template(folder)
         typer.echo(path)
-        say(f"fill it in, then: consilience party check {path}")
+        say(f"fill it in, then: {command('party', 'check', path)}")
 
 
 @party.command(epilog="Example: consilience party check north/party.toml")
@@ -175,11 +176,11 @@ def start(
 
         if detach:
             folder = folder_of(check_party(file).state)
-            command = ["party", "start", str(file), *(["--debug"] if debug else [])]
-            pid = detached(command, folder, folder / "log")
-            say(f"runs in the background (PID {pid}): consilience party status {file}")
+            words = ["party", "start", str(file), *(["--debug"] if debug else [])]
+            pid = detached(words, folder, folder / "log")
+            say(f"runs in the background (PID {pid}): {command('party', 'status', file)}")
             return
-        context.again = f"consilience party start {file}"
+        context.again = command("party", "start", file)
         serve_party(file, say=say)
 
 

@@ -18,7 +18,7 @@ from consilience.cli.output import say, write_text
 from consilience.cli.trust import allowing
 from consilience.data import read_rows
 from consilience.deployment.coordinator.configuration import deployed_spec
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, nearest
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, command, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.setup import Scaling
 from consilience.federation.methods import BASELINES
@@ -98,7 +98,7 @@ def kept(
             f"it has kept no models of method {method!r}, seed {seed}",
             where=str(run),
             mend=f"keep_models is {spec.keep_models!r} there; or the run is not that far yet "
-            f"(consilience resume {run}).",
+            f"({command('resume', run)}).",
         )
     if not folder.is_dir():
         if _took_part(run, seed, party):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed, nearest
+from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.coverage import public_known
 from consilience.experiments.method_run import MethodRun, Report
@@ -66,18 +66,29 @@ def start(
             together; before anything is trained or written.
         RunFailed: the disk is full, a party's state cannot be written.
     """
-    if folder.exists():
-        raise InvalidInput(
-            "this folder exists",
-            where=str(folder),
-            mend=f"Continue it with: consilience resume {folder}\n  or choose another with --out.",
-        )
+    _check_new(folder)
     rehearsal = rehearse(spec)
     warnings = _warnings(spec, rehearsal)
     for line in warnings:
         warn(line)
     _open(spec, folder, warnings)
     _continue(spec, folder, report, rehearsal)
+
+
+def _check_new(folder: Path) -> None:
+    """Raise ``InvalidInput`` where the run folder, or something else in its place, is there."""
+    if (folder / CONFIGURATION).exists():
+        raise InvalidInput(
+            "there is a run in this folder",
+            where=str(folder),
+            mend=f"Continue it with: {command('resume', folder)}\n  or choose another with --out.",
+        )
+    if folder.exists():
+        raise InvalidInput(
+            f"this {'folder' if folder.is_dir() else 'file'} exists, and it is no run",
+            where=str(folder),
+            mend="Choose a new folder with --out; the run makes it.",
+        )
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ def stored_spec(folder: Path) -> Spec:
         raise InvalidInput(
             "this is the run of a deployed federation, which has no parties of its own",
             where=str(folder),
-            mend=f"Go on with it by: consilience coordinator resume {folder.parent}",
+            mend=f"Go on with it by: {command('coordinator', 'resume', folder.parent)}",
         )
     try:
         return parse_spec(stored.values, where=str(stored.path))
@@ -184,6 +195,12 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
             f"metric {spec.metric!r} is not one of {agreed.kind}",
             where="metric",
             mend=nearest(spec.metric, measured),
+        )
+    if spec.metric == "auc" and len(agreed.classes) != 2:
+        raise InvalidInput(
+            f"auc is for two classes, and there are {len(agreed.classes)}",
+            where="metric",
+            mend="Take accuracy or log_loss.",
         )
     for method in spec.methods:
         first = spec.protocol_for(method, setup.informed(method.aggregate)).check(
@@ -236,7 +253,7 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
         raise RunFailed(
             f"cannot be written ({error.strerror})",
             where=str(error.filename or folder),
-            mend=f"Free some space, then: consilience resume {folder}",
+            mend=f"Free some space, then: {command('resume', folder)}",
         ) from error
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import RunFailed
+from consilience.errors import RunFailed, command
 from consilience.federation.driver import CompletedRound
 from consilience.federation.run_folder import machine, now, other_version, versions
 from consilience.files import database
@@ -167,7 +167,7 @@ class Ledger:
                 raise RunFailed(
                     f"the ledger cannot be written ({error})",
                     where=str(self.path),
-                    mend=f"Free some space, then: consilience resume {self.path.parent}",
+                    mend=f"Free some space, then: {command('resume', self.path.parent)}",
                 ) from error
             raise self.damaged(error) from error
         except sqlite3.DatabaseError as error:

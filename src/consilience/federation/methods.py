@@ -6,8 +6,8 @@ no aggregator. Experiments and coordinators name them alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -15,14 +15,15 @@ from consilience.aggregation import (
     AGGREGATORS,
     CONSENSUS,
     Aggregator,
-    ConsensusUpdate,
     Deregularization,
 )
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, odd_name
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
-from consilience.transforms.codec import CODECS, Codec, chain
+from consilience.transforms.codec import CODECS, chain
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, Whole, first_of, known
+
+T = TypeVar("T")
 
 BASELINES = {
     "local": "every party alone, trained as often",
@@ -80,36 +81,31 @@ class ProtocolSpec(Open):
         check_protocol_name(self.name, PROTOCOLS, "protocol")
         options = {"rounds": self.rounds, **self.options}
         if self.consensus is not None:
-            options["consensus"] = _consensus_step(self.consensus)
+            options["consensus"] = _named(self.consensus, CONSENSUS, "consensus")
         if self.deregularize is not None:
             check_arguments(Deregularization, self.deregularize, where="deregularize")
             options["deregularize"] = Deregularization(**self.deregularize)
         if self.codec is not None:
             given_codecs = self.codec if isinstance(self.codec, tuple) else (self.codec,)
-            options["codec"] = chain(*map(_codec, given_codecs))
+            options["codec"] = chain(*(_named(one, CODECS, "codec") for one in given_codecs))
         given = ("network", "public", "state", "aggregate")
         check_arguments(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
         return options
 
 
-def _consensus_step(chosen: str | Mapping[str, Any]) -> ConsensusUpdate:
-    name, options = _named(chosen)
-    known(name, CONSENSUS, "consensus")
-    check_arguments(CONSENSUS[name], options, where=f"consensus {name}")
-    return CONSENSUS[name](**options)
-
-
-def _codec(chosen: str | Mapping[str, Any]) -> Codec:
-    name, options = _named(chosen)
-    known(name, CODECS, "codec")
-    check_arguments(CODECS[name], options, where=f"codec {name}")
-    return CODECS[name](**options)
-
-
-def _named(chosen: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the options of what a configuration spells as a name or as a table."""
-    table = {"name": chosen} if isinstance(chosen, str) else chosen
-    return str(table.get("name")), {key: value for key, value in table.items() if key != "name"}
+def _named(
+    chosen: str | Mapping[str, Any], registry: Mapping[str, Callable[..., T]], what: str
+) -> T:
+    """Make the consensus step or codec that a configuration spells as a name or as a table."""
+    options = {"name": chosen} if isinstance(chosen, str) else dict(chosen)
+    if "name" not in options:
+        raise InvalidInput(
+            f"the {what} has options and no name", mend=f"name = … is one of {', '.join(registry)}."
+        )
+    name = str(options.pop("name"))
+    known(name, registry, what)
+    check_arguments(registry[name], options, where=f"{what} {name}")
+    return registry[name](**options)
 
 
 class MethodSpec(Open):
@@ -150,6 +146,8 @@ class MethodSpec(Open):
         values = ", ".join(f"{value}" for key, value in options.items() if key != "name")
         if not self.label:
             object.__setattr__(self, "label", self.named + (f"({values})" if values else ""))
+        if why := odd_name(self.label):
+            raise ValueError(f"this is no label of a method: {why}")
         return self
 
     @property

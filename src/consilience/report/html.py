@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ def _templates() -> Environment:
         "counted": counted,
         "data_uri": _data_uri,
         "listed": _listed,
+        "shell": shlex.quote,
         "words": words,
     }
     return templates

@@ -183,10 +183,11 @@ def quantized(bits: int = 8) -> Codec:
     Args:
         bits: of a share, 1 to 8. With 1 a row is its likeliest class.
     """
-    _wanted("quantized", "bits", bits, 1)
-    if bits > 8:
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 8:
         raise InvalidInput(
-            f"bits is {bits}", where="quantized", mend="Give 1 to 8, or take float16()."
+            f"bits is {bits!r}",
+            where="quantized",
+            mend="Give a whole number, 1 to 8; or take float16(), or no codec for all bits.",
         )
     return Codec(bits=bits)
 

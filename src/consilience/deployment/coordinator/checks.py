@@ -15,7 +15,7 @@ from consilience.deployment.coordinator.configuration import (
 )
 from consilience.deployment.coordinator.gate import check_free
 from consilience.deployment.processes import running
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, command
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import inside, without_links
@@ -64,7 +64,7 @@ def check_start(folder: Path) -> CoordinatorSpec:
         raise InvalidInput(
             "there is a run already",
             where=str(run),
-            mend=f"Continue it with: consilience coordinator resume {folder}\n"
+            mend=f"Continue it with: {command('coordinator', 'resume', folder)}\n"
             f"  or move {run} away, and start anew.",
         )
     check_free(spec.listen or spec.host, spec.port)
@@ -85,7 +85,7 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
         raise InvalidInput(
             "there is no run yet",
             where=str(run),
-            mend=f"Start it with: consilience coordinator start {folder}",
+            mend=f"Start it with: {command('coordinator', 'start', folder)}",
         )
     spec = _usable(folder)
     _check_same(folder, spec)
@@ -174,7 +174,7 @@ def _check_stopped(folder: Path) -> None:
         raise InvalidInput(
             f"the coordinator runs already (PID {pid})",
             where=str(folder),
-            mend=f"Stop it first: consilience coordinator stop {folder}",
+            mend=f"Stop it first: {command('coordinator', 'stop', folder)}",
         )
 
 

@@ -29,7 +29,7 @@ from pydantic import Field, ValidationError, field_validator
 from consilience.aggregation import Aggregator
 from consilience.data import read_rows
 from consilience.deployment.certificates import make_authority, public_key, require_cryptography
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, command
 from consilience.federation.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
@@ -176,7 +176,7 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     """
     check_folder(folder)
     path = folder / CONFIGURATION
-    init = f"Write one with: consilience coordinator init {folder} --parties a,b"
+    init = f"Write one with: {command('coordinator', 'init', folder)} --parties a,b"
     document = read_toml(path, missing=init)
     if isinstance(document.get("public"), str):
         document["public"] = str(folder.resolve() / document["public"])
@@ -208,7 +208,7 @@ def check_folder(folder: Path) -> None:
         raise InvalidInput(
             "there is no such folder",
             where=str(folder),
-            mend=f"Make one with: consilience coordinator init {folder} --parties a,b",
+            mend=f"Make one with: {command('coordinator', 'init', folder)} --parties a,b",
         )
 
 
@@ -252,7 +252,7 @@ def deployed_spec(run: Path) -> CoordinatorSpec:
 
 TEMPLATE = """\
 # The coordinator of a federation. File names are relative to this file.
-# When all is filled in:  consilience coordinator start {folder}
+# When all is filled in:  {start}
 
 name = {name}                     # of the federation; parties may limit themselves to it
 address = {address}       # where the parties reach it: HOST:PORT, the host that the certificate is for
@@ -313,7 +313,7 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
     write_new(
         path,
         TEMPLATE.format(
-            folder=folder,
+            start=command("coordinator", "start", folder),
             name=json.dumps(folder.resolve().name),
             address=json.dumps(address),
             parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),

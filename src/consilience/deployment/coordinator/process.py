@@ -27,7 +27,7 @@ from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
 from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.coordinator.superlink import SuperLink
 from consilience.deployment.processes import Processes, free_port
-from consilience.errors import RunFailed
+from consilience.errors import RunFailed, command
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import PART, write_whole
@@ -77,7 +77,14 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
         _serve(spec, folder, processes, report)
 
 
-def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Report) -> None:
+def _serve(
+    spec: CoordinatorSpec,
+    folder: Path,
+    processes: Processes,
+    report: Report,
+    *,
+    steady: float = STEADY,
+) -> None:
     """See the run to its end, whatever dies on the way."""
     run = folder / "run"
     (run / OUTCOME).unlink(missing_ok=True)
@@ -88,6 +95,8 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
     try:
         processes.ready()
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
+        wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
+        report(f"{wait}: {command('party', 'start', 'party.toml')}")
         done, excluded, tries = last_measured(run), dict[str, str](), 0
         while not outcome(folder):
             if tries > FRUITLESS:
@@ -110,7 +119,7 @@ def _serve(spec: CoordinatorSpec, folder: Path, processes: Processes, report: Re
                     raise
             if processes.ended("superlink") is not None:
                 report("the SuperLink ended; it is started again")
-                if time.monotonic() - begun > STEADY:
+                if time.monotonic() - begun > steady:
                     tries = 0
                 link.start(spec.parties)
                 begun = time.monotonic()

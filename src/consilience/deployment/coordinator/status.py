@@ -16,7 +16,7 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.rounds import ending
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, command
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
@@ -112,7 +112,7 @@ def coordinator_status(folder: Path) -> Status:
     state = "done" if done else "running" if going else "stopped"
     notes = [broken] if broken else []
     if state == "stopped" and (why := ending(folder)):
-        notes.append(f"it ended: {why}\nthen: consilience coordinator resume {folder}")
+        notes.append(f"it ended: {why}\nthen: {command('coordinator', 'resume', folder)}")
     if not going and held(run / "flower"):
         notes.append("its own process was killed, what it started still runs: stop it, or resume")
     if not done and written not in (None, spec):

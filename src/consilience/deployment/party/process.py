@@ -25,7 +25,7 @@ from consilience.deployment.processes import (
     held,
     running,
 )
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput, RunFailed, command
 from consilience.files import write_whole
 from consilience.networks.flower.internals import flwr, task_commands
 from consilience.site import (
@@ -106,7 +106,7 @@ def check_party(path: Path) -> PartySpec:
         raise InvalidInput(
             f"party {spec.name!r} runs already (PID {pid})",
             where=str(path),
-            mend=f"Stop it first: consilience party stop {path}",
+            mend=f"Stop it first: {command('party', 'stop', path)}",
         )
     with spec.located():
         check_connection(_connection(spec))
