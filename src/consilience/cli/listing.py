@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from consilience.errors import InvalidInput, nearest
+from consilience.errors import InvalidInput, MissingExtra, nearest
 
 
 def _learners() -> dict[str, str]:
@@ -16,6 +16,18 @@ def _learners() -> dict[str, str]:
         name: entry.summary + (f" [needs {entry.extra}]" if entry.extra else "")
         for name, entry in LEARNERS.items()
     }
+
+
+def _encoders() -> dict[str, str]:
+    from consilience.learners.encoders import ENCODERS, find_encoder
+
+    def digest(name: str) -> str:
+        try:
+            return f"its digest here: {find_encoder(name).key}"
+        except MissingExtra:
+            return f"[needs {ENCODERS[name].extra}]"
+
+    return {name: f"{entry.summary}; {digest(name)}" for name, entry in ENCODERS.items()}
 
 
 def _datasets() -> dict[str, str]:
@@ -62,6 +74,7 @@ def _methods() -> dict[str, str]:
 
 KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
     "learners": _learners,
+    "encoders": _encoders,
     "aggregators": _aggregators,
     "protocols": _protocols,
     "datasets": _datasets,

@@ -40,7 +40,7 @@ def public_known(
     """
     rows = len(setup.public)
     looked_at = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)
-    public = Public(setup.public.X[looked_at])
+    public = Public(setup.public.X[looked_at]).with_encoder(setup.public.encoder)
     if parties is None or not setup.calibration:
         parties = replace(setup, calibration=setup.calibration or CALIBRATION).parties()
     network = LocalNetwork(parties, public)

@@ -27,6 +27,7 @@ from consilience.errors import InvalidInput
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.federation.methods import INFORMED
 from consilience.learners import make
+from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
@@ -173,6 +174,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     stay, public, labels = _public(spec, dataset, seed)
+    encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
     scaling = None
     if spec.data.standardize:
         dataset, public, scaling = _standardized(dataset, public)
@@ -217,7 +219,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     tests = [rows[rows >= len(stay)] - len(stay) for rows in dealt]
     return SimulatedParties(
         dataset=dataset,
-        public=public,
+        public=public.with_encoder(encoder),
         public_labels=labels,
         names=tuple(names),
         rows=tuple(stay[rows] for rows in private),

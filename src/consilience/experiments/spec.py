@@ -49,6 +49,7 @@ from consilience.federation.methods import (
     protocol_for,
 )
 from consilience.learners import ForeignCode, foreign_code, make
+from consilience.learners.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
@@ -75,6 +76,8 @@ class DataSpec(Open):
         flat: give every row to the models as one vector, for images.
         standardize: centre and scale every input by the mean and standard deviation of the public rows, the
             same at every party.
+        encoder: makes the features that rows are compared by: a name (``consilience list encoders``), or an
+            import path, which is foreign code (:meth:`Spec.foreign_code`); by default the rows alone say.
     """
 
     name: str
@@ -83,6 +86,7 @@ class DataSpec(Open):
     test_rows: Whole | None = Field(default=None, ge=1)
     flat: bool = False
     standardize: bool = False
+    encoder: str | None = None
 
 
 class PartitionSpec(Open):
@@ -213,6 +217,8 @@ class Spec(Section):
             where=f"partition {self.partition.name}",
             given=("y", "parties", "rng", "group", "X", "fitted"),
         )
+        if self.data.encoder is not None:
+            check_encoder_name(self.data.encoder)
         for model in self.models:
             check_name(model.name)
         labels = [method.label for method in self.methods]
@@ -231,7 +237,7 @@ class Spec(Section):
         self._check_public()
 
     def foreign_code(self) -> tuple[ForeignCode, ...]:
-        """The models and packages beyond those that are trusted, each with its field; none is imported.
+        """The models, encoder and packages beyond those that are trusted, each with its field; none imported.
 
         Raises:
             InvalidInput: a parameter that a trusted model does not take.
@@ -240,10 +246,12 @@ class Spec(Section):
         found = [ForeignCode(name, "trusts") for name in self.trusts if name not in TRUSTED]
         for i, model in enumerate(self.models):
             found += [one.within(f"models.{i}") for one in foreign_code(model.name, model.options)]
+        if (encoder := self.data.encoder) is not None and encoder not in ENCODERS:
+            found.append(ForeignCode(encoder, "data.encoder"))
         return tuple(found)
 
     def check_models(self) -> None:
-        """Make every model, before anything else is done for it.
+        """Make every model and the encoder, before anything else is done for them.
 
         Raises:
             ForeignCode: code of others, outside of :func:`~consilience.learners.trusting`; none is imported.
@@ -255,6 +263,8 @@ class Spec(Section):
                 raise one
         for model in self.models:
             make(model.name, **model.options)
+        if self.data.encoder is not None:
+            find_encoder(self.data.encoder)
 
     def _check_deregularized(self, method: MethodSpec, options: Mapping[str, Any]) -> None:
         """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""

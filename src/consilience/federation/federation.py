@@ -12,9 +12,11 @@ from consilience.errors import InvalidInput
 from consilience.federation.driver import CompletedRound, drive, measured_rounds, tracked
 from consilience.federation.forming import lacking_public, negotiate
 from consilience.federation.history import History
+from consilience.learners.encoders import find_encoder
 from consilience.messages.replies import Description, Metrics
 from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.numerics.encoder import Encoder
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
@@ -32,6 +34,9 @@ class Federation:
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.
         threads: numerical threads while rounds are computed.
+        encoder: makes the features that the parties' rows are compared by: a name (``consilience list
+            encoders``) or a callable with a ``key``; ``None`` for those that the public rows alone say
+            (:mod:`consilience.numerics.feature_space`).
 
     Raises:
         InvalidInput: no parties, two of one name, or public data that cannot be used.
@@ -62,17 +67,20 @@ class Federation:
         seed: int = 0,
         strict: bool = True,
         threads: int = 1,
+        encoder: Encoder | str | None = None,
     ) -> None:
         if public is None:
             shared = Public.none()
         else:
             shared = public if isinstance(public, Public) else Public(np.asarray(public))
+        if encoder is not None:
+            shared = shared.with_encoder(find_encoder(encoder))
         network = (
             PopulationNetwork(parties, shared)
             if isinstance(parties, Population)
             else LocalNetwork(parties, shared)
         )
-        self._set(network, shared, seed, strict, threads)
+        self._set(network, shared, seed, strict, threads, shared.encoder_key)
 
     @classmethod
     def over(
@@ -83,6 +91,7 @@ class Federation:
         seed: int = 0,
         strict: bool = True,
         threads: int = 1,
+        encoder: str | None = None,
     ) -> Federation:
         """Make a federation whose parties live on a network.
 
@@ -92,12 +101,23 @@ class Federation:
             seed: as in the constructor.
             strict: as in the constructor.
             threads: as in the constructor.
+            encoder: digest of the encoder that every party has to have, empty for none; by default that of
+                the public rows.
         """
         federation = cls.__new__(cls)
-        federation._set(network, public, seed, strict, threads)
+        agreed = public.encoder_key if encoder is None else encoder
+        federation._set(network, public, seed, strict, threads, agreed)
         return federation
 
-    def _set(self, network: Network, public: Public, seed: int, strict: bool, threads: int) -> None:
+    def _set(
+        self,
+        network: Network,
+        public: Public,
+        seed: int,
+        strict: bool,
+        threads: int,
+        encoder: str,
+    ) -> None:
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise InvalidInput(
                 f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
@@ -111,6 +131,7 @@ class Federation:
             )
         self.network, self.public = network, public
         self._seed, self._strict, self.threads = int(seed), strict, threads
+        self._encoder = encoder
         self._testers: dict[str, int | None] = {}
         """Parties that can be measured, and how often in a run they let themselves be."""
 
@@ -125,7 +146,13 @@ class Federation:
         """
         with limited_threads(self.threads):
             descriptions = self.network.require(Describe()).of(Description)
-            agreement = negotiate(descriptions, self.public, seed=self._seed, strict=self._strict)
+            agreement = negotiate(
+                descriptions,
+                self.public,
+                seed=self._seed,
+                strict=self._strict,
+                encoder=self._encoder,
+            )
             if lacking := lacking_public(descriptions, self.public):
                 self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))

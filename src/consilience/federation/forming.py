@@ -14,7 +14,12 @@ from consilience.validation.labels import class_order
 
 
 def negotiate(
-    descriptions: Iterable[Description], public: Public, *, seed: int = 0, strict: bool = True
+    descriptions: Iterable[Description],
+    public: Public,
+    *,
+    seed: int = 0,
+    strict: bool = True,
+    encoder: str = "",
 ) -> Agreement:
     """Make the agreement of parties from their descriptions: one kind of task, one class order.
 
@@ -23,6 +28,7 @@ def negotiate(
         public: the public rows that all must hold.
         seed: everything random is keyed by it.
         strict: refuse a party with a single class and a class that one party alone knows.
+        encoder: digest of the encoder that rows are compared by; empty for none.
 
     Raises:
         InvalidInput: classifiers and regressors together, other numbers of targets, a party with too few
@@ -40,6 +46,7 @@ def negotiate(
         public=public.key,
         rows=len(public),
         seed=seed,
+        encoder=encoder,
     )
 
 

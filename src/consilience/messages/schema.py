@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
+from consilience.numerics.encoder import Encoder
 from consilience.validation.arrays import Array, check_inputs, read_only
 from consilience.validation.labels import Kind
 
@@ -43,6 +45,10 @@ class Public:
         columns: names of the columns, where they have names; a party that knows the names of its own takes
             no rows whose columns are others, or in another order.
 
+    Attributes:
+        encoder: makes the features that rows are compared by; ``None`` for those of
+            :mod:`consilience.numerics.feature_space` that the rows alone say.
+
     Raises:
         InvalidInput: no rows, values that are not finite, or not a name for each column.
     """
@@ -62,6 +68,21 @@ class Public:
                 where="public data",
             )
         self.X, self.columns = read_only(X), columns
+
+    encoder: Encoder | None = None  # on the class: rows that are sent have none
+
+    @property
+    def encoder_key(self) -> str:
+        """Digest of the encoder; empty where there is none."""
+        return "" if self.encoder is None else self.encoder.key
+
+    def with_encoder(self, encoder: Encoder | None) -> Public:
+        """Return the same rows, to be compared by the features of an encoder; these, if they already are."""
+        if encoder is not None and encoder.key == self.encoder_key:
+            return self  # whose space all parties of a process have in common
+        rows = copy.copy(self)
+        rows.encoder = encoder
+        return rows
 
     @classmethod
     def none(cls) -> Public:
@@ -106,6 +127,7 @@ class Agreement:
         public: :attr:`Public.key` of the public data.
         rows: number of public rows.
         seed: the seed that all random streams are keyed by.
+        encoder: digest of the encoder that rows are compared by; empty for none.
     """
 
     kind: Kind
@@ -114,3 +136,4 @@ class Agreement:
     public: str
     rows: int
     seed: int
+    encoder: str = ""

@@ -6,23 +6,28 @@ sent, and no party's data shape it. What kind of features they are the rows them
 - texts: words and pairs of words, hashed, weighted by their rarity among the public texts, of length 1;
 - pictures, shape ``(n, height, width)`` with or without an axis of one to four channels: how strongly each
   quarter of a picture answers to small patches of public pictures (Coates, Lee & Ng 2011);
-- all else: columns.
+- all else: columns; or each column's place among the public rows' values, as a normal score, which a column
+  of large and rare values does not stretch.
 
-Columns and answers are centred and scaled as the public rows say, and cut at three standard deviations,
-so that no pixel or column that hardly ever varies decides alone what is near. Who needs a few numbers a
-row takes the features' principal directions.
+An encoder (:mod:`consilience.learners.encoders`), where one was agreed on, makes the features in their place.
+
+Columns, answers and an encoder's features are centred and scaled as the public rows say, and cut at three
+standard deviations, so that no pixel or column that hardly ever varies decides alone what is near. Principal
+directions of the features serve where a few numbers a row are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import issparse
+from scipy.special import ndtri
 
 from consilience.errors import InvalidInput
+from consilience.numerics.encoder import Encoder
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
@@ -45,6 +50,10 @@ _CHUNK = 16
 """Pictures that are worked on at a time: what is made of them stays in a core's cache."""
 
 
+Columns = Literal["standard", "quantile"]
+"""Scale of columns: standard deviations, or normal scores of their places among the public rows' values."""
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
     """Features that are computed from public rows alone, the same at every party.
@@ -62,26 +71,37 @@ class FeatureSpace:
         return self.features(X)
 
 
-def public_feature_space(public: Array, rng: np.random.Generator) -> FeatureSpace:
+def public_feature_space(
+    public: Array,
+    rng: np.random.Generator,
+    encoder: Encoder | None = None,
+    *,
+    columns: Columns = "standard",
+) -> FeatureSpace:
     """Make the feature space of public rows.
 
     Args:
         public: public inputs, numbers of shape ``(n, …)`` or texts of shape ``(n,)``.
         rng: draws the patches of pictures; the same at every party.
+        encoder: makes the features; ``None`` for words, patches or columns, as the rows are.
+        columns: scale of columns; it changes nothing for texts, pictures and encoders.
 
     Raises:
-        InvalidInput: no two public rows differ, or public texts hold no words.
+        InvalidInput: no two public rows differ, public texts hold no words, or the encoder cannot take the
+            rows.
 
     Source:
         Coates, Lee & Ng 2011, "An analysis of single-layer networks in unsupervised feature learning",
         for pictures, with patches themselves as the dictionary and half a standard deviation as the
-        threshold.
+        threshold. Normal scores are those of van der Waerden 1952.
     """
+    if encoder is not None:
+        return _scaled(_encoded(encoder), public)
     if public.dtype.kind in "UO":
         return _texts(public)
-    if picture_axes(public.shape) is None:
-        return _scaled(_flat, public)
-    return _scaled(_patches(public, rng), public)
+    if picture_axes(public.shape) is not None:
+        return _scaled(_patches(public, rng), public)
+    return _scaled(_flat if columns == "standard" else _normal_scores(_flat(public)), public)
 
 
 def principal_directions(features: Any) -> Callable[[Any], Array]:
@@ -171,6 +191,42 @@ def _check_memory(numbers: int, shape: tuple[int, ...]) -> None:
 
 def _flat(X: Array) -> Array:
     return X.reshape(len(X), -1).astype(np.float64)
+
+
+def _encoded(encoder: Encoder) -> Features:
+    """An encoder's features, checked, in double precision: kernels of single ones are not definite."""
+
+    def features(X: Array) -> Array:
+        found = np.asarray(encoder(X))
+        fits = found.ndim == 2 and len(found) == len(X) and found.dtype.kind in "fiu"
+        if not fits or not np.isfinite(found).all():
+            raise InvalidInput(
+                f"of {len(X)} rows it made {found.dtype} of shape {found.shape}, which are not "
+                f"numbers, one row a row",
+                where="encoder",
+                mend="Return finite numbers of shape (n, d).",
+            )
+        return found.astype(np.float64)
+
+    return features
+
+
+def _normal_scores(public: Array) -> Features:
+    """Columns as normal scores of their places among the public rows' values.
+
+    The place of a value is the mean share of public values below and not above it, so that equal values have
+    one place; between neighbouring values it is interpolated, and beyond the outermost it is theirs.
+    """
+    known = []
+    for column in public.T:
+        values, counts = np.unique(column, return_counts=True)
+        known.append((values, (np.cumsum(counts) - counts / 2) / len(column)))
+
+    def features(X: Array) -> Array:
+        columns = zip(_flat(X).T, known, strict=True)
+        return np.stack([ndtri(np.interp(x, *places)) for x, places in columns], axis=1)
+
+    return features
 
 
 def _scaled(features: Features, public: Array) -> FeatureSpace:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from consilience.errors import InvalidInput, odd_name
 from consilience.messages.schema import MOST_CLASSES, Agreement
+from consilience.numerics.encoder import LONGEST_KEY
 from consilience.validation.memory import check_memory
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             where=where,
             mend="Every party must hold the same public rows in the same order.",
         )
+    _check_encoder(party, agreement.encoder)
     outputs = len(agreement.classes) or party.y.shape[-1]
     distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
     if why := next(filter(None, map(odd_name, agreement.classes)), None):
@@ -57,4 +59,25 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
         f"{outputs:,} outputs for each of its rows and of {len(party.public):,} public ones",
         where=where,
         mend="It needs a federation with fewer classes or fewer public rows.",
+    )
+
+
+def _check_encoder(party: Party, agreed: str) -> None:
+    """Raise ``InvalidInput`` where the party would compare rows by other features than were agreed on."""
+    assert party.public is not None
+    own = party.public.encoder_key
+    if own == agreed:
+        return
+    theirs = (
+        f"the one agreed on has the digest {agreed[:LONGEST_KEY]}"
+        if agreed
+        else "none was agreed on"
+    )
+    raise InvalidInput(
+        f"its encoder has the digest {own}, and {theirs}"
+        if own
+        else f"it has no encoder, and {theirs}",
+        where=f"party {party.name!r}",
+        mend="Every party needs the same file: data.encoder at the party, encoder at the coordinator; in "
+        "Python Federation(encoder=…).",
     )

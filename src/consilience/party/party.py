@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput, RunFailed, odd_name
 from consilience.files import inside, write_folder
 from consilience.learners import as_learner, kind_told_by
+from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.density import Coarseness
+from consilience.numerics.encoder import Encoder
 from consilience.party.agreement import check_agreement
 from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
 from consilience.party.nearness import PublicComparison
@@ -54,6 +56,8 @@ class Party(Training):
             machine, may be sent to others.
         coarseness: how little it says of where its rows lie, for the aggregator ``coarse_density_ratio``;
             the usual settings by default.
+        encoder: makes the features that rows are compared by, for a party elsewhere, which the federation
+            cannot hand its own: a name (``consilience list encoders``) or a callable with a ``key``.
         secret: mixed into its random streams, so that a coordinator, who knows the seed, cannot compute
             again what its model does; ``b""`` for none, and then the seed alone says what it draws.
 
@@ -76,6 +80,7 @@ class Party(Training):
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
+        encoder: Encoder | str | None = None,
         secret: bytes = b"",
     ) -> None:
         where = f"party {name!r}"
@@ -108,6 +113,7 @@ class Party(Training):
         )
         self._calibration, self._aliases = calibration, aliases or {}
         self.coarseness = coarseness or Coarseness()
+        self.encoder = None if encoder is None else find_encoder(encoder)
         self.X, self.y = self._checked(X, y, "private data")
         if self.kind == "classification":
             check_aliases(self._aliases, y, where=f"{self._where}, private data")
@@ -265,6 +271,8 @@ class Party(Training):
             InvalidInput: the public data are not the agreed ones or do not look like the private ones,
                 or the model cannot take them.
         """
+        if self.encoder is not None and self.public is not None:
+            self.public = self.public.with_encoder(self.encoder)
         check_agreement(self, agreement)
         assert self.public is not None
         if len(self.public):

@@ -126,7 +126,7 @@ class Scores:
         question = (
             repr(regularization),
             str(self.agreement.seed),
-            self.agreement.public,
+            self._compared_with,
             Public(self.train[0]).key,
         )
         return Release.of("certainties", question, loss)
@@ -212,7 +212,7 @@ class Scores:
             return coarse_ratios(own, targets, self._fixed.public, coarseness)
 
         ratios = _once(self._computed, f"coarse ratios {coarseness!r}", computed)
-        question = (self.agreement.public, Public(X).key, repr(coarseness))
+        question = (self._compared_with, Public(X).key, repr(coarseness))
         compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
         accountant.release(compared, lambda: np.zeros(0))
         return ratios
@@ -223,6 +223,11 @@ class Scores:
             raise InvalidInput(
                 "density ratios are of classes, it has none", where=f"party {self.party!r}"
             )
+
+    @property
+    def _compared_with(self) -> str:
+        """Digest of the public rows, and of the encoder where there is one."""
+        return f"{self.agreement.public} {self.agreement.encoder}".rstrip()
 
     @property
     def _common(self) -> _Common:
@@ -237,8 +242,9 @@ class Scores:
 class _Common:
     """Space of the public rows and their places in it, the same for all parties."""
 
-    def __init__(self, public: Array, seed: int) -> None:
-        self.space = public_feature_space(public, stream(seed, "coordinator", 0, "patches"))
+    def __init__(self, public: Public, seed: int) -> None:
+        rng = stream(seed, "coordinator", 0, "patches")
+        self.space = public_feature_space(public.X, rng, public.encoder)
         self._seed = seed
         self._ratios: dict[float, PublicRatio] = {}
 
@@ -260,7 +266,7 @@ class _Common:
 
 def _common(public: Public, seed: int) -> _Common:
     """The space of these public rows and this seed."""
-    return _once(_COMMON.setdefault(public, {}), seed, lambda: _Common(public.X, seed))
+    return _once(_COMMON.setdefault(public, {}), seed, lambda: _Common(public, seed))
 
 
 _MOST_KEPT = 16

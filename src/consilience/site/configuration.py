@@ -35,8 +35,10 @@ from consilience.data.dataset import Dataset
 from consilience.data.table import load_table, read_rows
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
+from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
+from consilience.numerics.encoder import Encoder
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
@@ -69,6 +71,9 @@ class PrivateDataSpec(Section):
         test: rows to measure on, never trained on: a share of them, or a file with the same columns.
         calibration: share of the other rows that is kept from training, for choices along the way.
         aliases: own label to the name that the federation uses, where they differ.
+        encoder: makes the features that rows are compared by, where the federation agreed on one: a name
+            (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
+            ``key``.
     """
 
     path: Path
@@ -78,6 +83,7 @@ class PrivateDataSpec(Section):
     test: Share | Path = 0.2
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     aliases: Mapping[str, str] = {}
+    encoder: str | None = None
 
 
 class ModelSpec(Open):
@@ -175,6 +181,7 @@ class PartySpec(Section):
             aliases=self.data.aliases,
             trusts=self.trusts,
             sends_rows=self.model.sends_rows,
+            encoder=self._encoder(),
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(
@@ -228,13 +235,15 @@ class PartySpec(Section):
 
     def _learner(self) -> Learner:
         """The untrained model; errors name the section of the file."""
-        file, colon, name = self.model.name.rpartition(":")
-        path = self.model.name
-        with _key("model"):
-            if colon and file.endswith(".py"):
-                path = f"{_imported(Path(file))}:{name}"
-            with trusting():  # the file is the party's own
-                return make(path, **self.model.options)
+        with _key("model"), trusting():  # the file is the party's own
+            return make(_import_path(self.model.name), **self.model.options)
+
+    def _encoder(self) -> Encoder | None:
+        """The encoder that the file names, of whatever code."""
+        if self.data.encoder is None:
+            return None
+        with _key("data.encoder"), trusting():
+            return find_encoder(_import_path(self.data.encoder))
 
 
 def read_party(path: Path) -> PartySpec:
@@ -299,16 +308,23 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
         files = {"certificate": "ca.pem", "key": "party.key"}
         named = {key: str(folder / str(connection.get(key, file))) for key, file in files.items()}
         whole["coordinator"] = connection | named
-    if isinstance(model := whole.get("model"), dict) and _text(model, "name"):
-        file, colon, name = model["name"].rpartition(":")
-        if colon and file.endswith(".py"):
-            whole["model"] = model | {"name": f"{folder / file}:{name}"}
+    for section, key in (("model", "name"), ("data", "encoder")):
+        if isinstance(code := whole.get(section), dict) and _text(code, key):
+            file, colon, name = code[key].rpartition(":")
+            if colon and file.endswith(".py"):
+                whole[section] = code | {key: f"{folder / file}:{name}"}
     return whole
 
 
 def _text(section: Mapping[str, Any], key: str) -> bool:
     """Return true if a key of a section holds a text."""
     return isinstance(section.get(key), str)
+
+
+def _import_path(name: str) -> str:
+    """A name as it can be imported: of ``"file.py:name"`` the file is, under its own name."""
+    file, colon, attribute = name.rpartition(":")
+    return f"{_imported(Path(file))}:{attribute}" if colon and file.endswith(".py") else name
 
 
 def _imported(file: Path) -> str:

@@ -253,6 +253,7 @@ def _smaller(party: Party, spec: PartySpec) -> Party:
         calibration=spec.data.calibration,
         trusts=spec.trusts,
         sends_rows=spec.model.sends_rows,
+        encoder=party.encoder,
     )
     public = party.public
     small.public = Public(public.X[:MOST_ROWS]) if len(public) else public
@@ -269,6 +270,7 @@ def _agreed(party: Party) -> Agreement:
         public=party.public.key,
         rows=len(party.public),
         seed=0,
+        encoder="" if party.encoder is None else party.encoder.key,
     )
 
 

@@ -35,6 +35,7 @@ from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
 from consilience.messages.scores import DensityRatios
+from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
 from consilience.validation.sections import (
     Address,
@@ -62,6 +63,8 @@ class CoordinatorSpec(Section):
         public: the file of public rows, which parties without a file of them are sent; ``None`` for protocols
             that exchange models.
         columns: its columns that are inputs; by default all.
+        encoder: digest of the encoder that every party compares its rows by (``data.encoder`` there), as
+            ``consilience list encoders`` prints it; empty for none.
         seed: everything random is keyed by it.
         strict: refuse a party with a single class and a class that one party alone knows.
         timeout: seconds a party may take to answer.
@@ -81,6 +84,7 @@ class CoordinatorSpec(Section):
     listen: str | None = None
     public: Path | None = None
     columns: tuple[str, ...] | None = None
+    encoder: str = Field(default="", max_length=LONGEST_KEY)
     seed: int = Field(default=0, ge=0)
     strict: bool = True
     timeout: float = Field(default=600.0, ge=10)

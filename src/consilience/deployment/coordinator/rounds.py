@@ -108,7 +108,12 @@ class _DeployedRun:
         label, seed, ledger, spec = self.label, self.seed, self.ledger, self.spec
         ledger.forget_after(label, seed, self.found[0] if self.found else -1)
         federation = Federation.over(
-            self.network, self.network.public, seed=seed, strict=spec.strict, threads=spec.threads
+            self.network,
+            self.network.public,
+            seed=seed,
+            strict=spec.strict,
+            threads=spec.threads,
+            encoder=spec.encoder,
         )
         state = None if self.found is None else self._restored(*self.found)
         ledger.mark(label, seed, "running")

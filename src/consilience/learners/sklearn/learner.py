@@ -255,7 +255,11 @@ class SklearnLearner(Learner):
 
     def _shaped(self, X: Array) -> Array:
         if X.ndim > 2 and X.dtype.kind in "biuf" and hasattr(self.model, "get_params"):
-            return X.reshape(len(X), -1)
+            from sklearn.utils import get_tags
+
+            first = getattr(self.model, "steps", [("", self.model)])[0][1]
+            if not get_tags(first).input_tags.three_d_array:
+                return X.reshape(len(X), -1)
         return X
 
     @contextmanager
