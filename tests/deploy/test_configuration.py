@@ -36,6 +36,8 @@ def test_a_key_that_is_missing_is_asked_for(tmp_path: Path) -> None:
         ("rounds = 2", "rounds = 2\nround = 3", "unknown option 'round'"),
         ('"uwa"', '"uwaa"', "Did you mean 'uwa'"),
         ('"uwa"', '"central"', "'central' needs what no coordinator has"),
+        ('"uwa"', '"ratios-alone"', "every party refuses: rows"),
+        ('"uwa"', '"true-labels"', "'true-labels' needs what no coordinator has"),
         ('"uwa"', '"density-ratio"', "every party refuses: rows .*\n.*coarse-density-ratio"),
         ("seed = 0", "sed = 0", "unknown key 'sed'"),
         ("[method]", "[metod]", "unknown section 'metod'\n.*Did you mean 'method'"),

@@ -157,6 +157,7 @@ def test_answers_to_ever_other_questions_do_not_pile_up():
 
 def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
     """Made once for both parties and all that they say by inputs; another seed draws other patches."""
+    gc.collect()
     made = []
 
     def counted(*given):

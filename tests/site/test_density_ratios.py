@@ -22,7 +22,15 @@ from consilience.numerics.density import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.predictions import FitPrivate
-from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
+from consilience.tasks.scores import (
+    CompareCoarsely,
+    ComparePublic,
+    MeasureAngles,
+    ScoreCertainty,
+    SelectPublic,
+    SendMoments,
+    TellApart,
+)
 from helpers.party_sites import ask
 
 EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)
@@ -78,6 +86,24 @@ def test_coarse_ones_leave_where_the_party_says_so_and_exact_ones_never(asked: A
     assert "rows can be rebuilt from exact" in asked(limits, EXACT).reason
     assert limits.allowed_replies()["CompareCoarsely"] == "CoarseRatios"
     assert "ComparePublic" not in limits.allowed_replies()
+
+
+MOMENTS = SendMoments(round=1, features=13)
+UNMEASURED = (TellApart(round=1, reference="public"), MeasureAngles(round=1, energy=0.9))
+
+
+def test_what_nobody_has_measured_leaves_where_limits_name_it(asked: Any) -> None:
+    """Not with its group; and moments, of which rows can be read, leave nobody who has limits."""
+    for task in UNMEASURED:
+        name = type(task).__name__
+        assert f"what {name!r} tells of single rows" in asked(Limits(), task).reason
+        assert name not in Limits().allowed_replies()
+        named = Limits(allow=("predictions", name))
+        assert asked(named, task).values.shape == (150,) and name in named.allowed_replies()
+    named = Limits(allow=("predictions", "SendMoments"), density_ratios=Coarseness())
+    assert "rows can be rebuilt" in asked(named, MOMENTS).reason
+    for task in (*UNMEASURED, MOMENTS):
+        assert len(asked(EVERYTHING, task).values)
 
 
 def test_simulations_may_ask_for_either(asked: Any) -> None:

@@ -5,7 +5,7 @@ A rule is added in one place: a function in the module of its kind, named in the
 
 from collections.abc import Callable
 
-from consilience.aggregation import classification, regression, reliability
+from consilience.aggregation import classification, regression, reliability, rivals
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
 from consilience.aggregation.classification import *
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
@@ -13,6 +13,7 @@ from consilience.aggregation.deregularization import Deregularization
 from consilience.aggregation.references import class_holders, true_labels
 from consilience.aggregation.regression import *
 from consilience.aggregation.reliability import *
+from consilience.aggregation.rivals import *
 
 __all__ = [
     "AGGREGATORS",
@@ -31,11 +32,12 @@ __all__ = [
 ]
 __all__ += classification.__all__
 __all__ += reliability.__all__
+__all__ += rivals.__all__
 __all__ += regression.__all__
 
 _FACTORIES: list[Callable[..., Aggregator]] = [
     getattr(module, name)
-    for module in (classification, reliability, regression)
+    for module in (classification, reliability, rivals, regression)
     for name in module.__all__
 ]
 

@@ -164,12 +164,16 @@ RIDGE = 0.3
 """How much density ratios are smoothed. Chosen on digits, MNIST and TREC, by the accuracy of the teacher that
 they make on their public rows."""
 
+Estimator = Literal["kernel", "logistic"]
+ESTIMATORS = ("kernel", "logistic")
+"""How density ratios can be estimated."""
+
 _DOUBT = 1e-3
 """What all parties together count for beyond their ratios, for each class, as a share of what the ratios
 of a row come to on the mean: on rows that nobody knows the teacher is the plain mean."""
 
 
-def density_ratio(ridge: float = RIDGE) -> Aggregator:
+def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggregator:
     """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
 
     **For simulations**: rows of small classes can be rebuilt from what it asks for, and who is in a class can
@@ -192,18 +196,22 @@ def density_ratio(ridge: float = RIDGE) -> Aggregator:
     Args:
         ridge: how much the ratios are smoothed, above 0. The default was chosen on digits, MNIST and TREC,
             by the teacher's accuracy on their public rows; up to ten times it little changes, and below a
-            third of it ratios follow single rows.
+            third of it ratios follow single rows. It is of the kernel's alone.
+        estimator: ``"kernel"``; or ``"logistic"``, the odds of a logistic regression between the party's
+            classes and "public" (:func:`consilience.numerics.membership.log_odds`).
 
     Source:
         This library's own. Weighing by density ratios is importance weighting (Sugiyama, Suzuki & Kanamori
-        2012, "Density ratio estimation in machine learning").
+        2012, "Density ratio estimation in machine learning"; with estimates of p(c | x) in place of
+        densities Cortes, Mohri, Suresh & Zhang 2021).
     """
     check_number("ridge", ridge, above=0, where="density-ratio")
+    check_choice("estimator", estimator, ESTIMATORS, where="density-ratio")
     return Aggregator(
         "density-ratio",
         partial(_by_ratio, kind=DensityRatios),
         needs=(DensityRatios,),
-        options={DensityRatios: {"ridge": ridge}},
+        options={DensityRatios: {"ridge": ridge, "estimator": estimator}},
     )
 
 

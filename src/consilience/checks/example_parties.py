@@ -14,11 +14,15 @@ from consilience.aggregation import (
     avg,
     certainty_weighted,
     coarse_density_ratio,
+    dafkd,
     damped,
     density_ratio,
+    fedd3a,
+    fedgo,
     mean,
     median,
     power_sharpened_mean,
+    ratios_alone,
     selective_mean,
     suwa,
     uwa,
@@ -139,6 +143,10 @@ _RULES = {
     "by coarse density ratio": coarse_density_ratio(),
     "by selection": selective_mean(),
     "by certainty": certainty_weighted(),
+    "by odds": fedgo(),
+    "by probability": dafkd("generated"),
+    "by angles": fedd3a(),
+    "by ratios alone": ratios_alone(estimator="logistic"),
     "by variance": variance_weighted(),
     "sharpened": power_sharpened_mean(),
 }
@@ -150,6 +158,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "alternating_distillation, from another party": ProtocolCase(
         protocols.alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
     ),
+    "analytic_federation": ProtocolCase(protocols.analytic_federation(rounds=2), classifiers),
     "averaged_distillation": ProtocolCase(protocols.averaged_distillation(rounds=2), model_senders),
     "parallel_distillation": ProtocolCase(protocols.parallel_distillation(rounds=2), model_senders),
     "conjugate_distillation": ProtocolCase(

@@ -154,11 +154,13 @@ class DensityRatios(ClassRatios, privacy="unbudgeted", per_class=True):
     Each estimates how many of the party's rows of the class come on one public row there
     (:class:`consilience.numerics.density.PublicRatio`); below 0 where it overshoots. With ``n`` rows none is
     beyond ``n / (2 sqrt(ridge))``, of either sign: the ratios are ``K^½ (K + ridge I)⁻¹ s`` with ``|s| ≤ n``
-    and the eigenvalues of K at least 0.
+    and the eigenvalues of K at least 0. A logistic regression's are from 0 to n.
     """
 
     def bounds(self, task: TaskLike) -> tuple[float, float]:
         """Give the least and the largest ratio that there can be with the ridge of a task."""
+        if getattr(task, "estimator", "kernel") == "logistic":
+            return 0, MOST_ROWS
         reach = MOST_ROWS / (2 * math.sqrt(getattr(task, "ridge", 0.25)))
         return -reach, reach
 
@@ -187,3 +189,39 @@ class RowCount(Score, privacy="unbudgeted"):
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless it is a count that a party can have."""
         check_count(self.rows, where=self.party)
+
+
+LARGEST_LOG_ODDS = math.log(1e4 - 1)
+"""Of a probability of 1 - 1e-4, beyond which none is told."""
+
+
+@message
+class LogOdds(
+    PublicScores,
+    privacy="unbudgeted",
+    at_least=-LARGEST_LOG_ODDS - 1e-5,
+    at_most=LARGEST_LOG_ODDS + 1e-5,
+):
+    """Log odds that each public row is one of a party's own, against a reference: ``(n_public,)``."""
+
+
+@message
+class SubspaceLikeness(PublicScores, privacy="unbudgeted", at_least=0.0, at_most=1.0):
+    """Share of each public row's squared length that lies in the subspace of a party's rows, in [0, 1]."""
+
+
+@message
+class Moments(Reply, privacy="unbudgeted"):
+    """Second moments of a party's features φ and targets y: ``sum φ φᵀ`` beside ``sum φ yᵀ``.
+
+    Shape ``(d, d + n_outputs)``, float64. The row of a class that has one alone can be read off them.
+    """
+
+    values: Array
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are finite numbers of the features that were asked for."""
+        assert agreement is not None
+        d: int = task.features  # type: ignore[attr-defined]
+        check_array(self.values, (d, d + agreement.outputs), np.float64, where=self.party)
+        check_finite(self.values, where=self.party)

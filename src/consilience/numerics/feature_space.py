@@ -120,6 +120,23 @@ def principal_directions(features: Any) -> Callable[[Any], Array]:
     Raises:
         InvalidInput: no two public texts share a word.
     """
+    common = common_columns(features)
+    axes = _leading(common(features))
+    return lambda features: np.asarray(common(features) @ axes.T)
+
+
+def common_columns(features: Any) -> Callable[[Any], Any]:
+    """Find the features that two public rows or more have; of texts, the public texts' own vocabulary.
+
+    Args:
+        features: of the public rows, shape ``(n_public, d)``, dense, or sparse for texts.
+
+    Returns:
+        A function of features to these columns of them, those of texts of length 1 again.
+
+    Raises:
+        InvalidInput: no two public texts share a word.
+    """
     common = np.flatnonzero((features != 0).sum(axis=0) > 1)
     if not len(common):
         raise InvalidInput(
@@ -128,15 +145,14 @@ def principal_directions(features: Any) -> Callable[[Any], Array]:
             mend="Give more texts.",
         )
 
-    def common_columns(features: Any) -> Any:
+    def columns(features: Any) -> Any:
         if not issparse(features):
             return features[:, common]
         from sklearn.preprocessing import normalize
 
         return normalize(features[:, common])
 
-    axes = _leading(common_columns(features))
-    return lambda features: np.asarray(common_columns(features) @ axes.T)
+    return columns
 
 
 def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:

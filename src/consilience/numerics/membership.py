@@ -1,10 +1,12 @@
-"""Certainty that a public row is of a party's own kind, from inputs alone, with or without noise."""
+"""Public rows held against a party's own: certainty and odds that one is of its kind, and likeness."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse, vstack
 from scipy.special import expit
 
 from consilience.validation.arrays import Array
@@ -67,3 +69,136 @@ def _in_the_ball(rows: Array) -> Array:
     """Rows of norm 1 at most, with a constant, divided by sqrt(2): h of :func:`certainties`."""
     norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
     return np.asarray(np.hstack([rows / norms, np.ones((len(rows), 1))]) / np.sqrt(2))
+
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+"""Weights C of the losses against the regularisation that :func:`log_odds` chooses from."""
+
+
+def log_odds(
+    own: Any,
+    codes: Array,
+    reference: Any,
+    rng: np.random.Generator,
+    *,
+    at: Array | None = None,
+    held_out: tuple[Any, Array] | None = None,
+    groups: int = 1,
+    balanced: bool = False,
+) -> Array:
+    """Estimate log odds of each group of own rows against reference rows, by one logistic regression.
+
+    It has a class for each group and one for the reference. With exact probabilities ``P(y | x) /
+    P(reference | x)`` is ``n_y p_y(x) / (N p_reference(x))``, how many of the n_y rows come on one of the N
+    reference rows at x.
+
+    Every reference row is judged by a regression that was trained on the other half of them, since one that
+    has seen a row knows on which side it is. Features are divided by the reference rows' root mean squared
+    length. The regularisation is the one of :data:`STRENGTHS` with the least log loss on held-out rows and on
+    half of the reference, where each side counts alike; where there are no held-out rows it is 1.
+
+    Args:
+        own: features of own rows, shape ``(n, d)``, dense or sparse.
+        codes: the group of each, from 0 to ``groups - 1``, shape ``(n,)``.
+        reference: features of the reference, shape ``(N, d)``.
+        rng: draws the halves of the reference; the same at every party.
+        at: features of rows to judge in place of the reference, which then is trained on whole.
+        held_out: features and groups of own rows to choose the regularisation by; own rows as well in the
+            end.
+        groups: their number.
+        balanced: whether groups and reference weigh alike in the loss, which gives odds of densities,
+            ``p_y(x) / p_reference(x)``, instead.
+
+    Returns:
+        Shape ``(N, groups)``, or a row for each of ``at``; ``-inf`` for a group without rows.
+    """
+    half = rng.permutation(reference.shape[0]) % 2
+    length = _root_mean_square(reference)
+    own, reference = own / length, reference / length
+
+    def odds(strength: float, rows: Any, groups_of: Array, against: Any, judged: Any) -> Array:
+        from sklearn.linear_model import LogisticRegression
+
+        count = against.shape[0]
+        model = LogisticRegression(
+            C=strength, max_iter=2000, class_weight="balanced" if balanced else None
+        ).fit(_stacked(rows, against), np.concatenate([groups_of, np.full(count, groups)]))
+        found = np.full((judged.shape[0], groups), -np.inf)
+        told = model.predict_log_proba(judged)
+        share = 0.0 if balanced else np.log(count / reference.shape[0])
+        found[:, model.classes_[:-1]] = told[:, :-1] - told[:, -1:] + share
+        return found
+
+    strength = 1.0
+    if held_out is not None:
+        others, theirs = held_out[0] / length, held_out[1]
+
+        def loss(strength: float) -> float:
+            judged = _stacked(others, reference[half == 1])
+            found = odds(strength, own, codes, reference[half == 0], judged)
+            rest = -np.logaddexp.reduce(np.hstack([found, np.zeros((len(found), 1))]), axis=1)
+            told, known = rest[len(theirs) :], np.isin(theirs, codes)
+            mine = (found[np.arange(len(theirs)), theirs] + rest[: len(theirs)])[known]
+            return -float(told.mean()) - (float(mine.mean()) if known.any() else 0.0)
+
+        strength = min(STRENGTHS, key=loss)
+        own, codes = _stacked(own, others), np.concatenate([codes, theirs])
+    if at is not None:
+        return odds(strength, own, codes, reference, at / length)
+    found = np.empty((reference.shape[0], groups))
+    for side in (0, 1):
+        against, judged = reference[half != side], reference[half == side]
+        found[half == side] = odds(strength, own, codes, against, judged)
+    return found
+
+
+def rows_like(coordinates: Array, rng: np.random.Generator) -> Array:
+    """Draw as many rows from a mixture of Gaussians that was fitted to rows, shape ``(n, k)``.
+
+    Args:
+        coordinates: the rows, shape ``(n, k)``, along few directions.
+        rng: begins the fit and draws.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    seed = int(rng.integers(2**31))
+    parts = int(np.clip(len(coordinates) // 20, 1, 20))
+    mixture = GaussianMixture(parts, covariance_type="diag", reg_covar=1e-3, random_state=seed)
+    drawn, _ = mixture.fit(coordinates).sample(len(coordinates))
+    return np.asarray(drawn)
+
+
+def subspace_likeness(own: Any, public: Any, *, energy: float) -> Array:
+    """Compute ``|P z|² / |z|²`` of each public row z, where P projects on the leading subspace of own rows.
+
+    Args:
+        own: shape ``(n, d)``, dense or sparse.
+        public: shape ``(N, d)``.
+        energy: the subspace is the smallest that holds this share of the own rows' squared length, in (0, 1].
+
+    Returns:
+        Shape ``(N,)``, in [0, 1]; 0 of a row without length.
+    """
+    values, vectors = np.linalg.eigh(_dense(own @ own.T))
+    values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
+    total = values.sum()
+    if total == 0:
+        return np.zeros(public.shape[0])
+    needed = int(np.searchsorted(np.cumsum(values) / total, energy - 1e-12)) + 1
+    kept = np.arange(len(values)) < min(needed, (values > 1e-10 * values[0]).sum())
+    along = _dense(public @ own.T) @ vectors[:, kept] / np.sqrt(values[kept])
+    squared = np.asarray((public.power(2) if issparse(public) else public**2).sum(axis=1)).ravel()
+    return np.asarray((along**2).sum(axis=1) / np.where(squared > 0, squared, 1)).clip(0, 1)
+
+
+def _stacked(first: Any, second: Any) -> Any:
+    return vstack([first, second]).tocsr() if issparse(first) else np.concatenate([first, second])
+
+
+def _dense(rows: Any) -> Array:
+    return np.asarray(rows.toarray() if issparse(rows) else rows)
+
+
+def _root_mean_square(rows: Any) -> float:
+    squared = rows.power(2) if issparse(rows) else rows**2
+    return float(np.sqrt(squared.sum() / rows.shape[0])) or 1.0

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
@@ -23,8 +24,12 @@ from consilience.numerics.density import (
     coarse_ratios,
     selection,
 )
-from consilience.numerics.feature_space import principal_directions, public_feature_space
-from consilience.numerics.membership import certainties
+from consilience.numerics.feature_space import (
+    common_columns,
+    principal_directions,
+    public_feature_space,
+)
+from consilience.numerics.membership import certainties, rows_like
 from consilience.numerics.randomness import stream
 from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss, Release
 from consilience.validation.arrays import Array
@@ -224,6 +229,15 @@ class Scores:
                 "density ratios are of classes, it has none", where=f"party {self.party!r}"
             )
 
+    def once(self, question: str, compute: Callable[[], Array]) -> Array:
+        """Compute the answer to a question that depends on data alone, or give it again."""
+        return _once(self._computed, question, compute)
+
+    @property
+    def space(self) -> _Common:
+        """Space of the public rows, the same for all parties."""
+        return self._common
+
     @property
     def _compared_with(self) -> str:
         """Digest of the public rows, and of the encoder where there is one."""
@@ -256,12 +270,40 @@ class _Common:
         return self._directions(self.space.public)
 
     @cached_property
+    def words(self) -> Callable[[Array], Any]:
+        """Function of rows to their features; of texts those words alone that two public texts have."""
+        public = self.space.public
+        kept = common_columns(public) if issparse(public) else np.asarray
+        return lambda X: kept(self.space(X))
+
+    @cached_property
+    def public_words(self) -> Any:
+        public = self.space.public
+        return common_columns(public)(public) if issparse(public) else public
+
+    @cached_property
+    def generated(self) -> Array:
+        """Rows drawn from what the public ones' coordinates look like, as many as these."""
+        return rows_like(self.public, stream(self._seed, "coordinator", 0, "generated rows"))
+
+    def features(self, X: Array) -> Array:
+        """Dense features and a constant: those of the space, or coordinates where it is sparse."""
+        sparse = issparse(self.space.public)
+        told = self.coordinates(X) if sparse else np.asarray(self.space(X), dtype=np.float64)
+        return np.hstack([told, np.ones((len(told), 1))])
+
+    @cached_property
     def _directions(self) -> Callable[[Any], Array]:
         return principal_directions(self.space.public)
 
     def ratio(self, ridge: float) -> PublicRatio:
         rng = stream(self._seed, "coordinator", 0, "landmarks")
         return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
+
+
+def public_features(public: Public, seed: int) -> Array:
+    """Compute the features of public rows whose second moments parties add up of their own."""
+    return _common(public, seed).features(public.X)
 
 
 def _common(public: Public, seed: int) -> _Common:

@@ -28,6 +28,7 @@ from consilience.protocols.parameters.federated_averaging import (
 from consilience.protocols.parameters.federated_dynamics import federated_dynamics
 from consilience.protocols.parameters.federated_fusion import federated_fusion
 from consilience.protocols.parameters.scaffold import scaffold
+from consilience.protocols.predictions.analytic_federation import analytic_federation
 from consilience.protocols.predictions.ensemble_distillation import ensemble_distillation
 from consilience.protocols.predictions.iterative_distillation import iterative_distillation
 
@@ -40,6 +41,7 @@ __all__ = [
     "Round",
     "RoundState",
     "alternating_distillation",
+    "analytic_federation",
     "averaged_distillation",
     "conjugate_distillation",
     "ensemble_distillation",

@@ -16,7 +16,7 @@ from consilience.party.party import Party
 from consilience.site.fields import within
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.tasks.scores import CompareCoarsely, ComparePublic, ScoreCertainty, SelectPublic
+from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 from consilience.transforms.privacy import PrivacyLoss
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Section, Whole
@@ -86,8 +86,9 @@ class Limits(Section):
             does not count, and is answered as before. ``None`` for no limit.
         density_ratios: how coarsely it says how densely its rows of each class lie
             (:class:`~consilience.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
-            simulations, where parties trust whoever asks: rows can be rebuilt from exact ratios, whose ridge
-            the coordinator chooses (:class:`~consilience.tasks.scores.ComparePublic`). No file may say it.
+            simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
+            (:data:`~consilience.tasks.base.Exposure`), such as exact ratios
+            (:class:`~consilience.tasks.scores.ComparePublic`). No file may say it.
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
             foreign (:class:`~consilience.tasks.scores.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
@@ -207,13 +208,20 @@ class Limits(Section):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
 
-    def _refuse_ratios(self, task: type[Any]) -> None:
-        """Raise ``KnowledgeRefused`` if a task asks how densely its rows lie, and it does not say so."""
+    def _refuse_ratios(self, task: type[Task]) -> None:
+        """Raise ``KnowledgeRefused`` if a task asks where its rows lie, and it does not say so."""
         if self._compares(task):
             return
+        if task.exposure == "unmeasured":
+            name = task.__name__
+            raise KnowledgeRefused(
+                f"limits.allow: nobody has measured what {name!r} tells of single rows, and it answers none",
+                mend=f"The party's engineer may add {name!r} to allow; or choose an aggregator that needs "
+                "predictions alone, such as avg.",
+            )
         what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
-        if task is ComparePublic:
-            what = "rows can be rebuilt from exact density ratios, and it gives none"
+        if task.exposure == "rows":
+            what = "rows can be rebuilt from exact density ratios and the like, and it gives none"
             mend = (
                 "Choose the aggregator coarse-density-ratio, which the party's engineer may allow"
             )
@@ -315,10 +323,12 @@ class Limits(Section):
         return None in (self.protocols, task.protocol) or task.protocol in (self.protocols or ())
 
     def _compares(self, task: type[Task]) -> bool:
-        """Return true if ``density_ratios`` lets a task be asked."""
-        if task is ComparePublic:
-            return self.density_ratios == "exact"
-        return task is not CompareCoarsely or self.density_ratios is not None
+        """Return true if a task may be asked, for what it tells of single rows."""
+        if self.density_ratios == "exact":
+            return True
+        if task.exposure == "rows" or (task is CompareCoarsely and self.density_ratios is None):
+            return False
+        return task.exposure == "usual" or task.__name__ in self.allow
 
     def allowed_replies(self) -> dict[str, str]:
         """Tasks that these limits let be asked, by name, and the names of their replies."""

@@ -17,6 +17,14 @@ from consilience.transforms.privacy import Release
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
 
+Exposure = Literal["usual", "unmeasured", "rows"]
+"""Exposure of single private rows by a reply.
+
+``"usual"``: it leaves where a party's limits allow its group. ``"unmeasured"``: nobody has measured what can
+be told of single rows from it, and limits must name the task. ``"rows"``: rows can be rebuilt from it, and it
+leaves parties without limits alone, in simulations.
+"""
+
 
 class Task(ABC):
     """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
@@ -39,6 +47,7 @@ class Task(ABC):
         deferrable: whether a party may run it when it is next asked for something else.
         bookkeeping: whether it belongs to the experiment, so that it costs the method nothing.
         lossy: fields that compression may change, and their :data:`~consilience.messages.base.Form`.
+        exposure: how much the reply tells of single private rows, of :data:`Exposure`.
         round: round that it belongs to; 0 before the first.
     """
 
@@ -50,6 +59,7 @@ class Task(ABC):
     deferrable: ClassVar[bool]
     bookkeeping: ClassVar[bool]
     lossy: ClassVar[Mapping[str, Form]]
+    exposure: ClassVar[Exposure]
     round: int
 
     def __init_subclass__(
@@ -63,13 +73,16 @@ class Task(ABC):
         deferrable: bool = False,
         bookkeeping: bool = False,
         lossy: Mapping[str, Form] | None = None,
+        exposure: Exposure = "usual",
     ) -> None:
         if exchanges is not None and exchanges not in get_args(TaskGroup):
             raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
+        if exposure not in get_args(Exposure):
+            raise TypeError(f"{cls.__name__}: no exposure of rows is called {exposure!r}")
         cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
         cls.static, cls.keeps_model = static, keeps_model
         cls.deferrable, cls.bookkeeping = deferrable, bookkeeping
-        cls.lossy = checked_forms(cls, lossy)
+        cls.lossy, cls.exposure = checked_forms(cls, lossy), exposure
         super().__init_subclass__()
 
     @abstractmethod

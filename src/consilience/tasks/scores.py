@@ -9,17 +9,23 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar
 
 from consilience.messages.message import message
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.scores import (
     Certainties,
     CoarseRatios,
     DensityRatios,
     LogDensities,
+    LogOdds,
+    Moments,
     PublicScores,
     RowCount,
     Score,
     Selection,
+    SubspaceLikeness,
 )
+from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
+from consilience.party.row_scores import public_features as features_of
 from consilience.tasks.base import Task, task_types
 from consilience.transforms.privacy import GaussianNoise, Release
 from consilience.validation.arrays import Array
@@ -139,6 +145,7 @@ class ComparePublic(
     protocol=None,
     static=True,
     keeps_model=True,
+    exposure="rows",
 ):
     """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
 
@@ -148,18 +155,24 @@ class ComparePublic(
     Attributes:
         ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
         calibration: whether to compare your calibration rows alone, which no model was trained on.
+        estimator: ``"kernel"``, or ``"logistic"`` for odds of
+            :func:`consilience.numerics.membership.log_odds`.
     """
 
     round: int
     ridge: float
     calibration: bool = False
+    estimator: Literal["kernel", "logistic"] = "kernel"
 
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
     def run(self, party: Party) -> DensityRatios:
         """Compute one number for each public row and class, from inputs alone: the same in every round."""
-        values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+        if self.estimator == "logistic":
+            values = logistic_ratios(party.scores, calibration=self.calibration)
+        else:
+            values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
         return _scored(DensityRatios, self, party, values)
 
 
@@ -194,6 +207,86 @@ class CountRows(
     def run(self, party: Party) -> RowCount:
         """Count them."""
         return RowCount(party=party.name, round=self.round, rows=party.train_rows)
+
+
+@message
+class TellApart(
+    Task,
+    reply_type=LogOdds,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say by what log odds each public row is one of yours and none of the reference.
+
+    Attributes:
+        reference: ``"public"`` rows, or rows ``"generated"`` after them, the same at every party.
+    """
+
+    round: int
+    reference: Literal["public", "generated"]
+
+    def run(self, party: Party) -> LogOdds:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(LogOdds, self, party, log_odds(party.scores, self.reference))
+
+
+@message
+class MeasureAngles(
+    Task,
+    reply_type=SubspaceLikeness,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say how much of each public row lies in the subspace of your own.
+
+    Attributes:
+        energy: share of the squared length of your rows that the subspace holds, in (0, 1].
+    """
+
+    round: int
+    energy: float
+
+    def __post_init__(self) -> None:
+        check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
+
+    def run(self, party: Party) -> SubspaceLikeness:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
+
+
+@message
+class SendMoments(
+    Task,
+    reply_type=Moments,
+    exchanges="predictions",
+    protocol="analytic_federation",
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Add up the second moments of your rows' features, and of these with your targets.
+
+    Attributes:
+        features: their number, as :func:`public_features` has it.
+    """
+
+    round: int
+    features: int
+
+    def run(self, party: Party) -> Moments:
+        """Compute them of all your rows."""
+        return Moments(party=party.name, round=self.round, values=moments(party.scores))
+
+
+def public_features(public: Public, agreement: Agreement) -> Array:
+    """Compute the features of public rows, which :class:`SendMoments` adds up of private ones."""
+    return features_of(public, agreement.seed)
 
 
 def _scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:

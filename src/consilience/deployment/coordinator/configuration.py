@@ -34,9 +34,9 @@ from consilience.federation.methods import INFORMED, MethodSpec, ProtocolSpec, p
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
-from consilience.messages.scores import DensityRatios
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
+from consilience.tasks.scores import score_tasks
 from consilience.validation.sections import (
     Address,
     Name,
@@ -137,10 +137,11 @@ class CoordinatorSpec(Section):
         """
         found = protocol_for(self.method, self.protocol)
         aggregator = found.options.get("aggregate")
-        if isinstance(aggregator, Aggregator) and DensityRatios in aggregator.needs:
+        needs = aggregator.needs if isinstance(aggregator, Aggregator) else ()
+        if any(score_tasks()[kind].exposure == "rows" for kind in needs):
             raise InvalidInput(
-                f"{self.method.label} needs exact density ratios, which every party refuses: rows can be "
-                "rebuilt from them",
+                f"{self.method.label} needs what every party refuses: rows can be rebuilt from exact density "
+                "ratios and the like",
                 where="method.aggregate",
                 mend="Choose coarse-density-ratio, if the parties' limits allow it, or one that needs "
                 "predictions alone, such as avg.",
