@@ -203,7 +203,8 @@ def table(
     yield f"| alone | {' | '.join(f'{mean_of(values)} | – | –' for values in alone)} |"
     for rule in [*RULES, "class-holders"]:
         if rule not in (*rules, "class-holders"):
-            yield kept[rule]
+            if rule in kept:
+                yield kept[rule]
             continue
         cells = []
         for label in settings:

@@ -40,6 +40,7 @@ from consilience_papers.theory.limits import (
     distillation_limit,
     self_distillation_limit,
 )
+from consilience_papers.theory.mixtures import GaussianParties
 from consilience_papers.theory.model_exchange import (
     ModelExchange,
     Relabelling,
@@ -76,6 +77,7 @@ __all__ = [
     "stage_two",
     "ConsensusMap",
     "FiniteProblem",
+    "GaussianParties",
     "KernelExpansion",
     "Limit",
     "ModelExchange",
