@@ -368,8 +368,8 @@ HEAD = (
     "rows · number of parties that are worse off than alone on own rows, by more than the standard error of "
     "the paired difference. The score is accuracy, and RMSE for diabetes. All numbers, with standard errors, "
     "calibration errors and the share of the way from `avg` to `true-labels`, are in "
-    "[rivals.csv](rivals.csv). Numbers that left a party are those of all replies in all rounds. "
-    "`true-labels` and `class-holders` read the public rows' true labels and are marks to measure by; `alone` "
+    "[rivals.csv](rivals.csv). Numbers that left a party are those of all replies in all rounds; "
+    "`true-labels` and `class-holders` read the public rows' true labels, as marks to measure by; `alone` "
     "exchanges nothing."
 )
 
