@@ -233,9 +233,8 @@ class Scores:
         """Compute the answer to a question that depends on data alone, or give it again."""
         return _once(self._computed, question, compute)
 
-    @property
     def space(self) -> _Common:
-        """Space of the public rows, the same for all parties."""
+        """Space in which rows are compared, which all parties share."""
         return self._common
 
     @property
@@ -286,7 +285,7 @@ class _Common:
         """Rows drawn from what the public ones' coordinates look like, as many as these."""
         return rows_like(self.public, stream(self._seed, "coordinator", 0, "generated rows"))
 
-    def features(self, X: Array) -> Array:
+    def dense_features(self, X: Array) -> Array:
         """Dense features and a constant: those of the space, or coordinates where it is sparse."""
         sparse = issparse(self.space.public)
         told = self.coordinates(X) if sparse else np.asarray(self.space(X), dtype=np.float64)
@@ -303,7 +302,7 @@ class _Common:
 
 def public_features(public: Public, seed: int) -> Array:
     """Compute the features of public rows whose second moments parties add up of their own."""
-    return _common(public, seed).features(public.X)
+    return _common(public, seed).dense_features(public.X)
 
 
 def _common(public: Public, seed: int) -> _Common:
