@@ -139,14 +139,62 @@ def test_the_verdict_on_a_gain(make_run: Make) -> None:
         seeds=3,
     )
     found = verdict(read_results(run))
-    assert found is not None and found.interval is not None
-    assert (found.method, found.candidates, found.worse) == ("avg", 2, ("b",))
-    assert found.gain.mean == pytest.approx(0.4)
-    assert found.interval == pytest.approx((0.4 - 0.2484, 0.4 + 0.2484), abs=1e-4)
+    assert found is not None and found.own is None and not found.harm
+    assert (found.method, found.candidates, found.everyone.over) == ("avg", 2, "seeds")
+    assert found.everyone.mean == pytest.approx(0.4)
+    assert found.everyone.interval == pytest.approx((0.4 - 0.2484, 0.4 + 0.2484), abs=1e-4)
     assert found.sentence.startswith(
         "Exchange helped: with avg, the parties' mean accuracy is 0.700"
     )
-    assert "1 of 2 parties ended better than alone; no better off: b." in found.per_party
+    assert found.per_party.endswith("by more than the standard error: accuracy: 0 of 2.")
+
+
+def test_harm_to_own_rows_is_said_whatever_happens_to_everyones(make_run: Make) -> None:
+    """Own rows: -0.1 in every seed, at both parties; everyone's rows: +0.3."""
+    metrics = {
+        s: {
+            "accuracy": [[0.2, 0.2], [0.5, 0.5 + s / 1000]],
+            "accuracy_own": [[0.9, 0.8], [0.8, 0.7 + s / 1000]],
+        }
+        for s in range(3)
+    }
+    found = verdict(read_results(make_run({"avg": metrics}, seeds=3)))
+    assert found is not None and found.harm
+    assert found.opening == "Exchange did harm on own rows, and helped on everyone's rows"
+    assert found.first.worse == ("a", "b")
+    assert "Worse off on own rows than alone" in found.per_party
+    assert "accuracy: 2 of 2 (a, b)" in found.per_party
+
+
+def test_harm_to_probabilities_alone_is_said(make_run: Make) -> None:
+    """Accuracy is as before in every row; log loss rises by 0.2, 0.21 and 0.22 at both."""
+    metrics = {
+        s: {
+            "accuracy": [[0.9, 0.8]] * 2,
+            "log_loss": [[0.3, 0.3], [0.5 + s / 100] * 2],
+            "accuracy_own": [[0.9, 0.9]] * 2,
+            "log_loss_own": [[0.3, 0.3], [0.5 + s / 100] * 2],
+        }
+        for s in range(3)
+    }
+    found = verdict(read_results(make_run({"avg": metrics}, seeds=3)))
+    assert found is not None and found.harm
+    assert found.opening == (
+        "No clear gain from exchange; harm to probabilities: on own rows accuracy is the same, "
+        "log loss is worse"
+    )
+
+
+def test_the_best_method_is_so_on_own_rows_and_everyones_together(make_run: Make) -> None:
+    """avg: +0.30 and -0.20; uwa: +0.20 and 0."""
+    alone = {"accuracy": [[0.2, 0.2]] * 2, "accuracy_own": [[0.9, 0.9]] * 2}
+    avg = {"accuracy": [[0.2] * 2, [0.5] * 2], "accuracy_own": [[0.9] * 2, [0.7] * 2]}
+    uwa = {"accuracy": [[0.2] * 2, [0.4] * 2], "accuracy_own": [[0.9] * 2] * 2}
+    results = read_results(make_run({"local": {0: alone}, "avg": {0: avg}, "uwa": {0: uwa}}))
+    found = verdict(results)
+    assert found is not None and found.method == "uwa"
+    text = printed(table(results))
+    assert "own rows" in text and "everyone's rows" in text and "worse off" in text
 
 
 @pytest.mark.parametrize(
@@ -168,7 +216,7 @@ def test_the_verdict_does_not_flatter(make_run: Make, after: list[float], openin
 
 def test_a_smaller_error_is_a_gain(make_run: Make) -> None:
     found = verdict(read_results(make_run({"avg": {0: {"mse": [[4.0, 2.0], [1.0, 1.0]]}}})))
-    assert found is not None and found.gain == Spread(2.0, None, 1)
+    assert found is not None and found.everyone.mean == 2.0
     assert found.opening == "Better with exchange, in one seed"
     assert "a single seed does not say" in found.sentence
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from consilience.errors import InvalidInput, MissingExtra, nearest
 
@@ -44,32 +42,36 @@ def _partitions() -> dict[str, str]:
 
 def _aggregators() -> dict[str, str]:
     from consilience.aggregation import AGGREGATORS
+    from consilience.federation.methods import first_lines
 
-    return _first_lines(AGGREGATORS)
+    return first_lines(AGGREGATORS)
 
 
 def _consensus() -> dict[str, str]:
     from consilience.aggregation import CONSENSUS
+    from consilience.federation.methods import first_lines
 
-    return _first_lines(CONSENSUS)
+    return first_lines(CONSENSUS)
 
 
 def _codecs() -> dict[str, str]:
+    from consilience.federation.methods import first_lines
     from consilience.transforms.codec import CODECS
 
-    return _first_lines(CODECS)
+    return first_lines(CODECS)
 
 
 def _protocols() -> dict[str, str]:
+    from consilience.federation.methods import first_lines
     from consilience.protocols import PROTOCOLS
 
-    return _first_lines(PROTOCOLS)
+    return first_lines(PROTOCOLS)
 
 
 def _methods() -> dict[str, str]:
-    from consilience.federation.methods import BASELINES, PROTOCOL_METHODS
+    from consilience.federation.methods import method_lines
 
-    return BASELINES | _aggregators() | _first_lines(PROTOCOL_METHODS)
+    return method_lines()
 
 
 KINDS: Mapping[str, Callable[[], dict[str, str]]] = {
@@ -95,8 +97,3 @@ def listed(kind: str) -> dict[str, str]:
     if kind not in KINDS:
         raise InvalidInput(f"there is no list of {kind!r}", mend=nearest(kind, KINDS))
     return KINDS[kind]()
-
-
-def _first_lines(functions: Mapping[str, Any]) -> dict[str, str]:
-    lines = {name: inspect.getdoc(function) or "" for name, function in functions.items()}
-    return {name: line.partition("\n")[0].replace("``", "") for name, line in lines.items()}

@@ -19,6 +19,7 @@ import numpy as np
 
 from consilience.aggregation import Teacher
 from consilience.errors import ConsilienceError
+from consilience.experiments.measured_rows import row_scores
 from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
 from consilience.federation.driver import CompletedRound, drive
@@ -27,6 +28,7 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.methods import MethodSpec
 from consilience.federation.run_folder import file_name, model_folder
 from consilience.files import inside, write_whole
+from consilience.learners import Model
 from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode
@@ -131,10 +133,12 @@ class MethodRun:
         ):
             score = self._mean_metric(done.metrics)
             self.report(Progress(label, seed, done.round.number, self._rounds, score))
+        models = self._network.models()
+        self._score_rows(models, self._rounds)
         if self.spec.keep_models == "all" or (
             self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
         ):
-            self._keep_models()
+            self._keep_models(models)
         ledger.mark(label, seed, "done", ledger.last_round(label, seed)[1])
         ledger.forget_states(label, seed)
         shutil.rmtree(self._states, ignore_errors=True)
@@ -217,13 +221,23 @@ class MethodRun:
                     [(label, seed, round.number, name, value) for name, value in parts.items()],
                 )
         self._network.deliveries.clear()
+        if round.number == 0 and all(one.aggregate != "local" for one in self.spec.methods):
+            self._score_rows(self._network.models(), 0)
 
     def _model_folder(self, party: str) -> Path:
         return model_folder(self.folder, self.method.label, self.seed, party)
 
-    def _keep_models(self) -> None:
+    def _score_rows(self, models: Mapping[str, Model], round: int) -> None:
+        """Record the scores of single test rows after a round."""
+        data = self.setup.dataset
+        scores = row_scores(models, data.X_test, self.setup.labels(data.y_test))
+        where = self.method.label, self.seed, round
+        with self.ledger.transaction():
+            self.ledger.write("row_scores", [(*where, *one) for one in scores])
+
+    def _keep_models(self, models: Mapping[str, Model]) -> None:
         scaling = self.setup.scaling
-        for name, model in self._network.models().items():
+        for name, model in models.items():
             folder = self._model_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / f"model{model.learner.suffix}", model.learner.save)

@@ -16,6 +16,7 @@ from typing import Any
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.coverage import public_known
+from consilience.experiments.measured_rows import MOST_NUMBERS
 from consilience.experiments.method_run import MethodRun, Report
 from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
@@ -34,6 +35,7 @@ from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.messages.replies import SharedModel
+from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
 
@@ -259,8 +261,17 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
 
 def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
     """Record who holds what with a seed, and facts about the data."""
-    holdings = setup.holdings
+    holdings, tests = setup.holdings, Public(setup.dataset.X_test).key
+    kept = len(setup.names) * len(setup.dataset.X_test) <= MOST_NUMBERS
     with ledger.transaction():
+        ledger.write(
+            "own_rows",
+            (
+                (seed, party, tests, own.astype("<f4").tobytes())
+                for party, own in zip(setup.names, setup.own, strict=True)
+                if kept
+            ),
+        )
         ledger.write(
             "holdings",
             (

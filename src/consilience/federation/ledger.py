@@ -43,6 +43,12 @@ CREATE INDEX deliveries_by_round ON deliveries (method, seed, round);
 CREATE TABLE metrics (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, name TEXT, value REAL,
     PRIMARY KEY (method, seed, round, party, name));
+CREATE TABLE own_rows (
+    seed INTEGER, party TEXT, test TEXT, weights BLOB,
+    PRIMARY KEY (seed, party));
+CREATE TABLE row_scores (
+    method TEXT, seed INTEGER, round INTEGER, party TEXT, metric TEXT, scores BLOB,
+    PRIMARY KEY (method, seed, round, party, metric));
 CREATE TABLE trust (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, class TEXT, weight REAL,
     PRIMARY KEY (method, seed, round, party, class));
@@ -282,7 +288,7 @@ class Ledger:
             round: the last round that stays; -1 for none.
         """
         with self.transaction():
-            for table in ("rounds", "deliveries", "metrics", "trust", "teachers"):
+            for table in ("rounds", "deliveries", "metrics", "row_scores", "trust", "teachers"):
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",

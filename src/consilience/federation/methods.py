@@ -6,6 +6,7 @@ no aggregator. Experiments and coordinators name them alike.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -43,6 +44,17 @@ PROTOCOL_METHODS = {
     if factory.exchanges is not None and not factory.takes("aggregate")
 }
 """Protocols that are a method by themselves: parties exchange models or parameters."""
+
+
+def method_lines() -> dict[str, str]:
+    """Give every method that a configuration can name, with a line about it."""
+    return BASELINES | first_lines(AGGREGATORS) | first_lines(PROTOCOL_METHODS)
+
+
+def first_lines(functions: Mapping[str, Any]) -> dict[str, str]:
+    """Give the first line of the docstring of every function."""
+    lines = {name: inspect.getdoc(function) or "" for name, function in functions.items()}
+    return {name: line.partition("\n")[0].replace("``", "") for name, line in lines.items()}
 
 
 def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import RunFailed
+from consilience.federation.methods import method_lines
 from consilience.files import inside, write_whole
+from consilience.report.by_party import marked_best, metric_tables, party_sentences
+from consilience.report.gains import worse_off
 from consilience.report.html import amount, render
 from consilience.report.plots import Plot, draw_all, uneven
 from consilience.report.reading import read_results
-from consilience.report.results import Method, Results, Spread, mean, spread, words
+from consilience.report.results import Method, Results, Spread, mean, spread
 from consilience.report.toml import to_toml
 from consilience.report.verdict import verdict
 
@@ -58,17 +61,21 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
     """
     pictures = {plot.name: plot for plot in plots}
     uneven_ones = [method for method in results.methods if uneven(method.trust)]
+    found = verdict(results)
     return render(
         "run.html",
         results=results,
         spec=results.spec,
         meta=results.meta,
         held=results.holdings,
-        found=verdict(results),
+        found=found,
         pictures=pictures,
         methods=_final_metrics(results),
+        others=_other_metrics(results),
+        about=_about_methods(results),
         ranges="ranges" if results.regression else "classes",
-        parties=_metrics_by_party(results),
+        parties=metric_tables(results, found),
+        sentences=[] if found is None else party_sentences(results, found)[:MANY],
         trust=[
             {"picture": pictures.get(f"trust-{i}"), "caption": _trust_caption(results, method)}
             for i, method in enumerate(uneven_ones, start=1)
@@ -87,7 +94,9 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
             [", ".join(n.parties), n.text, ", ".join(n.methods), f"{n.times:,}"]
             for n in results.notes
         ],
-        toml=to_toml(results.spec),
+        toml=to_toml(results.spec, paths=False),
+        boxed=any(not (split.counts > 0).all() for split in results.splits.values()),
+        unsplit=[m.label for m in results.methods if m.exchanges and not m.errors],
     )
 
 
@@ -101,48 +110,65 @@ def _tasks(names: str) -> str:
 
 
 def _final_metrics(results: Results) -> Table:
-    """The metrics after the last round, a row for each method."""
+    """The metrics after the last round, a row for each method, with the best of each column marked."""
     return {
-        "head": ["method", *map(words, results.metrics), "seeds", "seconds per seed"],
+        "head": [
+            "method",
+            *map(results.titled, results.shown),
+            "parties worse off",
+            "seconds per seed",
+        ],
         "rows": [
             [
                 method.label,
-                *(_cell(method.final(name)) for name in results.metrics),
-                len(method.seeds),
+                *(_cell(method.final(name)) for name in results.shown),
+                worse_off(results, method.label),
                 f"{np.mean(method.seconds):,.1f}",
             ]
             for method in results.methods
         ],
+        "best": _best(results, results.shown),
     }
 
 
-def _metrics_by_party(results: Results) -> Table:
-    """The main metric before the exchange and after it, a row for each party; empty without metrics."""
-    metric, held = results.metric, results.holdings
-    if metric is None:
-        return {"head": [], "rows": []}
-    shown = [method for method in results.methods if metric in method.scores]
-    first = next((method for method in shown if method.aggregate != "central"), None)
-    rows = []
-    for i, party in enumerate(results.parties):
-        before = None
-        if first is not None and first.rounds[0] == 0:
-            before = first.of_party(metric, i, round=0)
-        after = [method.of_party(metric, i) for method in shown]
-        rows.append([party, *_data_of(results, party), *map(_cell, [before, *after])])
-    ranges = "ranges" if results.regression else "classes"
-    about = [] if held is None else ["model", "rows", ranges]
-    head = ["party", *about, "round 0", *(method.label for method in shown)]
-    return {"head": head, "rows": rows}
+def _other_metrics(results: Results) -> Table:
+    """The metrics that the first table leaves out, a row for each method."""
+    names = [name for name in results.metrics if name not in results.shown]
+    if not results.apart:
+        names = [name for name in names if not name.endswith("_own")]
+    return {
+        "head": ["method", *map(results.titled, names)] if names else [],
+        "rows": [
+            [method.label, *(_cell(method.final(name)) for name in names)]
+            for method in results.methods
+        ],
+        "best": _best(results, names),
+    }
 
 
-def _data_of(results: Results, party: str) -> list[Any]:
-    """A party's model, its rows and classes with the first seed; nothing where it alone knows them."""
-    held = results.holdings
-    if held is None:
-        return []
-    counts = held.counts[held.parties.index(party)] if party in held.parties else np.zeros(1)
-    return [results.models.get(party, "–"), f"{int(counts.sum()):,}", np.count_nonzero(counts)]
+def _best(results: Results, metrics: Sequence[str]) -> list[list[bool]]:
+    """Marks of a table's cells: the best method of each metric; baselines that nobody could run have none."""
+    able = [method.exchanges or method.aggregate == "local" for method in results.methods]
+    marks = [
+        marked_best(
+            [
+                method.final(name) if can else None
+                for method, can in zip(results.methods, able, strict=True)
+            ],
+            name,
+        )
+        for name in metrics
+    ]
+    return [[False, *row] for row in zip(*marks, strict=True)]
+
+
+def _about_methods(results: Results) -> list[list[str]]:
+    """Each method and a line about it."""
+    lines = method_lines()
+    return [
+        [method.label, lines.get(method.aggregate, "a method of the user's own")]
+        for method in results.methods
+    ]
 
 
 def _trust_caption(results: Results, method: Method) -> str:

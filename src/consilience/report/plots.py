@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from consilience.data import Holdings, draw
 from consilience.errors import visible
 from consilience.files import write_whole
-from consilience.report.results import Method, Results, mean, words
+from consilience.report.results import Method, Results, mean
 from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
@@ -78,12 +79,18 @@ def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
 
 def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
     metric, few = results.metric, len(results.parties) <= DRAWN
-    if metric is not None:
-        yield "rounds", f"{words(metric)} over rounds", lambda: over_rounds(results, metric)
+    sides = [] if metric is None else [(metric, "")]
+    if metric is not None and results.apart:
+        sides.append((f"{metric}_own", "-own"))
+    for name, suffix in sides:
+        title = results.titled(name)
+        yield f"rounds{suffix}", f"{title}, over rounds", partial(over_rounds, results, name)
         if few and any(method.exchanges for method in results.methods):
-            yield "parties", f"{words(metric)} per party", lambda: per_party(results, metric)
-    for i, method in enumerate(m for m in results.methods if few and uneven(m.trust)):
-        yield f"trust-{i + 1}", f"trust under {method.label}", _Trust(results, method)
+            yield f"parties{suffix}", f"{title}, by party", partial(per_party, results, name)
+    unequal = [method for method in results.methods if few and uneven(method.trust)]
+    top = max((float(np.nanmax(m.trust)) for m in unequal if m.trust is not None), default=1.0)
+    for i, method in enumerate(unequal):
+        yield f"trust-{i + 1}", f"trust under {method.label}", partial(trust, results, method, top)
     if few and results.holdings is not None:
         held = results.holdings
         names = Holdings(held.counts, _short_all(held.parties), _short_all(held.classes, 14))
@@ -94,15 +101,6 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
         yield "teacher", "accuracy of the teacher", lambda: teachers(results)
     if any(method.errors for method in results.methods):
         yield "teacher-error", "what the teacher's error is made of", lambda: errors(results)
-
-
-@dataclass(frozen=True)
-class _Trust:
-    results: Results
-    method: Method
-
-    def __call__(self) -> Figure:
-        return trust(self.results, self.method)
 
 
 def over_rounds(results: Results, metric: str) -> Figure:
@@ -118,7 +116,7 @@ def over_rounds(results: Results, metric: str) -> Figure:
         max((m.rounds[-1] for m in results.methods if m.rounds), default=1),
         "round (0: alone)",
     )
-    axis.set_ylabel(f"{words(metric)}, mean of parties")
+    axis.set_ylabel(f"{results.titled(metric)}\nmean of parties")
     _legend(figure, axis)
     return figure
 
@@ -167,6 +165,7 @@ _PARTS = {
 
 def per_party(results: Results, metric: str) -> Figure:
     """Draw every party alone (ring) and after the last round of every exchange method (filled)."""
+    alone = results.baseline("local")
     methods = [m for m in results.methods if m.exchanges and metric in m.scores]
     central = results.baseline("central")
     step = 0.8 / len(methods)
@@ -175,7 +174,10 @@ def per_party(results: Results, metric: str) -> Figure:
         if party % 2:
             axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)
         for i, method in enumerate(methods):
-            before = mean(method.scores[metric][:, 0, party], 0)
+            first = method.scores[metric][:, 0, party]
+            if alone is not None and metric in alone.scores:
+                first = alone.scores[metric][:, -1, party]
+            before = mean(first, 0)
             after = mean(method.scores[metric][:, -1, party], 0)
             y = party + (i - (len(methods) - 1) / 2) * step
             look = _look(results, method)
@@ -185,7 +187,7 @@ def per_party(results: Results, metric: str) -> Figure:
         if central is not None and metric in central.scores:
             pooled = mean(central.scores[metric][:, -1, party], 0)
             axis.plot([pooled] * 2, [party - 0.42, party + 0.42], color="#222222", lw=1.4, ls=":")
-    axis.plot([], [], "o", mfc="white", mec="#777777", ms=4.5, label="before exchange")
+    axis.plot([], [], "o", mfc="white", mec="#777777", ms=4.5, label="alone")
     for method in methods:
         look = {**_look(results, method), "ls": ""}
         axis.plot([], [], **look, ms=5.5, label=_short(method.label))
@@ -195,15 +197,21 @@ def per_party(results: Results, metric: str) -> Figure:
     axis.set_yticks(range(len(results.parties)), labels=_short_all(results.parties))
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x", color="#e6e9ed", lw=0.7)
-    axis.set_xlabel(f"{words(metric)} (mean over seeds)")
+    axis.set_xlabel(f"{results.titled(metric)} (mean over seeds)")
     _legend(figure, axis)
     return figure
 
 
-def trust(results: Results, method: Method) -> Figure:
-    """Draw the mean weight of each party in the teacher, class by class; boxes mark classes a party holds.
+def trust(results: Results, method: Method, top: float) -> Figure:
+    """Draw the mean weight of each party in the teacher, class by class.
 
-    Of the method's first seed, in its last round: with other seeds the parties hold other rows.
+    Of the method's first seed, in its last round: with other seeds the parties hold other rows. Boxes mark
+    classes that a party holds, where some lack some.
+
+    Args:
+        results: the run.
+        method: whose teacher.
+        top: the weight of the darkest colour, the same for all methods.
     """
     from matplotlib.patches import Rectangle
 
@@ -213,11 +221,11 @@ def trust(results: Results, method: Method) -> Figure:
     few = max(parties, classes) <= CELLS
     size = float(np.clip(1.7 + 0.36 * classes, 3.6, 10))
     figure, axis = _figure(float(np.clip(1.3 + 0.3 * parties, 2.2, 11)), width=size)
-    top = float(np.nanmax(weights))
     image = axis.imshow(
         np.ma.masked_invalid(weights), cmap="Blues", vmin=0, vmax=top, aspect="auto"
     )
-    for party, label in zip(*np.nonzero(split.counts), strict=True):
+    held = np.nonzero(split.counts) if not split.counts.all() else ()
+    for party, label in zip(*held, strict=True):
         box = (label - 0.48, party - 0.48)
         axis.add_patch(Rectangle(box, 0.96, 0.96, fill=False, ec="#D55E00", lw=1.6 if few else 0.6))
     if few:

@@ -19,10 +19,19 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, deployed_spec
 from consilience.experiments import stored_spec
+from consilience.experiments.measured_rows import decoded
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER, RunSpec, read_configuration, run_of
 from consilience.report.attendance import read_attendance
-from consilience.report.results import Event, Method, Note, Results, SentItem, UnfinishedRun
+from consilience.report.results import (
+    Event,
+    EveryonesRows,
+    Method,
+    Note,
+    Results,
+    SentItem,
+    UnfinishedRun,
+)
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 
@@ -76,6 +85,7 @@ def read_results(run: Path) -> Results:
             )
         }
         done = {one for one, (state, _) in status.items() if state == "done"}
+        tests = _tests(ledger, parties)
         methods, missing = [], []
         for chosen in spec.methods:
             label = chosen.label
@@ -88,7 +98,7 @@ def read_results(run: Path) -> Results:
             if seeds:
                 seconds = tuple(float(status[label, seed][1]) for seed in seeds)
                 methods.append(
-                    _method(ledger, label, chosen.named, seeds, seconds, parties, splits)
+                    _method(ledger, label, chosen.named, seeds, seconds, parties, splits, tests)
                 )
         return Results(
             folder=run,
@@ -99,6 +109,7 @@ def read_results(run: Path) -> Results:
             parties=parties,
             models=models,
             splits=splits,
+            tests=tests,
             failures=_failures(ledger),
             notes=_notes(ledger),
             left=_sent(ledger, spec.seed_list[0]),
@@ -134,7 +145,7 @@ def _check(ledger: Ledger, parties: Sequence[str]) -> None:
         last[method, seed] = most
         if most >= count:
             raise ledger.damaged(f"rounds of {method!r} are missing, of {most:,} with seed {seed}")
-    for table in ("metrics", "trust", "deliveries"):
+    for table in ("metrics", "row_scores", "trust", "deliveries"):
         for (party,) in ledger.read(f"SELECT DISTINCT party FROM {table}"):
             if party not in parties:
                 raise ledger.damaged(f"{table} are of party {party!r:.100}, who does not take part")
@@ -185,6 +196,7 @@ def _method(
     seconds: tuple[float, ...],
     parties: tuple[str, ...],
     splits: Mapping[int, Holdings],
+    tests: Mapping[int, EveryonesRows],
 ) -> Method:
     where = {party: i for i, party in enumerate(parties)}
     row = {seed: i for i, seed in enumerate(seeds)}
@@ -240,8 +252,56 @@ def _method(
         seconds=seconds,
         bytes_down=down,
         bytes_up=up,
+        rows=_row_scores(ledger, label, parties, tests),
         trust=_trust(ledger, label, seeds[0], splits.get(seeds[0])),
     )
+
+
+def _tests(ledger: Ledger, parties: Sequence[str]) -> dict[int, EveryonesRows]:
+    """Everyone's test rows by seed, with their weights as own rows."""
+    by_seed: dict[int, dict[str, Array]] = defaultdict(dict)
+    keys: dict[int, str] = {}
+    for seed, party, key, weights in ledger.read("SELECT seed, party, test, weights FROM own_rows"):
+        try:
+            by_seed[seed][party] = np.frombuffer(weights, "<f4")
+        except ValueError as error:
+            raise ledger.damaged("weights of own rows are no numbers") from error
+        keys[seed] = key
+    for seed, held in by_seed.items():
+        if set(held) != set(parties) or len({len(one) for one in held.values()}) > 1:
+            raise ledger.damaged(
+                f"it does not say of every party which rows are its own, seed {seed}"
+            )
+        if not all((np.isfinite(one) & (one >= 0)).all() and len(one) for one in held.values()):
+            raise ledger.damaged(f"weights of own rows are not what they can be, seed {seed}")
+    most = max((one.size for held in by_seed.values() for one in held.values()), default=0)
+    scores = ledger.read("SELECT count(*) FROM row_scores")[0][0]
+    if by_seed:
+        what = f"scores of {most:,} test rows, {scores:,} times"
+        check_memory(4 * most * scores, what, where=str(ledger.path))
+    return {
+        seed: EveryonesRows(keys[seed], np.stack([held[party] for party in parties]))
+        for seed, held in by_seed.items()
+    }
+
+
+def _row_scores(
+    ledger: Ledger, label: str, parties: Sequence[str], tests: Mapping[int, EveryonesRows]
+) -> dict[tuple[str, int, int], Array]:
+    """Scores of single test rows under a method, by metric, seed and round."""
+    where = {party: i for i, party in enumerate(parties)}
+    found: dict[tuple[str, int, int], Array] = {}
+    for metric, seed, round, party, data in ledger.read(
+        "SELECT metric, seed, round, party, scores FROM row_scores WHERE method = ?", label
+    ):
+        if seed not in tests or party not in where:
+            raise ledger.damaged(f"scores of rows are of {party!r:.100} with seed {seed}")
+        rows = tests[seed].own.shape[1]
+        table = found.setdefault(
+            (metric, seed, round), np.full((len(parties), rows), np.nan, dtype=np.float32)
+        )
+        table[where[party]] = decoded(metric, data, rows, ledger.damaged)
+    return found
 
 
 def _trust(ledger: Ledger, label: str, seed: int, split: Holdings | None) -> Array | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from consilience.federation.run_folder import RunSpec
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
 
-SMALLER_IS_BETTER = frozenset({"mse", "log_loss"})
+if TYPE_CHECKING:
+    from consilience.report.gains import Gain
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ def number(value: float) -> str:
 
 def words(metric: str) -> str:
     """A metric's name as a reader knows it."""
-    return {"auc": "AUC", "mse": "MSE", "r2": "R²"}.get(metric, metric.replace("_", " "))
+    name = metric.removesuffix("_own")
+    plain = {"auc": "AUC", "mse": "MSE", "r2": "R²", "ece": "calibration error"}
+    text = plain.get(name, name.replace("_", " "))
+    return text if name == metric else f"{text}, own rows"
 
 
 def spread(values: Iterable[float]) -> Spread | None:
@@ -75,6 +80,19 @@ def mean(values: Array, axis: int) -> Array:
 
 
 @dataclass(frozen=True)
+class EveryonesRows:
+    """Everyone's test rows of one seed.
+
+    Attributes:
+        key: digest of the rows.
+        own: weights of the rows as each party's own, shape ``(parties, n_test)``.
+    """
+
+    key: str
+    own: Array
+
+
+@dataclass(frozen=True)
 class Method:
     """One line of the results table, over the seeds that are done.
 
@@ -91,6 +109,8 @@ class Method:
         seconds: wall time per seed.
         bytes_down: to the parties on the wire, evaluation aside, shape ``(seeds, rounds + 1, parties)``.
         bytes_up: the same from the parties.
+        rows: scores of single test rows by metric, seed and round, where a run kept them, shape
+            ``(parties, n_test)`` (:mod:`consilience.experiments.measured_rows`), NaN without a model.
         trust: mean weight in the teacher on the public rows of each class, shape
             ``(parties, classes)``, in the first seed and last round; ``None`` if the teacher had none.
     """
@@ -105,6 +125,7 @@ class Method:
     seconds: tuple[float, ...]
     bytes_down: Array
     bytes_up: Array
+    rows: Mapping[tuple[str, int, int], Array]
     trust: Array | None
 
     @property
@@ -224,6 +245,7 @@ class Results:
         parties: their names.
         models: party to the name of its model.
         splits: seed to numbers of private rows by party and class; empty where parties alone know them.
+        tests: seed to everyone's test rows, where a run kept scores of them.
         failures: parties left out of exchanges.
         notes: remarks of parties.
         left: messages that left parties, with the first seed.
@@ -238,6 +260,7 @@ class Results:
     parties: tuple[str, ...]
     models: Mapping[str, str]
     splits: Mapping[int, Holdings]
+    tests: Mapping[int, EveryonesRows]
     failures: tuple[Event, ...]
     notes: tuple[Note, ...]
     left: tuple[SentItem, ...]
@@ -258,12 +281,50 @@ class Results:
         """The metrics that were measured, the main one first."""
         found = dict.fromkeys(name for method in self.methods for name in method.scores)
         main = [name for name in (self.spec.metric, "accuracy", "mse") if name in found][:1]
+        main += [own for name in main if (own := f"{name}_own") in found]
         return (*main, *(name for name in found if name not in main))
 
     @property
     def metric(self) -> str | None:
         """The metric that tables show first: the configuration's, else accuracy or mean squared error."""
         return self.metrics[0] if self.metrics else None
+
+    @cached_property
+    def apart(self) -> bool:
+        """Tell whether own rows are not all test rows, somewhere."""
+        return any(
+            not np.array_equal(values, method.scores.get(f"{name}_own", values), equal_nan=True)
+            for method in self.methods
+            for name, values in method.scores.items()
+        )
+
+    @property
+    def everyones(self) -> str:
+        """Whose rows all test rows are: a simulated party has everyone's, a deployed one its own."""
+        return "all its test rows" if self.deployed else "everyone's rows"
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The metrics that a table shows: the main one and log loss, on own rows and on all."""
+        chosen = dict.fromkeys(name for name in (self.metric, "log_loss") if name in self.metrics)
+        sides = ("_own", "") if self.apart else ("",)
+        return tuple(
+            name + side for name in chosen if name for side in sides if name + side in self.metrics
+        )
+
+    def titled(self, metric: str) -> str:
+        """A metric's name as a column has it, with the rows it is of where own rows are apart."""
+        name = words(metric.removesuffix("_own"))
+        if not self.apart:
+            return name
+        return f"{name}, {'own rows' if metric.endswith('_own') else self.everyones}"
+
+    @cached_property
+    def gains(self) -> Mapping[str, Mapping[str, Gain]]:
+        """Gains over training alone: label to metric, of own rows with the suffix ``_own``, to gain."""
+        from consilience.report.gains import gains  # which is made of results
+
+        return gains(self, [one for one in self.methods if one.aggregate != "local"])
 
     @property
     def regression(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, visible
 from consilience.experiments import Spec
+from consilience.report.gains import worse_off
 from consilience.report.reading import read_results
 from consilience.report.results import Results, Spread, check_metric, words
 
@@ -50,25 +51,29 @@ def left_out(results: Results) -> list[str]:
 def table(results: Results, metric: str | None = None) -> RenderableType:
     """Lay out the methods of a run with mean ± sd over seeds, of the last round's mean over parties.
 
-    Warnings stand below.
+    By default the main metric and log loss, each over own rows and over everyone's; "worse off" are parties
+    that ended worse than alone on own rows, in one of these, by more than their standard error. Warnings
+    stand below.
 
     Args:
         results: from :func:`read_results`.
-        metric: show this one alone; by default all, the main one first.
+        metric: show this one alone, instead.
 
     Raises:
         InvalidInput: that metric was not measured.
     """
     check_metric(results, metric)
-    shown = results.metrics if metric is None else (metric,)
-    table = _table(results.spec.name, "method", *(words(name) for name in shown), "seeds")
+    shown = results.shown if metric is None else (metric,)
+    heads = [results.titled(name).replace(", ", "\n") for name in shown]
+    table = _table(results.spec.name, "method", *heads, "worse off", "seeds")
     for method in results.methods:
         values = [method.final(name) for name in shown]
         cells = ["–" if value is None else str(value) for value in values]
-        table.add_row(_plain(method.label), *cells, str(len(method.seeds)))
+        worse = worse_off(results, method.label)
+        table.add_row(_plain(method.label), *cells, worse, str(len(method.seeds)))
     for label in dict.fromkeys(one.method for one in results.missing):
         if results.method(label) is None:
-            table.add_row(_plain(label), *["–"] * len(shown), "0")
+            table.add_row(_plain(label), *["–"] * (len(shown) + 1), "0")
     return _with(table, results.warnings)
 
 

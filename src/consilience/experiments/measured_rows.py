@@ -1,0 +1,73 @@
+"""Scores of single test rows, kept in a simulated run's ledger: from these come the intervals of its gains.
+
+A simulation holds everyone's rows and models in one place. Of a deployed party only metrics leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from consilience.learners import Model
+from consilience.party.metrics import log_losses
+from consilience.validation.arrays import Array
+
+MOST_NUMBERS = 1_000_000
+"""Parties times test rows of one method and seed; of more nothing is kept."""
+
+_TYPES: Mapping[str, str] = {"log_loss": "<f2", "auc": "<f4", "mse": "<f4"}
+"""Types of the scores; whether a row is right is a bit."""
+
+
+def row_scores(models: Mapping[str, Model], X: Array, y: Array) -> Iterator[tuple[str, str, bytes]]:
+    """Score every test row under every model: party, metric, and scores as :func:`decoded` reads them.
+
+    A metric is the mean of ``accuracy``, whether the row is right; ``log_loss``; or ``mse``. For two classes
+    ``auc`` is the probability of the second class, negative in rows of the first.
+
+    Args:
+        models: party to its trained model.
+        X: everyone's test rows, shape ``(n, ...)``.
+        y: names of their classes, shape ``(n,)``, or values.
+    """
+    if len(models) * len(X) > MOST_NUMBERS:
+        return
+    for party, model in models.items():
+        if not model.classes:
+            errors = (model.predict(X) - y.reshape(len(y), -1)) ** 2
+            yield party, "mse", _encoded("mse", np.minimum(errors.mean(axis=1), 1e30))
+            continue
+        said, truth = model.predict_proba(X), np.asarray(model.classes) == y[:, None]
+        right = said.argmax(axis=1) == truth.argmax(axis=1)
+        yield party, "accuracy", _encoded("accuracy", right)
+        yield party, "log_loss", _encoded("log_loss", log_losses(said, truth))
+        if len(model.classes) == 2:
+            second = np.maximum(said[:, 1], 1e-30)
+            yield party, "auc", _encoded("auc", np.where(truth[:, 1], second, -second))
+
+
+def _encoded(metric: str, scores: Array) -> bytes:
+    kind = _TYPES.get(metric)
+    return (np.packbits(scores) if kind is None else scores.astype(kind)).tobytes()
+
+
+def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Exception]) -> Array:
+    """Read scores of rows, shape ``(n,)``, float32.
+
+    Args:
+        metric: name of the metric.
+        data: bytes of :func:`row_scores`.
+        rows: the number of rows.
+        damaged: makes the error for bytes that are no such scores.
+    """
+    kind = _TYPES.get(metric)
+    size = -(-rows // 8) if kind is None else rows * np.dtype(kind).itemsize
+    if len(data) != size:
+        raise damaged(f"scores of rows are {len(data):,} bytes, of {rows:,} rows")
+    if kind is None:
+        return np.unpackbits(np.frombuffer(data, np.uint8), count=rows).astype(np.float32)
+    scores = np.frombuffer(data, kind).astype(np.float32)
+    if not np.isfinite(scores).all() or (metric != "auc" and scores.min(initial=0) < 0):
+        raise damaged(f"scores of rows under {metric!r:.100} are not what they can be")
+    return scores

@@ -1,0 +1,140 @@
+"""Party by party: metrics alone and after every method, over own rows and everyone's, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.federation.history import SMALLER_IS_BETTER
+from consilience.report.gains import Gain
+from consilience.report.results import Method, Results, Spread, number, words
+from consilience.report.verdict import Verdict
+
+Table = dict[str, Any]
+
+
+def marked_best(values: Sequence[Spread | None], metric: str) -> list[bool]:
+    """Mark the best of several values of a metric, as figures show them; none where all are alike.
+
+    Args:
+        values: ``None`` where it was not measured.
+        metric: its name, with or without the suffix of own rows.
+    """
+    sign = -1 if metric.removesuffix("_own") in SMALLER_IS_BETTER else 1
+    known = [sign * value.mean for value in values if value is not None]
+    best = [
+        value is not None and number(value.mean) == number(sign * max(known)) for value in values
+    ]
+    return best if known and not all(best) else [False] * len(best)
+
+
+def metric_tables(results: Results, found: Verdict | None) -> list[Table]:
+    """Lay out the main metric of every party, alone and after each method: own rows, then everyone's.
+
+    Args:
+        results: of a run.
+        found: its verdict, whose method comes first; ``None`` where there is none.
+    """
+    if results.metric is None:
+        return []
+    sides = ("_own", "") if results.apart else ("",)
+    return [
+        _metric_table(results, results.metric + side, found)
+        for side in sides
+        if results.metric + side in results.metrics
+    ]
+
+
+def _metric_table(results: Results, metric: str, found: Verdict | None) -> Table:
+    shown = [method for method in results.methods if metric in method.scores]
+    shown.sort(key=lambda method: found is None or method.label != found.method)
+    alone = next((method for method in shown if method.aggregate == "local"), None)
+    taught = [method for method in shown if method is not alone]
+    held = results.holdings
+    rows, best = [], []
+    for i, party in enumerate(results.parties):
+        before = (
+            alone.of_party(metric, i)
+            if alone
+            else _at_first(taught[0] if taught else None, metric, i)
+        )
+        values = [before, *(method.of_party(metric, i) for method in taught)]
+        cells = ["–" if value is None else str(value) for value in values]
+        rows.append([party, *cells, *_data_of(results, party)])
+        best.append([False, *marked_best(values, metric)])
+    kind = "ranges" if results.regression else "classes"
+    return {
+        "title": results.titled(metric),
+        "head": [
+            "party",
+            "alone",
+            *(method.label for method in taught),
+            *([] if held is None else ["rows", kind, "model"]),
+        ],
+        "rows": rows,
+        "best": best,
+    }
+
+
+def _at_first(method: Method | None, metric: str, party: int) -> Spread | None:
+    """A party's metric in round 0, before others taught it."""
+    if method is None or method.rounds[0] > 0:
+        return None
+    return method.of_party(metric, party, round=0)
+
+
+def _data_of(results: Results, party: str) -> list[Any]:
+    """A party's rows and classes with the first seed, and its model; nothing where it alone knows them."""
+    held = results.holdings
+    if held is None:
+        return []
+    counts = held.counts[held.parties.index(party)] if party in held.parties else np.zeros(1)
+    model = results.models.get(party, "–").rpartition(":")[2]
+    return [f"{int(counts.sum()):,}", np.count_nonzero(counts), model]
+
+
+def party_sentences(results: Results, found: Verdict) -> list[str]:
+    """Write a sentence on every party under the verdict's method, those worse off on own rows first.
+
+    Args:
+        results: of a run.
+        found: its verdict.
+    """
+    loss = found.losses[0] if found.losses else None
+    worse = {*found.first.worse, *(loss.worse if loss else ())}
+    order = sorted(found.first.by_party, key=lambda party: party not in worse)
+    return [_sentence(results, found, party, loss, worse=party in worse) for party in order]
+
+
+def _sentence(
+    results: Results, found: Verdict, party: str, loss: Gain | None, *, worse: bool
+) -> str:
+    changes = [_change(results, found.method, gain, party) for gain in (found.first, loss) if gain]
+    figures = ", ".join(change for change in changes if change)
+    whose = "its own rows" if found.own else "its rows"
+    if worse:
+        command = (
+            "consilience party predict FOLDER DATA.csv --alone"
+            if results.deployed
+            else f"consilience predict {results.folder.name} --party {party!r} DATA.csv --alone"
+        )
+        return f"{party}: exchange made {whose} worse ({figures}): keep the model trained alone: {command}"
+    gained = found.first.by_party[party] > max(found.first.errors[party], 1e-12)
+    text = f"{party}: {'better' if gained else 'as before'} on {whose} ({figures})"
+    if found.own:
+        text += f"; {found.subject}: {_change(results, found.method, found.everyone, party)}"
+    return f"{text}."
+
+
+def _change(results: Results, label: str, gain: Gain, party: str) -> str:
+    """A party's metric alone and after, in words; empty where it was not measured."""
+    method, position = results.method(label), results.parties.index(party)
+    after = method.of_party(gain.metric, position) if method else None
+    if after is None or party not in gain.by_party:
+        return ""
+    name = gain.metric.removesuffix("_own")
+    sign = -1 if name in SMALLER_IS_BETTER else 1
+    before = after.mean - sign * gain.by_party[party]
+    return f"{words(name)} {number(before)} → {number(after.mean)}"

@@ -1,0 +1,265 @@
+"""Gains of every party over training alone, on own rows and on everyone's, with intervals.
+
+An interval is of a paired bootstrap where a simulated run kept the scores of single test rows: test rows
+are drawn anew with replacement, the same for all parties, alone and after, and with several seeds these too.
+A draw depends on the test rows alone, so that the same run has the same intervals. Of a deployed federation
+metrics alone are known: there it is Student's t over seeds, or over parties where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from consilience.federation.history import SMALLER_IS_BETTER
+from consilience.numerics.randomness import stream
+from consilience.report.results import (
+    Method,
+    Results,
+    Spread,
+    mean,
+    spread,
+)
+from consilience.validation.arrays import Array
+
+DRAWS = 1000
+"""Draws of the bootstrap."""
+
+_NUMBERS = 1 << 22
+"""Numbers of a draw's counts that are worked on at a time."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One metric of all parties after exchange against alone, positive where better.
+
+    Attributes:
+        metric: its name, of own rows with the suffix ``_own``.
+        alone: the parties' mean alone, over seeds.
+        after: the same after the last round.
+        mean: the mean gain, over parties and then over seeds.
+        interval: 95 % interval of it; ``None`` where nothing says how much of it is chance.
+        over: what the interval is over: ``"rows"``, ``"seeds"`` or ``"parties"``.
+        by_party: party to its gain, the mean over seeds.
+        errors: party to the standard error of its gain; 0 where it is not known.
+    """
+
+    metric: str
+    alone: Spread
+    after: Spread
+    mean: float
+    interval: tuple[float, float] | None
+    over: str
+    by_party: Mapping[str, float]
+    errors: Mapping[str, float]
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Parties that lost by more than their standard error."""
+        return tuple(p for p, gain in self.by_party.items() if gain < -max(self.errors[p], 1e-12))
+
+    @property
+    def sign(self) -> int:
+        """1 where the interval lies above 0, -1 where it lies below, else 0."""
+        low, high = self.interval or (0.0, 0.0)
+        return int(low > 0) - int(high < 0)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A method's metric against the baseline's, with the seeds that both have."""
+
+    metric: str
+    seeds: tuple[int, ...]
+    before: Array
+    after: Array
+    rows: Mapping[int, tuple[Array, Array]]
+
+    @property
+    def name(self) -> str:
+        return self.metric.removesuffix("_own")
+
+
+def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Gain]]:
+    """Compare methods with every party alone: label to metric to gain, of all that both were measured in.
+
+    Alone is the method ``local``, or the same method's round 0 where that was not run.
+
+    Args:
+        results: of a run.
+        methods: some of its methods.
+    """
+    wanted = [name for name in dict.fromkeys((results.metric, "log_loss")) if name]
+    names = [name + suffix for name in wanted for suffix in ("_own", "")]
+    pairs = [
+        (method.label, pair)
+        for method in methods
+        for name in names
+        if (pair := _pair(results, method, name)) is not None
+    ]
+    draws = _draws(results, [pair for _, pair in pairs])
+    found: dict[str, dict[str, Gain]] = {method.label: {} for method in methods}
+    for (label, pair), drawn in zip(pairs, draws, strict=True):
+        found[label][pair.metric] = _gain(results.parties, pair, drawn)
+    return found
+
+
+def worse_off(results: Results, label: str) -> str:
+    """Count the parties that a method left worse off than alone, in the main metric or log loss, of own rows.
+
+    Args:
+        results: of a run.
+        label: of the method.
+    """
+    side = "_own" if results.apart else ""
+    found = [gain for name, gain in results.gains.get(label, {}).items() if name.endswith(side)]
+    if not found:
+        return "–"
+    worse = {party for gain in found for party in gain.worse}
+    return f"{len(worse)} of {len(found[0].by_party)}"
+
+
+def _pair(results: Results, method: Method, metric: str) -> _Pair | None:
+    """What is compared; ``None`` where the metric was not measured alone or after."""
+    local = results.baseline("local")
+    base, at = (local, -1) if local is not None and metric in local.scores else (method, 0)
+    if metric not in method.scores:
+        return None
+    if not set(method.seeds) & set(base.seeds):
+        base, at = method, 0
+    if at == 0 and method.rounds[0] > 0:  # a party measured once is measured after the last round
+        return None
+    seeds = tuple(seed for seed in method.seeds if seed in base.seeds)
+    mine, theirs = ([one.seeds.index(seed) for seed in seeds] for one in (method, base))
+    name, round = metric.removesuffix("_own"), base.rounds[at]
+    rows = {
+        seed: (base.rows[name, seed, round], method.rows[name, seed, method.rounds[-1]])
+        for seed in seeds
+        if (name, seed, round) in base.rows and (name, seed, method.rounds[-1]) in method.rows
+    }
+    return _Pair(
+        metric,
+        seeds,
+        base.scores[metric][theirs, at],
+        method.scores[metric][mine, -1],
+        rows if len(rows) == len(seeds) and all(seed in results.tests for seed in seeds) else {},
+    )
+
+
+def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
+    """The gain of a pair, given the gains of its draws, shape ``(draws, parties)``, if there are any."""
+    sign = -1 if pair.name in SMALLER_IS_BETTER else 1
+    both = ~(np.isnan(pair.before) | np.isnan(pair.after))
+    each = np.where(both, sign * (pair.after - pair.before), np.nan)
+    by_seed, by_party = mean(each, 1), mean(each, 0)
+    over, interval = "", None
+    errors = np.zeros(len(parties))
+    overall = spread(by_seed)
+    if draws is not None:
+        over = "rows"
+        low, high = np.nanpercentile(mean(draws, 1), [2.5, 97.5])
+        interval = float(low), float(high)
+        errors = np.ma.filled(np.ma.masked_invalid(draws).std(axis=0), 0.0)
+    elif overall is not None and overall.sd is not None:
+        over, interval = "seeds", _t_interval(overall)
+        counts = both.sum(axis=0)
+        deviations = np.ma.filled(np.ma.masked_invalid(each).std(axis=0, ddof=1), 0.0)
+        errors = np.nan_to_num(deviations / np.sqrt(np.maximum(counts, 1)))
+    elif (known := spread(by_party)) is not None and known.seeds > 2:
+        over, interval = "parties", _t_interval(known)
+    shown = [i for i in range(len(parties)) if both[:, i].any()]
+    return Gain(
+        metric=pair.metric,
+        alone=_over_seeds(np.where(both, pair.before, np.nan)),
+        after=_over_seeds(np.where(both, pair.after, np.nan)),
+        mean=np.nan if overall is None else overall.mean,
+        interval=interval,
+        over=over,
+        by_party={parties[i]: float(by_party[i]) for i in shown},
+        errors={parties[i]: float(errors[i]) for i in shown},
+    )
+
+
+def _t_interval(found: Spread) -> tuple[float, float]:
+    """Student's 95 % interval of a mean."""
+    assert found.sd is not None
+    half = float(stdtrit(found.seeds - 1, 0.975)) * found.sd / found.seeds**0.5
+    return found.mean - half, found.mean + half
+
+
+def _over_seeds(values: Array) -> Spread:
+    return spread(mean(values, 1)) or Spread(np.nan, None, 0)
+
+
+def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
+    """Gains of every pair in every draw, shape ``(draws, parties)``; ``None`` without scores of rows."""
+    found: list[Array | None] = [
+        np.zeros((DRAWS, len(pair.seeds), len(results.parties))) if pair.rows else None
+        for pair in pairs
+    ]
+    for seed in sorted({seed for pair in pairs for seed in pair.rows}):
+        tests = results.tests[seed]
+        mine = [
+            (pair, values[:, pair.seeds.index(seed)])
+            for pair, values in zip(pairs, found, strict=True)
+            if values is not None and seed in pair.rows
+        ]
+        for part, counts in _row_counts(tests.key, tests.own.shape[1]):
+            for pair, values in mine:
+                weights = tests.own if pair.metric.endswith("_own") else np.ones_like(tests.own)
+                before, after = (
+                    _averages(counts, weights, one, pair.name) for one in pair.rows[seed]
+                )
+                values[part] = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
+    return [values if values is None else _seeds_drawn(values) for values in found]
+
+
+def _row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
+    """How often each test row is drawn: parts of the draws, shape ``(draws of the part, n)``."""
+    rng, step = stream(0, "coordinator", 0, f"draws of {key}"), max(1, _NUMBERS // rows)
+    for start in range(0, DRAWS, step):
+        size = min(step, DRAWS - start)
+        drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=size)
+        yield slice(start, start + size), drawn.astype(np.float32)
+
+
+def _averages(counts: Array, weights: Array, scores: Array, metric: str) -> Array:
+    """A metric of every party in every draw, shape ``(draws, parties)``.
+
+    Args:
+        counts: of the rows in the draws, shape ``(draws, n)``.
+        weights: of the rows for each party, shape ``(parties, n)``.
+        scores: shape ``(parties, n)``; NaN for a party without a model.
+        metric: name of the metric.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):  # of a draw without own rows there is none
+        if metric != "auc":
+            weights = weights.astype(np.float32)
+            return np.asarray(counts @ (weights * scores).T / (counts @ weights.T))
+        found = np.empty((len(counts), len(scores)))
+        for party, (weight, signed) in enumerate(zip(weights, scores, strict=True)):
+            order = np.argsort(np.abs(signed), kind="stable")
+            starts = np.flatnonzero(np.diff(np.abs(signed[order]), prepend=-1.0))
+            drawn = (counts * weight)[:, order]
+            hits, misses = (
+                np.add.reduceat(drawn * side[order], starts, axis=1)
+                for side in (signed > 0, signed < 0)
+            )
+            below = misses.cumsum(axis=1) - misses / 2
+            found[:, party] = (hits * below).sum(axis=1) / (hits.sum(axis=1) * misses.sum(axis=1))
+        return found
+
+
+def _seeds_drawn(values: Array) -> Array:
+    """Means over seeds drawn anew, shape ``(draws, parties)``, of gains ``(draws, seeds, parties)``."""
+    draws, seeds, _ = values.shape
+    if seeds == 1:
+        return np.asarray(values[:, 0])
+    rng = stream(0, "coordinator", 0, "draws of seeds")
+    counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws)[:, :, None]
+    known = np.where(np.isnan(values), 0, counts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((known * np.nan_to_num(values)).sum(axis=1) / known.sum(axis=1))
