@@ -104,7 +104,8 @@ def party_sentences(results: Results, found: Verdict) -> list[str]:
     """
     loss = found.losses[0] if found.losses else None
     worse = {*found.first.worse, *(loss.worse if loss else ())}
-    order = sorted(found.first.by_party, key=lambda party: party not in worse)
+    known = {party for gain in (found.first, loss) if gain for party in gain.by_party}
+    order = sorted(known, key=lambda party: (party not in worse, results.parties.index(party)))
     return [_sentence(results, found, party, loss, worse=party in worse) for party in order]
 
 
@@ -121,9 +122,9 @@ def _sentence(
             else f"consilience predict {results.folder.name} --party {party!r} DATA.csv --alone"
         )
         return f"{party}: exchange made {whose} worse ({figures}): keep the model trained alone: {command}"
-    gained = found.first.by_party[party] > max(found.first.errors[party], 1e-12)
+    gained = found.first.by_party.get(party, 0) > max(found.first.errors.get(party, 0), 1e-12)
     text = f"{party}: {'better' if gained else 'as before'} on {whose} ({figures})"
-    if found.own:
+    if found.own and party in found.everyone.by_party:
         text += f"; {found.subject}: {_change(results, found.method, found.everyone, party)}"
     return f"{text}."
 

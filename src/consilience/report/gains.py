@@ -119,7 +119,7 @@ def worse_off(results: Results, label: str) -> str:
     if not found:
         return "–"
     worse = {party for gain in found for party in gain.worse}
-    return f"{len(worse)} of {len(found[0].by_party)}"
+    return f"{len(worse)} of {len({party for gain in found for party in gain.by_party})}"
 
 
 def _pair(results: Results, method: Method, metric: str) -> _Pair | None:
@@ -208,11 +208,14 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
             if values is not None and seed in pair.rows
         ]
         for part, counts in _row_counts(tests.key, tests.own.shape[1]):
+            averages: dict[tuple[int, bool], Array] = {}  # alone is the same for all methods
             for pair, values in mine:
-                weights = tests.own if pair.metric.endswith("_own") else np.ones_like(tests.own)
-                before, after = (
-                    _averages(counts, weights, one, pair.name) for one in pair.rows[seed]
-                )
+                own = pair.metric.endswith("_own")
+                weights = tests.own if own else np.ones_like(tests.own)
+                for scores in pair.rows[seed]:
+                    if (id(scores), own) not in averages:
+                        averages[id(scores), own] = _averages(counts, weights, scores, pair.name)
+                before, after = (averages[id(scores), own] for scores in pair.rows[seed])
                 values[part] = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
     return [values if values is None else _seeds_drawn(values) for values in found]
 
