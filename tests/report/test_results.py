@@ -274,7 +274,7 @@ def test_a_configuration_survives_being_written_as_toml() -> None:
     document = {
         "name": "n",
         "seeds": [3, 5],
-        "methods": ["local", {"aggregate": "suwa", "temperature": 0.1, "label": 'a "b" \\ \x7f é'}],
+        "methods": ["local", {"aggregate": "suwa", "temperature": 0.1, "label": 'a "b" \\ é'}],
         "data": {"name": "digits", "public": 0.2, "flat": True},
         "partition": {"name": "dirichlet", "parties": 4, "alpha": 1e-5},
         "models": [{"name": "knn", "n_neighbors": 3}, {"name": "naive-bayes"}],
