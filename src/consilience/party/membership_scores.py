@@ -30,7 +30,7 @@ def log_odds(scores: Scores, reference: str) -> Array:
     """
 
     def computed() -> Array:
-        common = scores.space()
+        common = scores.space
         space, against, at = common.words, common.public_words, None
         if reference == "generated":
             space, against, at = common.coordinates, common.generated, common.public
@@ -71,11 +71,11 @@ def logistic_ratios(scores: Scores, *, calibration: bool = False) -> Array:
         )
 
     def computed() -> Array:
-        space, (others, theirs) = scores.space().words, scores.held_out
+        space, (others, theirs) = scores.space.words, scores.held_out
         odds = membership.log_odds(
             space(X),
             targets.argmax(axis=1),
-            scores.space().public_words,
+            scores.space.public_words,
             _halves(scores),
             held_out=None if calibration else _unless_empty(space, others, theirs.argmax(axis=1)),
             groups=targets.shape[1],
@@ -96,7 +96,7 @@ def likeness(scores: Scores, energy: float) -> Array:
     Returns:
         Shape ``(n_public,)``, in [0, 1].
     """
-    space = scores.space().space
+    space = scores.space.space
 
     def computed() -> Array:
         own = space(scores.train[0])
@@ -108,7 +108,7 @@ def likeness(scores: Scores, energy: float) -> Array:
 def moments(scores: Scores) -> Array:
     """Add up second moments of all rows' features, and of these with targets: ``(d, d + n_outputs)``."""
     X, targets = scores.rows
-    features = scores.space().dense_features(X)
+    features = scores.space.dense_features(X)
     return np.asarray(features.T @ np.hstack([features, targets]))
 
 

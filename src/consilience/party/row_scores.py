@@ -233,6 +233,7 @@ class Scores:
         """Compute the answer to a question that depends on data alone, or give it again."""
         return _once(self._computed, question, compute)
 
+    @property
     def space(self) -> _Common:
         """Space in which rows are compared, which all parties share."""
         return self._common
