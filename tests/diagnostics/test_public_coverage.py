@@ -131,6 +131,22 @@ def test_texts():
     assert mixed.share < LITTLE and mixed.warnings
 
 
+@pytest.mark.parametrize("kind", ["table", "texts", "pictures"])
+def test_rows_of_one_table_split_at_random_are_known(kind):
+    """To one party alone; half of the texts' words occur once in all of them, as in real collections."""
+    rng = np.random.default_rng(0)
+    if kind == "table":
+        rows = rng.gamma(2, size=(260, 12))
+    elif kind == "pictures":
+        rows = rng.random((260, 16, 16)).cumsum(axis=1)
+    else:
+        common, rare = rng.zipf(1.3, (260, 9)) % 60, np.arange(260 * 9).reshape(260, 9)
+        rows = np.array([" ".join([*map("w{}".format, c), *map("r{}".format, r)])
+                         for c, r in zip(common, rare, strict=True)], dtype=object)  # fmt: skip
+    party = Party("a", Share(), rows[:160], np.resize(XY, 160))
+    assert Federation([party], rows[160:]).suitability().share > 0.8
+
+
 def test_values():
     rng = np.random.default_rng(0)
     made = [

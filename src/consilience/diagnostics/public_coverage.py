@@ -2,9 +2,10 @@
 
 A party knows a public row that is as likely as its own rows (:class:`consilience.tasks.scores.SelectPublic`).
 It takes 5% of its own held-out rows for foreign, so that it knows 95% of them by construction, and about as
-many of public rows that were drawn as its own were. One that holds two classes of ten should know about a
-fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at least
-one of them knows.
+many of public rows that were drawn as its own were. For that each half of the public rows is judged by a
+space and a density of the other half: rows that these are made of look unlike others of their kind. A party
+that holds two classes of ten should know about a fifth of public rows of all ten, and the parties together
+nearly all: what counts is the share that at least one of them knows.
 
 By inputs alone most classes of photographs look alike, and more is known than a party's classes account for.
 So a low share is bad news, and a high one says that the inputs fit and nothing of the classes.

@@ -294,6 +294,7 @@ def selection(
     reference: str,
     quantile: float,
     rng: np.random.Generator,
+    judged: Array | None = None,
 ) -> Array:
     """Select the public rows that are as likely as a party's own.
 
@@ -309,9 +310,11 @@ def selection(
             ``"public"`` rows themselves.
         quantile: the share of its own rows in [0, 1) that a party may take for foreign.
         rng: draws the uniform rows.
+        judged: the public rows to select among, shape ``(n, k)``; by default ``public``. At rows that a
+            ratio was fitted to as its denominator it is smaller than at others like them.
 
     Returns:
-        True for selected rows, shape ``(n_public,)``.
+        True for selected rows, shape ``(n,)``.
 
     Source:
         Shao et al. 2024 (Selective-FD), client-side selectors.
@@ -324,7 +327,8 @@ def selection(
     else:
         against = few
     ratio = DensityRatio(known, against, width=width)
-    return np.asarray(ratio(public) >= np.quantile(ratio(held_out), quantile))
+    rows = public if judged is None else judged
+    return np.asarray(ratio(rows) >= np.quantile(ratio(held_out), quantile))
 
 
 def _squared_distances(rows: Any, others: Any) -> Array:

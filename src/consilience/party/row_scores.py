@@ -141,6 +141,8 @@ class Scores:
 
         The density ratio is fitted to the training rows, and its threshold is set by the calibration
         rows; where there are none, by the training rows, which seem likelier than others of their kind.
+        Compared with the public rows, each half of them is judged by a space and a density of the other: a
+        ratio is smaller, and directions are longer, at rows that they were made of.
 
         Args:
             quantile: as in :func:`~consilience.numerics.density.selection`.
@@ -153,14 +155,20 @@ class Scores:
             notes = ("no calibration rows: the training rows set what is selected",)
 
         def computed() -> Array:
-            return selection(
-                self._common.coordinates(self.train[0]),
-                self._common.coordinates(held_out),
-                self._common.public,
-                reference=reference,
-                quantile=quantile,
-                rng=stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret),
-            )
+            space, found = self._common.space, np.zeros(len(self.public), dtype=bool)
+            rng = stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret)
+            train, held = space(self.train[0]), space(held_out)
+            for judged, others, directions in self._common.parts(halved=reference == "public"):
+                found[judged] = selection(
+                    directions(train),
+                    directions(held),
+                    directions(space.public[others]),
+                    reference=reference,
+                    quantile=quantile,
+                    rng=rng,
+                    judged=directions(space.public[judged]),
+                )
+            return found
 
         return _once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
@@ -296,6 +304,28 @@ class _Common:
     def _directions(self) -> Callable[[Any], Array]:
         return principal_directions(self.space.public)
 
+    def parts(self, *, halved: bool) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
+        """Public rows to be judged, those to judge by, and the latter's directions: two halves, or all.
+
+        Args:
+            halved: whether rows are to be judged by others; fewer than 20 are too few for that.
+        """
+        count = self.space.public.shape[0]
+        everything = np.arange(count)
+        if not halved or count < _FEWEST_HALVED:
+            return [(everything, everything, self._directions)]
+        return self._halves
+
+    @cached_property
+    def _halves(self) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
+        count = self.space.public.shape[0]
+        rows = stream(self._seed, "coordinator", 0, "halves").permutation(count)
+        one, other = np.sort(rows[: count // 2]), np.sort(rows[count // 2 :])
+        return [
+            (judged, others, principal_directions(self.space.public[others]))
+            for judged, others in ((one, other), (other, one))
+        ]
+
     def ratio(self, ridge: float) -> PublicRatio:
         rng = stream(self._seed, "coordinator", 0, "landmarks")
         return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
@@ -304,6 +334,10 @@ class _Common:
 def public_features(public: Public, seed: int) -> Array:
     """Compute the features of public rows whose second moments parties add up of their own."""
     return _common(public, seed).dense_features(public.X)
+
+
+_FEWEST_HALVED = 20
+"""Public rows of which each half can be judged by the other."""
 
 
 def _common(public: Public, seed: int) -> _Common:
