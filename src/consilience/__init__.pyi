@@ -5,6 +5,7 @@
 from consilience.aggregation import (
     Deregularization as Deregularization,
     anderson as anderson,
+    auto as auto,
     avg as avg,
     certainty_weighted as certainty_weighted,
     coarse_density_ratio as coarse_density_ratio,
@@ -24,6 +25,7 @@ from consilience.aggregation import (
     suwa as suwa,
     trimmed_mean as trimmed_mean,
     uwa as uwa,
+    value_density_ratio as value_density_ratio,
     variance_weighted as variance_weighted,
     weighted_mean as weighted_mean,
 )

@@ -33,8 +33,8 @@ OUTVOTED = {"avg", "entropy", "era", "enhanced-era", "selective", "trimmed-mean"
 """The liar moves the teacher, by its share or a little more, and the class stays that of the three."""
 
 TAKEN = {
-    "certainty", "coarse-density-ratio", "count-weighted", "density-ratio", "fed-et", "mean", "mean-logits",
-    "suwa", "uwa", "weighted-mean",
+    "auto", "certainty", "coarse-density-ratio", "count-weighted", "density-ratio", "fed-et", "mean",
+    "mean-logits", "suwa", "uwa", "value-density-ratio", "weighted-mean",
 }  # fmt: skip
 """The teacher is what the liar says, or nearly: Fed-ET leaves a twentieth to those who disagree."""
 

@@ -19,7 +19,7 @@ from consilience import (
     density_ratio,
     ensemble_distillation,
 )
-from consilience.aggregation.reliability import _DOUBT
+from consilience.aggregation.reliability import DOUBT
 from consilience.errors import InvalidInput
 from consilience.messages.scores import DensityRatios
 from helpers.replies import replies
@@ -28,8 +28,8 @@ A, B = [[0.9, 0.1]], [[0.4, 0.6]]
 
 
 def close(teacher, values, weights) -> None:
-    np.testing.assert_allclose(teacher.values, values, atol=2 * _DOUBT)
-    np.testing.assert_allclose(teacher.weights, weights, atol=2 * _DOUBT)
+    np.testing.assert_allclose(teacher.values, values, atol=2 * DOUBT)
+    np.testing.assert_allclose(teacher.weights, weights, atol=2 * DOUBT)
 
 
 def test_row_and_class():
@@ -43,12 +43,12 @@ def test_who_has_no_row_near_does_not_count():
 
 
 def test_doubt_to_the_last_digit():
-    """Rows 4 and 0 near make a mean of 2, and _DOUBT of it shared by two is _DOUBT on each class: call it d.
+    """Rows 4 and 0 near make a mean of 2, and DOUBT of it shared by two is DOUBT on each class: call it d.
 
     Row 1: (4 + d) 0.9 + 0.4 d of class 0 and 0.1 d + 0.6 d of class 1. Row 2: d each, the plain mean.
     """
     told = replies([*A, *A], [*B, *B], ratios=[[[4, 0], [0, 0]], [[0, 0], [0, 0]]])
-    teacher, d = density_ratio()(told), _DOUBT
+    teacher, d = density_ratio()(told), DOUBT
     first, second = (4 + d) * 0.9 + 0.4 * d, 0.7 * d
     share = first / (first + second)
     np.testing.assert_allclose(teacher.values, [[share, 1 - share], [0.65, 0.35]], rtol=1e-6)
@@ -76,8 +76,8 @@ def test_a_party_split_in_two_counts_as_before(seed):
     (p, q), near = rng.dirichlet(np.ones(3), (2, 5)), rng.exponential(size=(2, 5, 3))
     whole = density_ratio()(replies(p, q, ratios=near))
     split = density_ratio()(replies(p, p, q, ratios=[near[0] / 2, near[0] / 2, near[1]]))
-    np.testing.assert_allclose(whole.values, split.values, atol=10 * _DOUBT)  # it has two doubts
-    np.testing.assert_allclose(whole.weights[0], split.weights[:2].sum(axis=0), atol=10 * _DOUBT)
+    np.testing.assert_allclose(whole.values, split.values, atol=10 * DOUBT)  # it has two doubts
+    np.testing.assert_allclose(whole.weights[0], split.weights[:2].sum(axis=0), atol=10 * DOUBT)
 
 
 @pytest.mark.parametrize("ridge", [0, -1, float("nan"), float("inf")])

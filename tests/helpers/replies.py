@@ -9,12 +9,15 @@ import numpy as np
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import PRECISION
 from consilience.messages.scores import (
+    CalibrationSums,
     Certainties,
     CoarseRatios,
     DensityRatios,
+    InputRatios,
     LogDensities,
     RowCount,
     Selection,
+    TrainRatios,
 )
 
 
@@ -26,6 +29,7 @@ def replies(
     certainties: Any = None,
     selected: Any = None,
     ratios: Any = None,
+    sums: Any = None,
 ) -> Replies:
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
@@ -50,7 +54,12 @@ def replies(
             near = np.array(ratios[i], dtype=np.float32)
             given += [
                 told(party=name, round=1, classes=classes, public="", values=near)
-                for told in (DensityRatios, CoarseRatios)
+                for told in (DensityRatios, CoarseRatios, TrainRatios)
             ]
+            inputs = near.sum(axis=1)
+            given.append(InputRatios(party=name, round=1, public="", values=inputs))
+            columns = len(classes) + (kind == "values")
+            held_out = np.zeros((len(near), columns)) if sums is None else np.array(sums[i], float)
+            given.append(CalibrationSums(party=name, round=1, public="", values=held_out))
         answers[name] = tuple(given)
     return Replies(answers, {})

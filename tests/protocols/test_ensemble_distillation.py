@@ -218,8 +218,8 @@ def test_options_are_checked_before_any_training(options, why):
 def test_unknown_options_are_refused_at_once():
     with pytest.raises(InvalidInput, match="Did you mean 'rounds'"):
         ensemble_distillation(aggregate=avg(), round=1)
-    with pytest.raises(InvalidInput, match="needs the option 'aggregate'"):
-        ensemble_distillation(rounds=1)
+    with pytest.raises(InvalidInput, match="needs the option 'rounds'"):
+        ensemble_distillation(aggregate=avg())
     with pytest.raises(InvalidInput, match="options by name, and was given Federation"):
         ensemble_distillation(federation(), rounds=1)
 

@@ -5,8 +5,9 @@ A rule is added in one place: a function in the module of its kind, named in the
 
 from collections.abc import Callable
 
-from consilience.aggregation import classification, regression, reliability, rivals
+from consilience.aggregation import choosing, classification, regression, reliability, rivals
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
+from consilience.aggregation.choosing import *
 from consilience.aggregation.classification import *
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
@@ -34,10 +35,11 @@ __all__ += classification.__all__
 __all__ += reliability.__all__
 __all__ += rivals.__all__
 __all__ += regression.__all__
+__all__ += choosing.__all__
 
 _FACTORIES: list[Callable[..., Aggregator]] = [
     getattr(module, name)
-    for module in (classification, reliability, rivals, regression)
+    for module in (classification, reliability, rivals, regression, choosing)
     for name in module.__all__
 ]
 

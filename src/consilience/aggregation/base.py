@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Predictions, Replies
-from consilience.messages.schema import PRECISION, OutputKind
+from consilience.messages.schema import PRECISION, Agreement, OutputKind
 from consilience.messages.scores import RowCount
 from consilience.validation.arrays import Array
 
@@ -39,11 +39,13 @@ class Teacher:
         weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
             weighted mean. A row for which nobody counts is not taught.
         parties: the m names.
+        notes: remarks of the rule for the ledger, such as what it has chosen.
     """
 
     values: Array
     weights: Array | None
     parties: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def taught(self) -> Array | None:
@@ -53,7 +55,7 @@ class Teacher:
         return np.asarray(self.weights.any(axis=0))
 
 
-Rule = Callable[[Stack], tuple[Array, Array | None]]
+Rule = Callable[[Stack], tuple[Array, Array | None] | tuple[Array, Array | None, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Aggregator:
     """A rule with its name and what it asks of the parties.
 
     Calling it with the replies of a round gives the :class:`Teacher`. A rule of your own is any pure
-    function from a :class:`Stack` to ``(teacher, weights or None)``.
+    function from a :class:`Stack` to ``(teacher, weights or None)``, and notes for the ledger if it has any.
 
     Attributes:
         name: as reports show it.
@@ -74,6 +76,9 @@ class Aggregator:
         linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
             whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
             added up as they come, and no single one is looked at.
+        calibrated: whether parties correct what they send by their calibration rows first.
+        forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
+            classes and one for values; ``None`` for a rule that has one.
 
     Raises:
         InvalidInput: a linear rule that needs something else than row counts.
@@ -85,6 +90,8 @@ class Aggregator:
     needs: tuple[type[Any], ...] = ()
     options: Mapping[type[Any], Mapping[str, Any]] = field(default_factory=dict)
     linear: bool = False
+    calibrated: bool = False
+    forms: Callable[[Agreement], Aggregator] | None = None
 
     def __post_init__(self) -> None:
         if self.linear and not set(self.needs) <= {RowCount}:
@@ -99,6 +106,10 @@ class Aggregator:
         """``"regression"`` for a rule on values, else ``"classification"``."""
         return "regression" if self.outputs == "values" else "classification"
 
+    def suited_to(self, agreed: Agreement) -> Aggregator:
+        """Give the form of the rule for what these parties agreed on."""
+        return self if self.forms is None else self.forms(agreed)
+
     def __call__(self, replies: Replies) -> Teacher:
         """The teacher of these replies.
 
@@ -109,10 +120,11 @@ class Aggregator:
             if given.kind != self.outputs:
                 raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
         compute = self._of_mean if self.linear else self._of_all
-        values, weights = compute(replies)
-        return Teacher(np.asarray(values, dtype=PRECISION[self.outputs]), weights, replies.parties)
+        values, weights, *notes = compute(replies)
+        values = np.asarray(values, dtype=PRECISION[self.outputs])
+        return Teacher(values, weights, replies.parties, *notes)
 
-    def _of_all(self, replies: Replies) -> tuple[Array, Array | None]:
+    def _of_all(self, replies: Replies) -> tuple[Any, ...]:
         """The rule applied to every party's outputs."""
         return self.rule(stack(replies, needs=self.needs))
 
@@ -124,7 +136,7 @@ class Aggregator:
         else:
             total = replies.sum(Predictions)
             mean, shares = total.values / len(replies), total.weights / len(replies)
-        values, _ = self.rule(one_party(mean, needs=self.needs))
+        values = self.rule(one_party(mean, needs=self.needs))[0]
         return values, np.repeat(shares[:, None], len(mean), axis=1)
 
 

@@ -27,8 +27,7 @@ Deviations
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import softmax
@@ -168,7 +167,7 @@ Estimator = Literal["kernel", "logistic"]
 ESTIMATORS = ("kernel", "logistic")
 """How density ratios can be estimated."""
 
-_DOUBT = 1e-3
+DOUBT = 1e-3
 """What all parties together count for beyond their ratios, for each class, as a share of what the ratios
 of a row come to on the mean: on rows that nobody knows the teacher is the plain mean."""
 
@@ -209,7 +208,7 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
     check_choice("estimator", estimator, ESTIMATORS, where="density-ratio")
     return Aggregator(
         "density-ratio",
-        partial(_by_ratio, kind=DensityRatios),
+        lambda stack: by_ratio(stack.outputs, stack.further[DensityRatios]),
         needs=(DensityRatios,),
         options={DensityRatios: {"ridge": ridge, "estimator": estimator}},
     )
@@ -228,17 +227,24 @@ def coarse_density_ratio() -> Aggregator:
         This library's own, as :func:`density_ratio`.
     """
     return Aggregator(
-        "coarse-density-ratio", partial(_by_ratio, kind=CoarseRatios), needs=(CoarseRatios,)
+        "coarse-density-ratio",
+        lambda stack: by_ratio(stack.outputs, stack.further[CoarseRatios]),
+        needs=(CoarseRatios,),
     )
 
 
-def _by_ratio(stack: Stack, *, kind: type[Any]) -> tuple[Array, Array]:
-    """The teacher, and the share of its mass that came from each party."""
-    m, n, _ = stack.outputs.shape
+def by_ratio(outputs: Array, ratios: Array) -> tuple[Array, Array]:
+    """Weigh by density ratios of rows and classes: the teacher, and the share of its mass from each party.
+
+    Args:
+        outputs: probabilities, shape ``(m, n, K)``; of one party they are the teacher.
+        ratios: of the same shape; below 0 is 0.
+    """
+    m, n, _ = outputs.shape
     if m == 1:
-        return stack.outputs[0], np.ones((1, n))
-    near = np.maximum(stack.further[kind], 0)
-    doubt = _DOUBT * near.sum() / (m * n)
-    votes = (near + (doubt or 1.0)) * stack.outputs
+        return outputs[0], np.ones((1, n))
+    near = np.maximum(ratios, 0)
+    doubt = DOUBT * near.sum() / (m * n)
+    votes = (near + (doubt or 1.0)) * outputs
     total = votes.sum(axis=(0, 2))
     return votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total

@@ -134,8 +134,8 @@ def is_linear(aggregator: Aggregator, parties: Sequence[str] = NAMES) -> bool:
     replies = _replies(aggregator, tuple(parties))
     weights: Weights = "rows" if RowCount in aggregator.needs else "uniform"
     mean = replies.sum(Predictions, weights=weights, over=None).values
-    of_all, _ = aggregator.rule(stack(replies, needs=aggregator.needs))
-    of_sum, _ = aggregator.rule(one_party(mean, needs=aggregator.needs))
+    of_all = aggregator.rule(stack(replies, needs=aggregator.needs))[0]
+    of_sum = aggregator.rule(one_party(mean, needs=aggregator.needs))[0]
     return np.allclose(of_all, of_sum, rtol=1e-9, atol=1e-12)
 
 
@@ -193,7 +193,7 @@ def _replies(
         values = values.astype(PRECISION[kind])
         values.flags.writeable = False
         common: dict[str, Any] = {"party": name, "round": 1}
-        classes = tuple(map(str, range(OUTPUTS)))
+        classes = tuple(map(str, range(OUTPUTS))) if aggregator.kind == "classification" else ()
         answers[name] = (
             Predictions(kind=kind, classes=classes, public="", values=values, **common),
             *(_score(needed, rng, classes, common) for needed in aggregator.needs),
@@ -207,7 +207,8 @@ def _score(
     """A random score of a kind, within its bounds."""
     if not issubclass(kind, PublicScores):
         return kind(rows=int(rng.integers(1, 100)), **common)
-    shape = (ROWS, OUTPUTS) if kind.per_class else (ROWS,)
+    columns, _ = kind.form("classification" if classes else "regression", OUTPUTS)
+    shape = (ROWS, *columns)
     if kind.precision is np.bool_:
         values = rng.random(shape) < 0.5
     else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from consilience.errors import InvalidInput, nearest
 from consilience.messages.replies import Description
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import Agreement, Public, Ratios
 from consilience.tasks.lifecycle import TakePublic
 from consilience.validation.labels import class_order
 
@@ -47,6 +47,7 @@ def negotiate(
         rows=len(public),
         seed=seed,
         encoder=encoder,
+        ratios=min((one.ratios for one in descriptions), key=get_args(Ratios).index),
     )
 
 

@@ -132,7 +132,10 @@ class History:
                 yield f"own rows: {name} is worse than alone at {len(worse)} of {len(both)}: {named}"
 
     def _noted(self) -> Iterator[str]:
-        """Yield a line for every party that went on without something, with its first remark."""
+        """Yield what the last teacher says of itself, and the first remark of every party that has any."""
+        teacher = self.rounds[-1].teacher if self.rounds else None
+        if teacher is not None:
+            yield from (f"round {self.rounds[-1].number}: {note}" for note in teacher.notes)
         whole = [d for row in self.deliveries for d in row if d.status == "ok" and d.detail]
         for party in sorted({delivery.party for delivery in whole}):
             mine = [delivery.detail for delivery in whole if delivery.party == party]

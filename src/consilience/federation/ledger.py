@@ -52,6 +52,7 @@ CREATE TABLE row_scores (
 CREATE TABLE trust (
     method TEXT, seed INTEGER, round INTEGER, party TEXT, class TEXT, weight REAL,
     PRIMARY KEY (method, seed, round, party, class));
+CREATE TABLE notes (method TEXT, seed INTEGER, round INTEGER, text TEXT NOT NULL);
 CREATE TABLE teachers (
     method TEXT, seed INTEGER, round INTEGER, part TEXT, value REAL,
     PRIMARY KEY (method, seed, round, part));
@@ -240,6 +241,8 @@ class Ledger:
         number = done.round.number
         row = (method, seed, number, done.seconds, state, int(done.checkpoint), teacher_accuracy)
         self.write("rounds", [row])
+        notes = () if done.round.teacher is None else done.round.teacher.notes
+        self.write("notes", [(method, seed, number, text) for text in notes])
         measured = {party: metrics.values for party, metrics in done.metrics.items()}
         self.add_deliveries(method, seed, number, deliveries, measured)
 
@@ -288,7 +291,7 @@ class Ledger:
             round: the last round that stays; -1 for none.
         """
         with self.transaction():
-            for table in ("rounds", "deliveries", "metrics", "row_scores", "trust", "teachers"):
+            for table in ("rounds", "deliveries", "metrics", "row_scores", "trust", "teachers", "notes"):
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",

@@ -31,6 +31,7 @@ from consilience.messages.schema import (
     PRECISION,
     Agreement,
     OutputKind,
+    Ratios,
     TaskLike,
 )
 from consilience.messages.scores import RowCount
@@ -73,6 +74,7 @@ class Description(PartyMessage, privacy="unbudgeted"):
         takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
             choice.
         metrics: how often in a run its metrics may be asked for; ``None`` for as often as anyone asks.
+        ratios: the density ratios that it gives.
     """
 
     party: str
@@ -86,6 +88,7 @@ class Description(PartyMessage, privacy="unbudgeted"):
     public: tuple[str, ...] = ()
     takes_public: int = 0
     metrics: int | None = None
+    ratios: Ratios = "none"
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party describes itself, without contradictions.

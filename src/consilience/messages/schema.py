@@ -17,6 +17,8 @@ from consilience.validation.arrays import Array, check_inputs, read_only
 from consilience.validation.labels import Kind
 
 OutputKind = Literal["probabilities", "logits", "values"]
+Ratios = Literal["none", "coarse", "exact"]
+"""Density ratios that a party gives: none; coarse, in its own settings; or exact, in a simulation."""
 
 PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
     "probabilities": np.float32,
@@ -128,6 +130,7 @@ class Agreement:
         rows: number of public rows.
         seed: the seed that all random streams are keyed by.
         encoder: digest of the encoder that rows are compared by; empty for none.
+        ratios: the density ratios that every party gives.
     """
 
     kind: Kind
@@ -137,3 +140,4 @@ class Agreement:
     rows: int
     seed: int
     encoder: str = ""
+    ratios: Ratios = "none"

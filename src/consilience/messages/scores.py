@@ -24,8 +24,9 @@ from consilience.messages.base import (
     check_same,
 )
 from consilience.messages.message import message
-from consilience.messages.schema import MOST_ROWS, Agreement, TaskLike
+from consilience.messages.schema import LARGEST, MOST_ROWS, Agreement, TaskLike
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 
 class Score(Reply):
@@ -82,8 +83,8 @@ class PublicScores(Score):
         """Raise ``KnowledgeRefused`` unless there is a number for each public row, within its bounds."""
         assert agreement is not None
         check_same("public data", self.public, agreement.public, where=self.party)
-        shape = (agreement.rows, agreement.outputs) if self.per_class else (agreement.rows,)
-        check_array(self.values, shape, self.precision, where=self.party)
+        columns, precision = self.form(agreement.kind, agreement.outputs)
+        check_array(self.values, (agreement.rows, *columns), precision, where=self.party)
         check_finite(self.values, where=self.party)
         low, high = self.bounds(task)
         if not self.values.size:
@@ -97,6 +98,16 @@ class PublicScores(Score):
                 f"{type(self).__name__} from {least:g} to {most:g}, where {wanted} can be",
                 where=self.party,
             )
+
+    @classmethod
+    def form(cls, kind: Kind, outputs: int) -> tuple[tuple[int, ...], type[np.generic]]:
+        """Give the shape of one row's scores, and the data type of all.
+
+        Args:
+            kind: of the parties, ``"classification"`` or ``"regression"``.
+            outputs: number of classes, or of targets.
+        """
+        return ((outputs,) if cls.per_class else ()), cls.precision
 
     def bounds(self, task: TaskLike) -> tuple[float, float]:
         """Give the least and the largest value that there can be in reply to a task."""
@@ -147,22 +158,30 @@ class ClassRatios(PublicScores, per_class=True):
         super().check(task, agreement)
 
 
+def exact_bounds(task: TaskLike) -> tuple[float, float]:
+    """Give the least and the largest exact ratio that there can be with the ridge of a task.
+
+    With ``n`` rows none is beyond ``n / (2 sqrt(ridge))``, of either sign: the ratios are ``K^½ (K + ridge
+    I)⁻¹ s`` with ``|s| ≤ n`` and the eigenvalues of K at least 0.
+    """
+    reach = MOST_ROWS / (2 * math.sqrt(getattr(task, "ridge", 0.25)))
+    return -reach, reach
+
+
 @message
 class DensityRatios(ClassRatios, privacy="unbudgeted", per_class=True):
     """Density ratios at each public row, exactly: shape ``(n_public, n_classes)``, float32.
 
     Each estimates how many of the party's rows of the class come on one public row there
-    (:class:`consilience.numerics.density.PublicRatio`); below 0 where it overshoots. With ``n`` rows none is
-    beyond ``n / (2 sqrt(ridge))``, of either sign: the ratios are ``K^½ (K + ridge I)⁻¹ s`` with ``|s| ≤ n``
-    and the eigenvalues of K at least 0. A logistic regression's are from 0 to n.
+    (:class:`consilience.numerics.density.PublicRatio`); below 0 where it overshoots. A logistic regression's
+    are from 0 to the number of rows.
     """
 
     def bounds(self, task: TaskLike) -> tuple[float, float]:
         """Give the least and the largest ratio that there can be with the ridge of a task."""
         if getattr(task, "estimator", "kernel") == "logistic":
             return 0, MOST_ROWS
-        reach = MOST_ROWS / (2 * math.sqrt(getattr(task, "ridge", 0.25)))
-        return -reach, reach
+        return exact_bounds(task)
 
 
 @message
@@ -225,3 +244,55 @@ class Moments(Reply, privacy="unbudgeted"):
         d: int = task.features  # type: ignore[attr-defined]
         check_array(self.values, (d, d + agreement.outputs), np.float64, where=self.party)
         check_finite(self.values, where=self.party)
+
+
+# --- scores that the rule ``auto`` chooses by ---------------------------------------------------------
+
+
+@message
+class TrainRatios(ClassRatios, privacy="unbudgeted", per_class=True):
+    """Density ratios like :class:`DensityRatios`, of the rows that models are trained on alone."""
+
+    def bounds(self, task: TaskLike) -> tuple[float, float]:
+        """Give the least and the largest ratio that there can be with the ridge of a task."""
+        return exact_bounds(task)
+
+
+@message
+class InputRatios(PublicScores, privacy="unbudgeted"):
+    """Density ratios like :class:`DensityRatios`, of all rows together: shape ``(n_public,)``, float32."""
+
+    def bounds(self, task: TaskLike) -> tuple[float, float]:
+        """Give the least and the largest ratio that there can be with the ridge of a task."""
+        return exact_bounds(task)
+
+
+@message
+class CalibrationSums(PublicScores, privacy="unbudgeted", precision=np.float64):
+    """Sums over the calibration rows that each public row is the nearest public row of.
+
+    Shape ``(n_public, n_classes)``, how many of each class; for values ``(n_public, 1 + n_outputs)``, how
+    many, and the sum of each target.
+
+    Attributes:
+        notes: warnings for the ledger.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def form(cls, kind: Kind, outputs: int) -> tuple[tuple[int, ...], type[np.generic]]:
+        """Give the shape of one row's sums, and the data type of all."""
+        return (outputs + (kind == "regression"),), cls.precision
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are sums that there can be, counts 0 or more."""
+        super().check(task, agreement)
+        assert agreement is not None
+        counts = self.values[:, :1] if agreement.kind == "regression" else self.values
+        if counts.size and not 0 <= counts.min() <= counts.max() <= MOST_ROWS:
+            raise KnowledgeRefused("counts of rows that there cannot be", where=self.party)
+
+    def bounds(self, task: TaskLike) -> tuple[float, float]:
+        """Give the least and the largest sum that there can be."""
+        return -LARGEST, LARGEST

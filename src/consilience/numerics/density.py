@@ -115,6 +115,29 @@ class PublicRatio:
         return np.asarray(self._kernel(features) @ coefficients)
 
 
+def near_public(rows: Any, groups: Array, public: Any) -> Array:
+    """Sum up, at each public row, the groups of the rows that it is the nearest public row of.
+
+    Args:
+        rows: features, shape ``(n, d)``, dense or sparse. groups: what is summed of each row, shape ``(n,
+        n_groups)``. public: features of the public rows, shape ``(N, d)``; of those as near as one another
+        the first counts.
+
+    Returns:
+        Shape ``(N, n_groups)``.
+    """
+    found = np.zeros((public.shape[0], groups.shape[1]))
+    for start in range(0, len(groups), MOST_LANDMARKS):
+        few = slice(start, start + MOST_LANDMARKS)
+        nearest = (
+            (rows[few] @ public.T).toarray().argmax(axis=1)  # a text without words is near no other
+            if issparse(rows)
+            else _squared_distances(rows[few], public).argmin(axis=1)
+        )
+        np.add.at(found, nearest, groups[few])
+    return found
+
+
 _JITTER = 1e-12
 """Relative to the sum of eigenvalues: far above rounding, far below what a ridge does."""
 

@@ -14,7 +14,7 @@ from consilience.files import inside, write_folder
 from consilience.learners import as_learner, kind_told_by
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import Agreement, Public, Ratios
 from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.party.agreement import check_agreement
@@ -153,6 +153,8 @@ class Party(Training):
         """Digests of those that were sent to it and are at hand."""
         self.most_measurements: int | None = None
         """How often in a run it says how good its model is; ``None`` for as often as it is asked."""
+        self.ratios: Ratios = "exact"
+        """Density ratios that it gives to whoever asks."""
         self.digits: int | None = None
         """Digits that its metrics have; ``None`` for all."""
         self.overlap = True

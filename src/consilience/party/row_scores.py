@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,6 +22,7 @@ from consilience.numerics.density import (
     Coarseness,
     PublicRatio,
     coarse_ratios,
+    near_public,
     selection,
 )
 from consilience.numerics.feature_space import (
@@ -36,6 +37,8 @@ from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
+Part = Literal["all", "train", "calibration"]
+"""Private rows that something is computed of."""
 V = TypeVar("V")
 
 COMPARED_SETS = "coarse ratios"
@@ -172,14 +175,12 @@ class Scores:
 
         return _once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
-    def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
+    def density_ratios(self, ridge: float, part: Part = "all") -> Array:
         """Compute how much denser private rows of each class lie than public ones, at each public row.
-
-        All private rows count, the calibration rows too.
 
         Args:
             ridge: of :class:`~consilience.numerics.density.PublicRatio`, above 0.
-            calibration: of the rows held out alone.
+            part: all private rows, or those alone that are trained on or held out.
 
         Returns:
             Shape ``(n_public, n_classes)``.
@@ -188,7 +189,8 @@ class Scores:
             InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
         """
         self._check_classes()
-        X, targets = self.held_out if calibration else self.rows
+        parts = {"all": self.rows, "train": self.train, "calibration": self.held_out}
+        X, targets = parts[part]
         if not len(X):
             raise InvalidInput(
                 "it has no calibration rows to choose by",
@@ -199,7 +201,44 @@ class Scores:
         def computed() -> Array:
             return self._common.ratio(ridge)(self._common.space(X), targets)
 
-        return _once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
+        return _once(self._computed, f"density ratios {ridge!r} {part}", computed)
+
+    def input_ratios(self, ridge: float) -> Array:
+        """Compute how much denser private rows lie than public ones, at each public row: ``(n_public,)``.
+
+        Args:
+            ridge: of :class:`~consilience.numerics.density.PublicRatio`, above 0.
+
+        Raises:
+            InvalidInput: no two public rows differ.
+        """
+        X = self.rows[0]
+
+        def computed() -> Array:
+            return self._common.ratio(ridge)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
+
+        return _once(self._computed, f"input ratios {ridge!r}", computed)
+
+    def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
+        """Sum up the calibration rows at their nearest public rows, and give notes for the ledger.
+
+        Returns:
+            Shape ``(n_public, n_classes)``; for values ``(n_public, 1 + n_outputs)``, ones in front.
+
+        Raises:
+            InvalidInput: no two public rows differ.
+        """
+        X, groups = self.held_out
+        if self.agreement.kind == "regression":
+            groups = np.hstack([np.ones((len(X), 1)), groups])
+        if not len(X):
+            note = "no calibration rows: it has no say in how others are weighed"
+            return np.zeros((len(self.public), groups.shape[1])), (note,)
+
+        def computed() -> Array:
+            return near_public(self._common.space(X), groups, self._common.space.public)
+
+        return _once(self._computed, "calibration sums", computed), ()
 
     def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
         """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).

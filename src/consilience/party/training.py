@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from scipy.special import softmax
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.schema import Agreement, Public
+from consilience.numerics.calibration import Calibration
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -48,7 +50,7 @@ class Training:
         self.public: Public | None = None
         self.agreement: Agreement | None = None
         self._changes = 0
-        self._public_outputs: dict[tuple[str, int], Array] = {}
+        self._public_outputs: dict[tuple[str, bool, int], Array] = {}
         self._train: tuple[Array, Array]
         self._held_out: tuple[Array, Array]
 
@@ -92,17 +94,30 @@ class Training:
         assert self.agreement is not None
         return Model(copy.deepcopy(self.learner), self.agreement.classes)
 
-    def outputs(self, kind: str) -> Array:
+    def outputs(self, kind: str, *, calibrated: bool = False) -> Array:
         """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``.
 
         They are computed once for each state of the model.
+
+        Args:
+            kind: ``"probabilities"``, ``"logits"`` or ``"values"``.
+            calibrated: correct them by the calibration rows
+                (:class:`~consilience.numerics.calibration.Calibration`); not for values.
         """
         assert self.public is not None
-        key = kind, self._changes
+        key = kind, calibrated, self._changes
         if key not in self._public_outputs:
-            ask = self.learner.logits if kind == "logits" else self.learner.predict
-            current = {one: kept for one, kept in self._public_outputs.items() if one[1] == key[1]}
-            self._public_outputs = current | {key: ask(self.public.X)}
+            if calibrated:
+                raw, (X, targets) = self.outputs("logits"), self._held_out
+                known = self.learner.logits(X) if len(X) else targets
+                found = Calibration.fit(known, targets).of(raw)
+                found = found if kind == "logits" else softmax(found, axis=1)
+            else:
+                ask = self.learner.logits if kind == "logits" else self.learner.predict
+                found = ask(self.public.X)
+            kept = self._public_outputs.items()
+            current = {one: values for one, values in kept if one[2] == self._changes}
+            self._public_outputs = current | {key: found}
         return self._public_outputs[key]
 
     # --- where predictions are exchanged ----------------------------------------------------------

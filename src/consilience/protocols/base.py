@@ -8,7 +8,7 @@ from functools import update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, Generic, ParamSpec, cast
 
-from consilience.aggregation import Aggregator, ConsensusUpdate
+from consilience.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
@@ -245,9 +245,18 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
         aggregate: the rule.
         round: the round.
     """
-    return PredictPublic(round=round, outputs=aggregate.outputs), *score_questions(
-        aggregate, round=round, static=False
-    )
+    asked = PredictPublic(round=round, outputs=aggregate.outputs, calibrated=aggregate.calibrated)
+    return asked, *score_questions(aggregate, round=round, static=False)
+
+
+def suited(aggregate: Aggregator | None, agreed: Agreement) -> Aggregator:
+    """Give an aggregator in the form for what the parties agreed on; ``auto()`` where none is given.
+
+    Raises:
+        InvalidInput: it is no aggregator.
+    """
+    check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
+    return (auto() if aggregate is None else aggregate).suited_to(agreed)
 
 
 def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple[Task, ...]:
@@ -327,7 +336,8 @@ def check_options(
             f"aggregator {aggregate.name!r} is for {aggregate.kind}, the parties do "
             f"{network.agreed.kind}",
             where="protocol",
-            mend="Regression takes mean, weighted-mean or value-median; classification the others.",
+            mend="Regression takes auto, value-density-ratio, mean, weighted-mean or value-median; "
+            "classification auto and the others.",
         )
 
 

@@ -336,9 +336,11 @@ def _failures(ledger: Ledger) -> tuple[Event, ...]:
 def _notes(ledger: Ledger) -> tuple[Note, ...]:
     times: dict[str, int] = defaultdict(int)
     who: dict[str, tuple[dict[str, None], dict[str, None]]] = defaultdict(lambda: ({}, {}))
-    for text, party, method, count in ledger.read(
-        "SELECT detail, party, method, count(*) FROM deliveries "
-        "WHERE status = 'ok' AND detail <> '' GROUP BY detail, party, method ORDER BY min(rowid)"
+    for text, party, method, count, _ in ledger.read(
+        "SELECT detail, party, method, count(*), min(rowid) FROM deliveries "
+        "WHERE status = 'ok' AND detail <> '' GROUP BY detail, party, method UNION ALL "
+        "SELECT text, 'teacher', method, count(*), 1e18 + min(rowid) FROM notes GROUP BY text, method "
+        "ORDER BY 5"
     ):
         for part in text.split("; "):
             times[part] += count

@@ -305,8 +305,10 @@ class Limits(Section):
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
         budget = None if self.epsilon is None else PrivacyLoss(self.epsilon, self.delta)
         party.privacy.accountant.budget = budget
+        party.ratios = "exact" if self.density_ratios == "exact" else "none"
         if isinstance(self.density_ratios, Coarseness):
             party.coarseness = self.density_ratios
+            party.ratios = "coarse" if self._allows(CompareCoarsely) else "none"
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
             bounds.append(max(0, self.metrics_in_all - measured))

@@ -34,6 +34,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             public=party.public_digests,
             takes_public=party.max_public_bytes,
             metrics=party.most_measurements,
+            ratios=party.ratios,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Predictions, Receipt
 from consilience.messages.schema import PRECISION, OutputKind
@@ -31,10 +32,16 @@ class PredictPublic(
 
     Attributes:
         outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
+        calibrated: whether they are corrected by the party's calibration rows first; not for values.
     """
 
     round: int
     outputs: OutputKind = "probabilities"
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.calibrated and self.outputs == "values":
+            raise InvalidInput("values are not calibrated", where=type(self).__name__)
 
     def run(self, party: Party) -> Predictions:
         """Predict, in the precision of the outputs' kind."""
@@ -45,7 +52,9 @@ class PredictPublic(
             kind=self.outputs,
             classes=party.agreement.classes,
             public=party.agreement.public,
-            values=party.outputs(self.outputs).astype(PRECISION[self.outputs]),
+            values=party.outputs(self.outputs, calibrated=self.calibrated).astype(
+                PRECISION[self.outputs]
+            ),
         )
 
 

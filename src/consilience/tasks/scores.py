@@ -11,9 +11,11 @@ from typing import Any, Literal, TypeVar
 from consilience.messages.message import message
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.scores import (
+    CalibrationSums,
     Certainties,
     CoarseRatios,
     DensityRatios,
+    InputRatios,
     LogDensities,
     LogOdds,
     Moments,
@@ -22,6 +24,7 @@ from consilience.messages.scores import (
     Score,
     Selection,
     SubspaceLikeness,
+    TrainRatios,
 )
 from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
@@ -172,7 +175,9 @@ class ComparePublic(
         if self.estimator == "logistic":
             values = logistic_ratios(party.scores, calibration=self.calibration)
         else:
-            values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+            values = party.scores.density_ratios(
+                self.ridge, "calibration" if self.calibration else "all"
+            )
         return _scored(DensityRatios, self, party, values)
 
 
@@ -289,10 +294,85 @@ def public_features(public: Public, agreement: Agreement) -> Array:
     return features_of(public, agreement.seed)
 
 
+@message
+class CompareTraining(
+    Task,
+    reply_type=TrainRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say like :class:`ComparePublic` how densely those of your rows lie that you train on.
+
+    Attributes:
+        ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
+    """
+
+    round: int
+    ridge: float
+
+    def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
+
+    def run(self, party: Party) -> TrainRatios:
+        """Compute one number for each public row and class, the same in every round."""
+        return _scored(TrainRatios, self, party, party.scores.density_ratios(self.ridge, "train"))
+
+
+@message
+class CompareInputs(
+    Task,
+    reply_type=InputRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say like :class:`ComparePublic` how densely your rows lie, of whatever class or value.
+
+    Attributes:
+        ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
+    """
+
+    round: int
+    ridge: float
+
+    def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
+
+    def run(self, party: Party) -> InputRatios:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))
+
+
+@message
+class SumCalibration(
+    Task,
+    reply_type=CalibrationSums,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say which public rows your calibration rows lie nearest to, and what these are labelled."""
+
+    round: int
+
+    def run(self, party: Party) -> CalibrationSums:
+        """Sum up classes, or counts and values, at each public row: the same in every round."""
+        values, notes = party.scores.calibration_sums()
+        return _scored(CalibrationSums, self, party, values, notes=notes)
+
+
 def _scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
     """Make the reply that holds these scores."""
     agreement = party.scores.agreement
     if kind.per_class:
         more["classes"] = agreement.classes
-    values = values.astype(kind.precision)
+    _, precision = kind.form(agreement.kind, agreement.outputs)
+    values = values.astype(precision)
     return kind(party=party.name, round=task.round, public=agreement.public, values=values, **more)

@@ -137,7 +137,9 @@ class CoordinatorSpec(Section):
         """
         found = protocol_for(self.method, self.protocol)
         aggregator = found.options.get("aggregate")
-        needs = aggregator.needs if isinstance(aggregator, Aggregator) else ()
+        needs: tuple[type[Any], ...] = ()
+        if isinstance(aggregator, Aggregator) and aggregator.forms is None:
+            needs = aggregator.needs
         if any(score_tasks()[kind].exposure == "rows" for kind in needs):
             raise InvalidInput(
                 f"{self.method.label} needs what every party refuses: rows can be rebuilt from exact density "

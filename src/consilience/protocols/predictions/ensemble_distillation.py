@@ -60,6 +60,7 @@ from consilience.protocols.base import (
     check_options,
     protocol,
     questions,
+    suited,
 )
 from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.sampling import participants
@@ -78,7 +79,7 @@ def ensemble_distillation(
     state: RoundState | None,
     *,
     rounds: int,
-    aggregate: Aggregator,
+    aggregate: Aggregator | None = None,
     consensus: ConsensusUpdate | None = None,
     participation: int | float = 1.0,
     probabilities: Mapping[str, float] | None = None,
@@ -87,10 +88,9 @@ def ensemble_distillation(
     """Parties teach one another through an aggregate of their predictions on public data.
 
     Args:
-        rounds: number of rounds t.
-        aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``.
-        consensus: step of the teacher from round to round; ``replace()`` by default.
-        participation: parties per round: a number (int), or a share in (0, 1] (float).
+        rounds: number of rounds t. aggregate: A, the rule that makes one teacher of the replies, such as
+        ``uwa()``; ``auto()`` by default. consensus: step of the teacher from round to round; ``replace()``
+        by default. participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: probability of each party to take part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
 
@@ -101,12 +101,13 @@ def ensemble_distillation(
     Source:
         Kovalchuk et al. 2026, Algorithm 1.
     """
+    rule = suited(aggregate, network.agreed)
     check_options(
         network,
         rounds=rounds,
         participation=participation,
         probabilities=probabilities,
-        aggregate=aggregate,
+        aggregate=rule,
         consensus=consensus,
         alpha=alpha,
     )
@@ -114,7 +115,7 @@ def ensemble_distillation(
         network,
         state,
         rounds=rounds,
-        aggregate=aggregate,
+        aggregate=rule,
         step=replace() if consensus is None else consensus,
         participation=participation,
         probabilities=probabilities,
@@ -180,7 +181,7 @@ def distillation_rounds(
             _check_bounded(values, largest, where=f"{bounded}, round {t}", first=t <= _FIRST)
             memory = {"step": memory, "largest": largest}
         targets = values if lift is None or t == rounds else lift(values)
-        teacher = Teacher(targets, proposal.weights, proposal.parties)
+        teacher = Teacher(targets, proposal.weights, proposal.parties, proposal.notes)
         distill = Distill(round=t, targets=targets, alpha=alpha, taught=teacher.taught)
         network.ask(distill, to=replies.parties)  # line 5
         state = RoundState(round=t, consensus=values, memory=memory)

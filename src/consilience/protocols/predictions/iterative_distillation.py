@@ -48,7 +48,14 @@ from collections.abc import Mapping
 from consilience.aggregation import Aggregator, ConsensusUpdate, Deregularization, mean, replace
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.protocols.base import Rounds, RoundState, check_made, check_options, protocol
+from consilience.protocols.base import (
+    Rounds,
+    RoundState,
+    check_made,
+    check_options,
+    protocol,
+    suited,
+)
 from consilience.protocols.predictions.ensemble_distillation import distillation_rounds
 from consilience.tasks.base import Network
 
@@ -90,7 +97,7 @@ def iterative_distillation(
     Source:
         Park et al. 2023, Algorithms 1, 2 and 3.
     """
-    rule = mean() if aggregate is None else aggregate
+    rule = suited(mean() if aggregate is None else aggregate, network.agreed)
     step = replace() if consensus is None else consensus
     share = 1 / len(network.parties) if alpha is None else alpha
     check_options(

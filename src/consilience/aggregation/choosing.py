@@ -1,0 +1,260 @@
+"""Rule that chooses itself: by what the parties let leave, and by rows that no model was trained on.
+
+m parties, n public rows, K classes; ``s_c(x, y)`` is how many of party c's rows of class y come on one public
+row at x (:class:`consilience.numerics.density.PublicRatio`), ``p_c(x)`` its calibrated probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from consilience.aggregation.base import (
+    Aggregator,
+    Stack,
+    mean_by_rows,
+    plain_mean,
+    weighted_mean_of,
+)
+from consilience.aggregation.regression import by_input_ratio
+from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import (
+    CalibrationSums,
+    CoarseRatios,
+    DensityRatios,
+    InputRatios,
+    RowCount,
+    TrainRatios,
+)
+from consilience.validation.arrays import Array
+
+__all__ = ["auto"]
+"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+
+RATIO_EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Values of a: how much the ratios' own answer counts."""
+
+MODEL_EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""Values of b: how much the models' answer counts."""
+
+TEMPERS = (0.5, 1.0, 2.0)
+"""Values of τ: for values, weights are ratios to this power."""
+
+_MISLAID = np.array([0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+"""Shares of the calibration rows whose nearest public row may be of another class."""
+
+
+def auto() -> Aggregator:
+    """Choose how to weigh the parties, in every round, by rows that no model was trained on.
+
+    Pooled, the parties' data would follow ``sum_c S_c(x) p_c(y | x) / sum_c S_c(x)`` with ``S_c(x) = sum_y
+    s_c(x, y)`` (Mansour et al. 2008), and also ``sum_c s_c(x, y) / sum_c S_c(x)``, where no model takes part.
+    Both are estimates, too flat or too sharp, and not of the same errors. The teacher is
+
+        t(x, y) ∝ q(x, y)^a p(x, y)^b,
+
+    q the second; p the first, or the plain mean where that is better; or it is that of
+    :func:`~consilience.aggregation.reliability.density_ratio` to the power b. Of all these it takes the one
+    of the highest likelihood on the parties' calibration rows, each at the public row it is nearest to,
+    less ``((a - 1)² + (b - 1)²) / 2``: without such rows a and b are 1. What is judged is made of ratios of
+    the training rows alone, the teacher of all. Parties calibrate what they predict
+    (:class:`~consilience.numerics.calibration.Calibration`).
+
+    For values it takes the least squared error on these rows among mean, mean by rows, median, and means
+    weighted by ``S_c(x)^τ``.
+
+    **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
+    they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
+    else predictions, calibrated, and their mean (for values, the mean). The teacher's notes say which it
+    was, and what it chose.
+
+    Source:
+        This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"
+        (weights).
+    """
+    return Aggregator(
+        "auto",
+        _of_classes,
+        needs=(DensityRatios, TrainRatios, CalibrationSums),
+        options={DensityRatios: {"ridge": RIDGE}, TrainRatios: {"ridge": RIDGE}},
+        calibrated=True,
+        forms=_form_for,
+    )
+
+
+def _form_for(agreed: Agreement) -> Aggregator:
+    """The form of the rule for the parties' kind, and what they let leave."""
+    if agreed.kind == "regression":
+        if agreed.ratios != "exact":
+            return Aggregator("auto", _of_predictions, outputs="values")
+        return Aggregator(
+            "auto",
+            _of_values,
+            outputs="values",
+            needs=(InputRatios, CalibrationSums, RowCount),
+            options={InputRatios: {"ridge": RIDGE}},
+        )
+    if agreed.ratios == "exact":
+        return auto()
+    if agreed.ratios == "coarse":
+        return Aggregator("auto", _of_coarse, needs=(CoarseRatios,), calibrated=True)
+    return Aggregator("auto", _of_predictions, calibrated=True)
+
+
+# --- classes --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A teacher of classes that may be chosen.
+
+    Attributes:
+        models: how the models' answer is made: ``"weighted"``, ``"mean"``, or ``"product"`` with the ratios.
+        a: exponent of the ratios.
+        b: exponent of the models.
+    """
+
+    models: str = "weighted"
+    a: float = 1.0
+    b: float = 1.0
+
+    @property
+    def doubt(self) -> float:
+        """What it has to be better by than the usual choice, in nats."""
+        return ((self.a - 1) ** 2 + (self.b - 1) ** 2) / 2
+
+    def __str__(self) -> str:
+        how = {
+            "weighted": "models weighted by ratios",
+            "mean": "mean of models",
+            "product": "ratios times models, party by party",
+        }
+        return f"{how[self.models]}, a = {self.a:g}, b = {self.b:g}"
+
+
+_CHOICES = (
+    *(
+        _Choice(models, a, b)
+        for models, a, b in product(("weighted", "mean"), RATIO_EXPONENTS, MODEL_EXPONENTS)
+    ),
+    *(_Choice("product", 0.0, b) for b in MODEL_EXPONENTS),
+)
+
+
+class _Witnesses:
+    """Logarithms of the answers of ratios and models, from which every choice is made.
+
+    Args:
+        outputs: p, shape ``(m, n, K)``.
+        ratios: s, of the same shape; below 0 is 0.
+    """
+
+    def __init__(self, outputs: Array, ratios: Array) -> None:
+        m, n, classes = outputs.shape
+        near = np.maximum(ratios, 0)
+        doubt = DOUBT * near.sum() / n or 1.0
+        known = near.sum(axis=2)
+        total = known.sum(axis=0) + doubt
+        whole, parts = by_ratio(outputs, near)
+        self.weights = {
+            "weighted": (known + doubt / m) / total,
+            "mean": np.full((m, n), 1 / m),
+            "product": parts,
+        }
+        models = {
+            "weighted": weighted_mean_of(outputs, self.weights["weighted"]),
+            "mean": outputs.mean(axis=0),
+            "product": whole,
+        }
+        self._ratios = np.log((near.sum(axis=0) + doubt / classes) / total[:, None])
+        with np.errstate(
+            divide="ignore"
+        ):  # a class that no model gives any probability stays without
+            self._models = {name: np.log(values) for name, values in models.items()}
+
+    def teacher(self, choice: _Choice, rows: Any = slice(None)) -> Array:
+        """Make the teacher of a choice, on some rows."""
+        answer = choice.b * self._models[choice.models][rows] + choice.a * self._ratios[rows]
+        return np.asarray(softmax(answer, axis=1))
+
+
+def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+    sums = np.maximum(stack.further[CalibrationSums], 0).sum(axis=0)
+    choice, by = _Choice(), "no calibration rows to choose by"
+    if sums.any():
+        trained = _Witnesses(stack.outputs, stack.further[TrainRatios])
+        rows = np.flatnonzero(sums.any(axis=1))
+        choice = max(
+            _CHOICES, key=lambda one: _evidence(trained.teacher(one, rows), sums[rows], one)
+        )
+        by = f"chosen by {sums.sum():,.0f} calibration rows"
+    return _taught(stack, DensityRatios, choice, f"auto: density ratios, {choice}, {by}")
+
+
+def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
+    """Log-likelihood of labels that a teacher has, less doubt of its choice.
+
+    A label is that of a row near by: of a share e of them, the likeliest there is, it says nothing, and is
+    drawn from all, ``(1 - e) t + e π``. Else the flattest teacher would be the likeliest.
+
+    Args:
+        teacher: t, shape ``(n_rows, n_classes)``.
+        sums: how many labels of each class there are, of the same shape.
+        choice: the teacher's.
+    """
+    prior = sums.sum(axis=0)[:, None] / sums.sum()
+    said = (1 - _MISLAID) * teacher[..., None] + _MISLAID * prior
+    logs = np.log(said, where=sums[..., None] > 0, out=np.zeros_like(said))
+    return float(np.einsum("nk,nke->e", sums, logs).max()) - choice.doubt
+
+
+def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+    choice = _Choice()
+    return _taught(stack, CoarseRatios, choice, f"auto: coarse density ratios, {choice}")
+
+
+def _taught(
+    stack: Stack, kind: type[Any], choice: _Choice, note: str
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """The teacher of a choice, made of ratios of a kind; of one party alone, what it says."""
+    if len(stack.parties) == 1:
+        return (*plain_mean(stack), ("auto: one party alone, as it is",))
+    seen = _Witnesses(stack.outputs, stack.further[kind])
+    return seen.teacher(choice), seen.weights[choice.models], (note,)
+
+
+def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+    note = "auto: mean of predictions, since not every party gives density ratios"
+    return (*plain_mean(stack), (note,))
+
+
+# --- values ---------------------------------------------------------------------------------------------
+
+
+def _of_values(stack: Stack) -> tuple[Array, Array | None, tuple[str, ...]]:
+    made: dict[str, tuple[Array, Array | None]] = {
+        f"weighted by density ratios to the power {power:g}": by_input_ratio(stack, power)
+        for power in sorted(TEMPERS, key=lambda power: power != 1)
+    }
+    made["mean"], made["mean by rows"] = plain_mean(stack), mean_by_rows(stack)
+    made["median"] = np.median(stack.outputs, axis=0), None
+    sums = stack.further[CalibrationSums].sum(axis=0)
+    count, total = np.maximum(sums[:, :1], 0), sums[:, 1:]
+    # Targets of any unit count alike; what is left out of the squares is the same for all.
+    spread = stack.outputs.var(axis=(0, 1))
+    unit = np.where(spread > 0, spread, 1)
+    middle = stack.outputs.mean(axis=(0, 1))
+
+    def error(name: str) -> float:
+        off = made[name][0] - middle
+        return float(((count * off - 2 * (total - count * middle)) * off / unit).sum())
+
+    chosen, by = next(iter(made)), "no calibration rows to choose by"
+    if count.any():
+        chosen, by = min(made, key=error), f"chosen by {count.sum():,.0f} calibration rows"
+    return (*made[chosen], (f"auto: values, {chosen}, {by}",))

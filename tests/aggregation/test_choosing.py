@@ -1,0 +1,201 @@
+"""The rule that chooses itself, against numbers worked out by hand, and in a federation.
+
+Two parties, two classes. Witnesses: q of the ratios, p of the models weighted by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from consilience import Federation, Party, auto, ensemble_distillation, value_density_ratio
+from consilience.aggregation.reliability import DOUBT
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import CoarseRatios, DensityRatios
+from helpers.replies import replies
+
+AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public="", rows=1, seed=0)
+A, B = [[0.9, 0.1]], [[0.4, 0.6]]
+
+
+def form(kind: str, ratios: str):
+    return auto().suited_to(replace(AGREED, kind=kind, ratios=ratios))
+
+
+def test_without_calibration_rows_both_witnesses_count_once():
+    """a has 2 rows of x and 1 of y near, b 1 of y: q = (1/2, 1/2), S = (3, 1)/4, so p = (3 · 0.9 + 0.4)/4.
+
+    t ∝ q p = p = 0.775 of x.
+    """
+    teacher = auto()(replies(A, B, ratios=[[[2, 1]], [[0, 1]]]))
+    np.testing.assert_allclose(teacher.values, [[0.775, 0.225]], atol=2 * DOUBT)
+    np.testing.assert_allclose(teacher.weights, [[0.75], [0.25]], atol=2 * DOUBT)
+    assert teacher.notes == (
+        "auto: density ratios, models weighted by ratios, a = 1, b = 1, no calibration rows to choose by",
+    )
+
+
+def test_both_witnesses_by_hand():
+    """a has 3 rows of x and 1 of y near, b none: q = (3, 1)/4, p = (9, 1)/10, q p ∝ 27 : 1."""
+    teacher = auto()(replies(A, B, ratios=[[[3, 1]], [[0, -1]]]))
+    np.testing.assert_allclose(teacher.values, [[27 / 28, 1 / 28]], atol=2 * DOUBT)
+
+
+def test_where_nobody_knows_anything_it_is_the_mean():
+    teacher = auto()(replies(A, B, ratios=[[[0, 0]], [[-1, 0]]]))
+    np.testing.assert_allclose(teacher.values, [[0.65, 0.35]])
+
+
+def test_models_that_are_right_by_calibration_are_sharpened():
+    """On ten rows both say 0.7 of the class that all calibration rows have: the largest b there is."""
+    said = np.where(np.arange(10)[:, None] % 2 == [0, 1], 0.7, 0.3)
+    near = np.full((10, 2), 0.5)
+    sums = 50.0 * (said > 0.5)
+    teacher = auto()(replies(said, said, ratios=[near, near], sums=[sums, sums]))
+    assert "b = 3" in teacher.notes[0] and "chosen by 1,000 calibration rows" in teacher.notes[0]
+    sure = 0.7**3 / (0.7**3 + 0.3**3)
+    np.testing.assert_allclose(teacher.values.max(axis=1), sure, atol=1e-3)
+
+
+def test_ratios_that_are_right_where_models_are_not():
+    """Models say 0.6 of the wrong class, ratios 0.8 of the right one: a is larger than b."""
+    right = np.arange(10)[:, None] % 2 == [0, 1]
+    said, near, sums = np.where(right, 0.4, 0.6), np.where(right, 0.8, 0.2), 20.0 * right
+    teacher = auto()(replies(said, said, ratios=[near, near], sums=[sums, sums]))
+    assert (teacher.values[right] > 0.9).all()
+
+
+def test_a_rule_is_judged_by_rows_that_it_is_not_made_of():
+    """Ratios of all rows are right, those of the training rows are wrong: ratios do not count."""
+    right = np.arange(10)[:, None] % 2 == [0, 1]
+    said, sums = np.where(right, 0.7, 0.3), 20.0 * right
+    told = replies(said, said, ratios=[np.where(right, 0.2, 0.8)] * 2, sums=[sums, sums])
+    whole = {
+        party: tuple(
+            replace(one, values=np.where(right, 0.8, 0.2).astype(np.float32))
+            if isinstance(one, DensityRatios)
+            else one
+            for one in answers
+        )
+        for party, answers in told.answers.items()
+    }
+    assert "a = 0," in auto()(replace(told, answers=whole)).notes[0]
+
+
+@given(st.integers(0, 2**32))
+def test_a_share_of_labels_of_other_classes_changes_little(seed):
+    """Of the labels next to a row a fifth are of any class: the teacher stays as sure as it was, nearly."""
+    rng = np.random.default_rng(seed)
+    truth = np.arange(200) % 2
+    right = truth[:, None] == [0, 1]
+    said, near = np.where(right, 0.95, 0.05), np.where(right, 0.9, 0.1)
+    mislaid = np.where(rng.random(200) < 0.2, rng.integers(2, size=200), truth)
+    labels = 1.0 * (mislaid[:, None] == [0, 1])
+    teacher = auto()(replies(said, said, ratios=[near, near], sums=[labels, 0 * labels]))
+    assert (teacher.values[right] > 0.9).all()
+
+
+def test_its_form_follows_what_leaves():
+    told = replies(A, B, ratios=[[[2, 1]], [[0, 1]]])
+    coarse, alone = form("classification", "coarse"), form("classification", "none")
+    assert coarse.needs == (CoarseRatios,) and alone.needs == ()
+    assert coarse.calibrated and alone.calibrated
+    np.testing.assert_array_equal(coarse(told).values, auto()(told).values)
+    np.testing.assert_allclose(alone(told).values, [[0.65, 0.35]])
+    assert coarse(told).notes[0].startswith("auto: coarse density ratios, ")
+    assert alone(told).notes[0].startswith("auto: mean of predictions")
+    for ratios in ("none", "coarse"):
+        values = replies([[1.0]], [[3.0]], kind="values")
+        assert form("regression", ratios)(values).values.tolist() == [[2.0]]
+
+
+# --- values -----------------------------------------------------------------------------------------
+
+
+def test_values_weighted_by_ratios():
+    """a has 3 rows near, b 1: (3 · 2 + 6)/4 = 3; to the power 2 (9 · 2 + 6)/10."""
+    told = replies([[2.0]], [[6.0]], kind="values", ratios=[[[3.0]], [[1.0]]], rows=[1, 1])
+    teacher = value_density_ratio()(told)
+    np.testing.assert_allclose(teacher.values, [[3.0]], atol=0.01)
+    np.testing.assert_allclose(teacher.weights, [[0.75], [0.25]], atol=2 * DOUBT)
+    np.testing.assert_allclose(value_density_ratio(power=2)(told).values, [[2.4]], atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("target", "chosen"),
+    [
+        (3.0, "weighted by density ratios to the power 1"),
+        (2.4, "weighted by density ratios to the power 2"),
+        (4.0, "mean"),
+        (5.0, "mean by rows"),
+        (-7.0, "weighted by density ratios to the power 2"),
+    ],
+)
+def test_values_are_chosen_by_squared_error(target, chosen):
+    """Teachers of 2 and 6: by ratios 3:1 3, 2.4 and 3.46, mean 4, by rows 1:3 5. The nearest one is taken."""
+    sums = [[[4.0, 4 * target]], [[0.0, 0.0]]]
+    told = replies(
+        [[2.0]], [[6.0]], kind="values", ratios=[[[3.0]], [[1.0]]], rows=[1, 3], sums=sums
+    )
+    teacher = form("regression", "exact")(told)
+    assert teacher.notes == (f"auto: values, {chosen}, chosen by 4 calibration rows",)
+
+
+@given(st.integers(0, 2**32), st.floats(-1e6, 1e6), st.floats(1e-3, 1e3))
+def test_units_of_values_do_not_matter(seed, shift, scale):
+    rng = np.random.default_rng(seed)
+    outputs, near = rng.normal(size=(3, 5, 2)), rng.exponential(size=(3, 5, 2))
+    counts = rng.integers(0, 3, size=(3, 5, 1)).astype(float)
+    total = counts * rng.normal(size=(3, 5, 2))
+
+    def note(outputs, total):
+        sums = np.concatenate([counts, total], axis=2)
+        told = replies(*outputs, kind="values", ratios=near, rows=[3, 4, 5], sums=sums)
+        return form("regression", "exact")(told).notes
+
+    moved = note(shift + scale * outputs, counts * shift + scale * total)
+    assert moved == note(outputs, total)
+
+
+# --- in a federation --------------------------------------------------------------------------------
+
+
+def by_corner(model, targets) -> Federation:
+    """Three parties with one cloud each, in two corners of a triangle, and public rows of all three."""
+    rng = np.random.default_rng(0)
+    corners = np.array([[0.0, 4.0], [-4.0, -4.0], [4.0, -4.0]])
+    parties = []
+    for i in range(3):
+        codes = np.array([i, (i + 1) % 3]).repeat(20)
+        rows = corners[codes] + rng.normal(size=(40, 2))
+        parties.append(Party(f"party {i}", model, rows, targets(codes, rows)))
+    return Federation(parties, corners[np.arange(30) % 3] + rng.normal(size=(30, 2)))
+
+
+def test_it_is_the_default_and_says_what_it_chose():
+    made = by_corner(LogisticRegression(), lambda codes, rows: codes)
+    history = made.run(ensemble_distillation(rounds=2), progress=False)
+    for round in history.rounds[1:]:
+        np.testing.assert_array_equal(round.teacher.values.argmax(axis=1), np.arange(30) % 3)
+        assert round.teacher.notes[0].endswith("chosen by 24 calibration rows")
+    assert "round 2: auto: density ratios, " in str(history)
+
+
+def test_it_learns_from_the_agreement_that_parties_do_regression():
+    """|x| by straight lines: each is right in its own half, and the ratios know which half a row is in."""
+    x = np.linspace(-3, 3, 120)[:, None]
+    left = x[:, 0] < 0
+    parties = [
+        Party("left", LinearRegression(), x[left], np.abs(x[left, 0])),
+        Party("right", LinearRegression(), x[~left], np.abs(x[~left, 0])),
+    ]
+    round = list(Federation(parties, x[::3]).rounds(ensemble_distillation(rounds=1)))[1]
+    assert round.teacher.notes[0].startswith("auto: values, weighted by density ratios")
+    assert (
+        np.abs(round.teacher.values[:, 0] - np.abs(x[::3, 0])).mean() < 0.4
+    )  # the mean is 1.5 off
