@@ -13,7 +13,7 @@ from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.history import History
 from consilience.messages.schema import Public
-from consilience.protocols import RoundState
+from consilience.protocols import Round, RoundState
 from helpers.stub_models import Share
 
 POINTS = np.linspace(-1, 1, 12)[:, None]
@@ -142,7 +142,7 @@ def test_a_history_says_who_is_worse_off_on_own_rows():
     """Losses are better when smaller; where all rows are own there is one figure."""
     history = History()
     for losses in ((0.5, 0.7), (0.6, 0.6)):
-        history.rounds.append(None)
+        history.rounds.append(Round(0, RoundState(0)))
         history.metrics.append(
             {p: {"log_loss": x, "log_loss_own": x} for p, x in zip("ab", losses, strict=True)}
         )

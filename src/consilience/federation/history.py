@@ -133,9 +133,9 @@ class History:
 
     def _noted(self) -> Iterator[str]:
         """Yield what the last teacher says of itself, and the first remark of every party that has any."""
-        teacher = self.rounds[-1].teacher if self.rounds else None
-        if teacher is not None:
-            yield from (f"round {self.rounds[-1].number}: {note}" for note in teacher.notes)
+        for round in self.rounds[-1:]:
+            notes = () if round.teacher is None else round.teacher.notes
+            yield from (f"round {round.number}: {note}" for note in notes)
         whole = [d for row in self.deliveries for d in row if d.status == "ok" and d.detail]
         for party in sorted({delivery.party for delivery in whole}):
             mine = [delivery.detail for delivery in whole if delivery.party == party]

@@ -34,6 +34,7 @@ from consilience.federation.methods import INFORMED, MethodSpec, ProtocolSpec, p
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
+from consilience.messages.scores import Score
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
 from consilience.tasks.scores import score_tasks
@@ -137,7 +138,7 @@ class CoordinatorSpec(Section):
         """
         found = protocol_for(self.method, self.protocol)
         aggregator = found.options.get("aggregate")
-        needs: tuple[type[Any], ...] = ()
+        needs: tuple[type[Score], ...] = ()
         if isinstance(aggregator, Aggregator) and aggregator.forms is None:
             needs = aggregator.needs
         if any(score_tasks()[kind].exposure == "rows" for kind in needs):
