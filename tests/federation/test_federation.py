@@ -142,7 +142,7 @@ def test_a_history_says_who_is_worse_off_on_own_rows():
     """Losses are better when smaller; where all rows are own there is one figure."""
     history = History()
     for losses in ((0.5, 0.7), (0.6, 0.6)):
-        history.rounds.append(Round(0, RoundState(0)))
+        history.rounds.append(Round(0, RoundState(round=0)))
         history.metrics.append(
             {p: {"log_loss": x, "log_loss_own": x} for p, x in zip("ab", losses, strict=True)}
         )
