@@ -291,7 +291,7 @@ class Ledger:
             round: the last round that stays; -1 for none.
         """
         with self.transaction():
-            for table in ("rounds", "deliveries", "metrics", "row_scores", "trust", "teachers", "notes"):
+            for table in _TABLES - {"meta", "method_runs", "holdings"}:
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",
