@@ -59,6 +59,9 @@ CREATE TABLE teachers (
 """
 
 
+_BY_ROUND = ("rounds", "deliveries", "metrics", "row_scores", "trust", "notes", "teachers")
+"""Tables of what happened in a round."""
+
 _DOUBTFUL = {
     "TEXT": "typeof({0}) <> 'text'",
     "INTEGER": "typeof({0}) <> 'integer' OR {0} < 0",
@@ -291,7 +294,7 @@ class Ledger:
             round: the last round that stays; -1 for none.
         """
         with self.transaction():
-            for table in _TABLES - {"meta", "method_runs", "holdings"}:
+            for table in _BY_ROUND:
                 column = "within" if table == "deliveries" else "round"
                 self._connection.execute(
                     f"DELETE FROM {table} WHERE method = ? AND seed = ? AND {column} > ?",
