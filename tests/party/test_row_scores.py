@@ -13,7 +13,8 @@ from consilience import Party
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.messages.schema import Public
-from consilience.party import row_scores as scores
+from consilience.party import row_scores
+from consilience.party import shared_space as spaces
 from consilience.tasks.lifecycle import Describe
 from consilience.tasks.scores import (
     CompareCoarsely,
@@ -152,7 +153,7 @@ def test_answers_to_ever_other_questions_do_not_pile_up():
     party = joined()
     for i in range(40):
         ComparePublic(round=1, ridge=0.3 + i).run(party)
-    assert len(party.scores._computed) == len(party.scores._common._ratios) == scores._MOST_KEPT
+    assert len(party.scores._computed) == len(party.scores._common._ratios) == spaces._MOST_KEPT
 
 
 def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
@@ -164,20 +165,20 @@ def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
         made.append(given)
         return public_feature_space(*given)
 
-    public_feature_space = scores.public_feature_space
-    monkeypatch.setattr(scores, "public_feature_space", counted)
-    public, before = Public(X[:9]), len(scores._COMMON)
+    public_feature_space = spaces.public_feature_space
+    monkeypatch.setattr(spaces, "public_feature_space", counted)
+    public, before = Public(X[:9]), len(spaces._COMMON)
     parties = [joined(public=public) for _ in range(2)]
     for party in parties:
         for task in (SURE, CHOICE, RATIOS):
             task.run(party)
-    assert len(made) == 1 and len(scores._COMMON) == before + 1
+    assert len(made) == 1 and len(spaces._COMMON) == before + 1
     parties[0].join(negotiate([Describe().run(parties[0])], public, seed=1, strict=False))
     SURE.run(parties[0])
     assert len(made) == 2
     del public, party, parties
     gc.collect()
-    assert len(scores._COMMON) == before
+    assert len(spaces._COMMON) == before
 
 
 @pytest.mark.parametrize("task", [RATIOS, COARSE])
@@ -193,7 +194,7 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
         party.public = public
         party.join(negotiate([Describe().run(party)], public, strict=False))
         COARSE.run(party)
-    assert party.privacy.accountant.count(scores.COMPARED_SETS) == 2
+    assert party.privacy.accountant.count(row_scores.COMPARED_SETS) == 2
     NOISY.run(party)
     assert spent(party) == pytest.approx((0.5, 1e-5))
 

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Literal
 
 import numpy as np
-from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.class_gaussians import ClassGaussians
 from consilience.numerics.density import (
     Coarseness,
-    PublicRatio,
     coarse_ratios,
     near_public,
     selection,
 )
-from consilience.numerics.feature_space import (
-    common_columns,
-    principal_directions,
-    public_feature_space,
-)
-from consilience.numerics.membership import certainties, rows_like
+from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
+from consilience.party.shared_space import SharedSpace, once, shared_space
 from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss, Release
 from consilience.validation.arrays import Array
 
@@ -39,7 +31,6 @@ Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
 Part = Literal["all", "train", "calibration"]
 """Private rows that something is computed of."""
-V = TypeVar("V")
 
 COMPARED_SETS = "coarse ratios"
 """Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
@@ -121,7 +112,7 @@ class Scores:
             )
 
         if noise is None:
-            return _once(self._computed, f"certainties {regularization!r}", computed)
+            return once(self._computed, f"certainties {regularization!r}", computed)
         return accountant.release(self.certainties_release(regularization, noise.loss), computed)
 
     def certainties_release(self, regularization: float, loss: PrivacyLoss) -> Release:
@@ -173,7 +164,7 @@ class Scores:
                 )
             return found
 
-        return _once(self._computed, f"selection {quantile!r} {reference}", computed), notes
+        return once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
     def density_ratios(self, ridge: float, part: Part = "all") -> Array:
         """Compute how much denser private rows of each class lie than public ones, at each public row.
@@ -201,7 +192,7 @@ class Scores:
         def computed() -> Array:
             return self._common.ratio(ridge)(self._common.space(X), targets)
 
-        return _once(self._computed, f"density ratios {ridge!r} {part}", computed)
+        return once(self._computed, f"density ratios {ridge!r} {part}", computed)
 
     def input_ratios(self, ridge: float) -> Array:
         """Compute how much denser private rows lie than public ones, at each public row: ``(n_public,)``.
@@ -217,7 +208,7 @@ class Scores:
         def computed() -> Array:
             return self._common.ratio(ridge)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
 
-        return _once(self._computed, f"input ratios {ridge!r}", computed)
+        return once(self._computed, f"input ratios {ridge!r}", computed)
 
     def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
         """Sum up the calibration rows at their nearest public rows, and give notes for the ledger.
@@ -238,7 +229,7 @@ class Scores:
         def computed() -> Array:
             return near_public(self._common.space(X), groups, self._common.space.public)
 
-        return _once(self._computed, "calibration sums", computed), ()
+        return once(self._computed, "calibration sums", computed), ()
 
     def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
         """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
@@ -263,7 +254,7 @@ class Scores:
             own = self._fixed.coordinates(X)
             return coarse_ratios(own, targets, self._fixed.public, coarseness)
 
-        ratios = _once(self._computed, f"coarse ratios {coarseness!r}", computed)
+        ratios = once(self._computed, f"coarse ratios {coarseness!r}", computed)
         question = (self._compared_with, Public(X).key, repr(coarseness))
         compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
         accountant.release(compared, lambda: np.zeros(0))
@@ -278,10 +269,10 @@ class Scores:
 
     def once(self, question: str, compute: Callable[[], Array]) -> Array:
         """Compute the answer to a question that depends on data alone, or give it again."""
-        return _once(self._computed, question, compute)
+        return once(self._computed, question, compute)
 
     @property
-    def space(self) -> _Common:
+    def space(self) -> SharedSpace:
         """Space in which rows are compared, which all parties share."""
         return self._common
 
@@ -291,111 +282,10 @@ class Scores:
         return f"{self.agreement.public} {self.agreement.encoder}".rstrip()
 
     @property
-    def _common(self) -> _Common:
-        return _common(self.public, self.agreement.seed)
+    def _common(self) -> SharedSpace:
+        return shared_space(self.public, self.agreement.seed)
 
     @property
-    def _fixed(self) -> _Common:
+    def _fixed(self) -> SharedSpace:
         """Common space that no coordinator's seed can change."""
-        return _common(self.public, 0)
-
-
-class _Common:
-    """Space of the public rows and their places in it, the same for all parties."""
-
-    def __init__(self, public: Public, seed: int) -> None:
-        rng = stream(seed, "coordinator", 0, "patches")
-        self.space = public_feature_space(public.X, rng, public.encoder)
-        self._seed = seed
-        self._ratios: dict[float, PublicRatio] = {}
-
-    def coordinates(self, X: Array) -> Array:
-        return self._directions(self.space(X))
-
-    @cached_property
-    def public(self) -> Array:
-        return self._directions(self.space.public)
-
-    @cached_property
-    def words(self) -> Callable[[Array], Any]:
-        """Function of rows to their features; of texts those words alone that two public texts have."""
-        public = self.space.public
-        kept = common_columns(public) if issparse(public) else np.asarray
-        return lambda X: kept(self.space(X))
-
-    @cached_property
-    def public_words(self) -> Any:
-        public = self.space.public
-        return common_columns(public)(public) if issparse(public) else public
-
-    @cached_property
-    def generated(self) -> Array:
-        """Rows drawn from what the public ones' coordinates look like, as many as these."""
-        return rows_like(self.public, stream(self._seed, "coordinator", 0, "generated rows"))
-
-    def dense_features(self, X: Array) -> Array:
-        """Dense features and a constant: those of the space, or coordinates where it is sparse."""
-        sparse = issparse(self.space.public)
-        told = self.coordinates(X) if sparse else np.asarray(self.space(X), dtype=np.float64)
-        return np.hstack([told, np.ones((len(told), 1))])
-
-    @cached_property
-    def _directions(self) -> Callable[[Any], Array]:
-        return principal_directions(self.space.public)
-
-    def parts(self, *, halved: bool) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
-        """Public rows to be judged, those to judge by, and the latter's directions: two halves, or all.
-
-        Args:
-            halved: whether rows are to be judged by others; fewer than 20 are too few for that.
-        """
-        count = self.space.public.shape[0]
-        everything = np.arange(count)
-        if not halved or count < _FEWEST_HALVED:
-            return [(everything, everything, self._directions)]
-        return self._halves
-
-    @cached_property
-    def _halves(self) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
-        count = self.space.public.shape[0]
-        rows = stream(self._seed, "coordinator", 0, "halves").permutation(count)
-        one, other = np.sort(rows[: count // 2]), np.sort(rows[count // 2 :])
-        return [
-            (judged, others, principal_directions(self.space.public[others]))
-            for judged, others in ((one, other), (other, one))
-        ]
-
-    def ratio(self, ridge: float) -> PublicRatio:
-        rng = stream(self._seed, "coordinator", 0, "landmarks")
-        return _once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
-
-
-def public_features(public: Public, seed: int) -> Array:
-    """Compute the features of public rows whose second moments parties add up of their own."""
-    return _common(public, seed).dense_features(public.X)
-
-
-_FEWEST_HALVED = 20
-"""Public rows of which each half can be judged by the other."""
-
-
-def _common(public: Public, seed: int) -> _Common:
-    """The space of these public rows and this seed."""
-    return _once(_COMMON.setdefault(public, {}), seed, lambda: _Common(public, seed))
-
-
-_MOST_KEPT = 16
-"""Answers to different questions that are kept; the first of more is computed anew if it is asked for."""
-
-_COMMON: WeakKeyDictionary[Public, dict[int, _Common]] = WeakKeyDictionary()
-"""Spaces by public rows and seed, made once for all parties in this process."""
-
-
-def _once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
-    """The value of a key, computed where it is not there yet."""
-    if key not in kept:
-        value = compute()
-        while len(kept) >= _MOST_KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = value
-    return kept[key]
+        return shared_space(self.public, 0)

@@ -28,7 +28,7 @@ from consilience.messages.scores import (
 )
 from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
-from consilience.party.row_scores import public_features as features_of
+from consilience.party.shared_space import public_features as features_of
 from consilience.tasks.base import Task, task_types
 from consilience.transforms.privacy import GaussianNoise, Release
 from consilience.validation.arrays import Array
