@@ -230,6 +230,7 @@ KEY = ("data", "parties", "models", "setting", "rule")
 def lines(
     study: Study,
     data: str,
+    dealt: Mapping[str, Mapping[str, Any]],
     parties: int,
     models: str,
     seeds: int,
@@ -239,7 +240,7 @@ def lines(
     """A line of the table for each setting and rule of a data set; the score is accuracy or RMSE."""
     values = bool(PROBLEMS[data].get("values"))
     score = "rmse" if values else "accuracy"
-    for label, setting in settings(data).items():
+    for label, setting in dealt.items():
         common = {"data": data, "setting": setting, "parties": parties, "models": models}
         found = {
             rule: study.repeat(
@@ -339,26 +340,40 @@ def draw(rows: Sequence[Mapping[str, str]]) -> None:
 
     groups = list(dict.fromkeys((row["data"], row["parties"], row["models"]) for row in rows))
     figure, axes = pyplot.subplots(
-        len(groups), 1, figsize=(8, 4.2 * len(groups)), squeeze=False, layout="constrained"
+        len(groups), 1, figsize=(8, 5 * len(groups)), squeeze=False, layout="constrained"
     )
     for axis, group in zip(axes[:, 0], groups, strict=True):
         here = [row for row in rows if (row["data"], row["parties"], row["models"]) == group]
+        points = {}
         for rule in dict.fromkeys(row["rule"] for row in here):
             mine = [row for row in here if row["rule"] == rule]
-            score, floats = (np.mean([float(row[n]) for row in mine]) for n in ("score", "floats"))
-            if rule in ("alone", "true-labels", "class-holders"):
+            points[rule] = [np.mean([float(row[n]) for row in mine]) for n in ("floats", "score")]
+        most = max(floats for floats, _ in points.values())
+        # Names stand in a column beside the panel, in the order of the scores, a line to each point.
+        names = sorted(points, key=lambda rule: points[rule][1])
+        for place, rule in zip(np.linspace(0, 1, len(names)), names, strict=True):
+            floats, score = points[rule]
+            mark = rule in ("alone", "true-labels", "class-holders")
+            if mark:
                 axis.axhline(score, color="0.6", lw=0.8)
-                axis.annotate(rule, (1.0, score), xycoords=("axes fraction", "data"), fontsize=7)
-                continue
-            axis.plot(floats, score, "o", ms=4)
+            else:
+                axis.plot(floats, score, "o", ms=4, color="#0072B2")
             axis.annotate(
-                rule, (floats, score), xytext=(4, 2), textcoords="offset points", fontsize=7
+                rule,
+                (most if mark else floats, score),
+                xytext=(1.08, place),
+                textcoords="axes fraction",
+                fontsize=7,
+                va="center",
+                arrowprops={"arrowstyle": "-", "lw": 0.3, "color": "0.5"},
             )
+        kinds = "one kind" if group[2] == "one" else "five kinds"
+        values = PROBLEMS[group[0]].get("values")
         axis.set(
-            xscale="log", title=", ".join(group), xlabel="numbers that leave a party, all rounds"
-        )
-        axis.set_ylabel(
-            "RMSE" if PROBLEMS[group[0]].get("values") else "accuracy, mean over settings"
+            xscale="log",
+            title=f"{group[0]}, {group[1]} parties, models of {kinds}",
+            xlabel="numbers that leave a party, all rounds",
+            ylabel=f"{'RMSE' if values else 'accuracy'} on everyone's rows, mean over settings",
         )
     figure.savefig(RESULTS / "rivals.svg", metadata={"Date": None})
 
@@ -383,6 +398,7 @@ def main() -> None:
     parser.add_argument(
         "--parties", type=int, help="10; 6 on trec, 4 on heart disease and diabetes"
     )
+    parser.add_argument("--settings", nargs="+", metavar="S", help='such as "k = 2 of 10" clusters')
     parser.add_argument("--rules", nargs="+", help="these; the baselines are always there")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
@@ -407,8 +423,13 @@ def main() -> None:
         marks = ("alone", "mean" if values else "avg", "true-labels")
         wanted = dict.fromkeys((*marks, *(given.rules or rules(values))))
         parties = given.parties or PROBLEMS[data].get("parties", 10)
+        dealt = {
+            label: setting
+            for label, setting in settings(data).items()
+            if given.settings is None or label in given.settings
+        }
         computed = lines(
-            study, data, parties, given.models, given.seeds, given.rounds, tuple(wanted)
+            study, data, dealt, parties, given.models, given.seeds, given.rounds, tuple(wanted)
         )
         for line in computed:
             rows[tuple(line[name] for name in KEY)] = line
