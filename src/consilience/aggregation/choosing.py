@@ -45,8 +45,12 @@ MODEL_EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 TEMPERS = (0.5, 1.0, 2.0)
 """Values of τ: for values, weights are ratios to this power."""
 
-_MISLAID = np.array([0.001, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
-"""Shares of the calibration rows whose nearest public row may be of another class."""
+_UNHEARD = 1e-9
+"""Least probability that a likelihood is taken of."""
+
+_NEIGHBOURS, _STEPS = 20.0, 6
+"""Rows of each class that are taken for granted before the labels of neighbours are counted, a tenth of them
+of any class; and steps in which these counts are fitted."""
 
 
 def auto() -> Aggregator:
@@ -197,20 +201,25 @@ def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
 
 
 def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
-    """Log-likelihood of labels that a teacher has, less doubt of its choice.
+    """Log-likelihood of labels near the rows of a teacher, less doubt of its choice.
 
-    A label is that of a row near by: of a share e of them, the likeliest there is, it says nothing, and is
-    drawn from all, ``(1 - e) t + e π``. Else the flattest teacher would be the likeliest.
+    A label is that of a calibration row that is nearest to a public row, and of class y with probability
+    ``C(k, y)`` where the public row is of class k: ``sum_k t(x, k) C(k, y)``. C is fitted for each teacher by
+    expectation maximisation; without it the flattest teacher would be the likeliest.
 
     Args:
         teacher: t, shape ``(n_rows, n_classes)``.
-        sums: how many labels of each class there are, of the same shape.
+        sums: how many labels of each class there are at each row, of the same shape.
         choice: the teacher's.
     """
-    prior = sums.sum(axis=0)[:, None] / sums.sum()
-    said = (1 - _MISLAID) * teacher[..., None] + _MISLAID * prior
-    logs = np.log(said, where=sums[..., None] > 0, out=np.zeros_like(said))
-    return float(np.einsum("nk,nke->e", sums, logs).max()) - choice.doubt
+    share = sums.sum(axis=0) / sums.sum()
+    granted = _NEIGHBOURS * (0.9 * np.eye(len(share)) + 0.1 * share)
+    near = granted / _NEIGHBOURS
+    for _ in range(_STEPS):
+        counted = near * (teacher.T @ (sums / (teacher @ near).clip(_UNHEARD))) + granted
+        near = counted / counted.sum(axis=1, keepdims=True)
+    likelihood = (sums * np.log((teacher @ near).clip(_UNHEARD))).sum()
+    return float(likelihood + (granted * np.log(near)).sum()) - choice.doubt
 
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
