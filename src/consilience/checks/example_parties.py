@@ -11,6 +11,7 @@ from consilience import protocols
 from consilience.aggregation import (
     Deregularization,
     anderson,
+    auto,
     avg,
     certainty_weighted,
     coarse_density_ratio,
@@ -139,6 +140,7 @@ _COMPRESSED = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed
 _VALUES = chain(float16(), changed_rows(), zstd())
 _LAPLACIAN = Deregularization("laplacian", 1e-2, gamma=1.0)
 _RULES = {
+    "by itself": auto(),
     "by density ratio": density_ratio(),
     "by coarse density ratio": coarse_density_ratio(),
     "by selection": selective_mean(),
@@ -204,6 +206,9 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     ),
     "ensemble_distillation, of values": ProtocolCase(
         protocols.ensemble_distillation(aggregate=mean(), rounds=3).compressed(_VALUES), regressors
+    ),
+    "ensemble_distillation, of values by itself": ProtocolCase(
+        protocols.ensemble_distillation(rounds=2), regressors
     ),
     "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=3), regressors),
     "iterative_distillation, accelerated": ProtocolCase(
