@@ -125,8 +125,8 @@ def test_texts(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
     setting = ("--set", 'data={name="words",public=10}')
-    result = call("parties", "tiny.toml", *setting, "--set", "partition.per_party=1")
-    assert result.exit_code == 2 and "texts" in result.stderr and "--labels-only" in result.stderr
+    found = data_of(call, "tiny.toml", *setting, "--set", "partition.per_party=1")
+    assert found["finding"].startswith("labels: far apart; inputs: ")
     found = data_of(call, "tiny.toml", *setting, "--set", "partition.per_party=1", "--labels-only")
     assert found["finding"] == "labels: far apart"
 

@@ -102,6 +102,8 @@ def test_public_rows_of_a_file_of_their_own(tmp_path: Path) -> None:
     assert len(scaled.public) == 30
     assert np.abs(scaled.public.X.mean(axis=0)).max() < 1e-6
     assert scaled.scaling is not None and scaled.scaling.centre[0] == pytest.approx(50, abs=5)
+    with pytest.raises(InvalidInput, match="18 of 18 test rows are among its rows"):
+        cohort(**given | {"public_file": given["path"]})
     table(tmp_path / "public.csv", 1, 30, scale=1000)
     with pytest.raises(InvalidInput, match="on another scale"):
         cohort(**given)

@@ -294,3 +294,12 @@ def test_rounds_after_a_state_need_parties_that_have_joined() -> None:
     parties = [Party(name, GaussianNB(), X, y) for name in ("a", "b")]
     with pytest.raises(InvalidInput, match="the parties have not joined"):
         next(Federation(parties).rounds(local_only(rounds=2), state=RoundState(round=1)))
+
+
+def test_test_rows_that_are_public_rows_are_remarked_on():
+    made = parties(XY, XY)
+    tested = Party("c", GaussianNB(), POINTS, XY, test=(POINTS, XY))
+    assert "c noted 1 times, first: most of its test rows are public rows" in str(
+        Federation([*made, tested], POINTS).run(ROUND)
+    )
+    assert "public rows too" not in str(Federation([*made, tested], POINTS + 0.01).run(ROUND))

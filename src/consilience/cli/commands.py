@@ -201,7 +201,7 @@ def parties(
         bool, typer.Option("--by-rows", help="Weight parties by their rows, not equally.")
     ] = False,
     labels_only: Annotated[
-        bool, typer.Option("--labels-only", help="Leave the inputs aside; for texts.")
+        bool, typer.Option("--labels-only", help="Leave the inputs aside.")
     ] = False,
     directions: Annotated[
         int, typer.Option(min=2, metavar="N", help="Directions of the sliced distance.")

@@ -50,7 +50,7 @@ def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | N
     """
     document = json.loads(json.dumps(document, default=str))
     if relative_to is not None and isinstance(document.get("data"), dict):
-        for key in ("path", "test_path", "public_file"):
+        for key in ("path", "test", "public_file"):
             if isinstance(document["data"].get(key), str):
                 document["data"][key] = str((relative_to / document["data"][key]).resolve())
     try:

@@ -31,7 +31,7 @@ from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.validation.arrays import Array, check_alike
+from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
 
 
@@ -275,6 +275,13 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
     """Rows that stay private, public rows, and the public rows' true labels where they are known."""
     if spec.data.public_file is not None:
         X, _ = read_rows(spec.data.public_file, dataset.columns)
+        shared = same_rows(dataset.X_test, X)
+        if shared.mean() > 0.5:
+            raise InvalidInput(
+                f"{shared.sum():,} of {len(shared):,} test rows are among its rows",
+                where="data.public_file",
+                mend="Parties would be taught on the rows that they are measured on: leave test rows out.",
+            )
         return np.arange(len(dataset.X)), Public(X), None
     if not spec.data.public:
         return np.arange(len(dataset.X)), Public.none(), None

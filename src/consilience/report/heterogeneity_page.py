@@ -94,6 +94,7 @@ def _value(distance: Distance, value: float, error: float) -> str:
 def notes(found: Heterogeneity, public: PublicCoverage | None = None) -> list[str]:
     """Explain the meaning of the figures and how they were computed, in plain sentences."""
     lines = [distance.meaning for distance in found.distances] + _of_public(public)
+    lines[:0] = [found.warning] if found.warning else []
     methods = "; ".join(f"{d.title}: {d.method}" for d in found.distances)
     deals = len(found.labels.chance)
     lines.append(f"Computed as: {methods}. Chance: {deals} random deals of all rows, same sizes.")
@@ -233,7 +234,7 @@ def page(
     """
     head, rows, below = _cells(found, public)
     lines = notes(found, public)
-    meanings = len(found.distances) + len(_of_public(public))
+    meanings = len(found.distances) + len(_of_public(public)) + bool(found.warning)
     return render(
         "heterogeneity.html",
         found=found,

@@ -11,7 +11,7 @@ from consilience.messages.replies import Description, Metrics, Receipt
 from consilience.messages.schema import Agreement, Public
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, same_rows
 
 
 @message
@@ -165,7 +165,13 @@ class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, def
     def run(self, party: Party) -> Receipt:
         """Check the agreement against the party's own data, and join."""
         party.join(self.agreement)
-        return Receipt(party=party.name, round=self.round)
+        notes: tuple[str, ...] = ()
+        # A party whose rows must not overlap leaves them out, and says nothing of how many there are.
+        if party.overlap and party.test is not None and party.public is not None:
+            shared = same_rows(party.test[0], party.public.X) if len(party.public) else np.zeros(1)
+            if shared.mean() > 0.5:
+                notes = ("most of its test rows are public rows too, on which it is taught",)
+        return Receipt(party=party.name, round=self.round, notes=notes)
 
 
 @message

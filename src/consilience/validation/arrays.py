@@ -88,3 +88,22 @@ def check_alike(private: Array, public: Array, *, where: str, discreet: bool = F
             where=where,
             mend="Scale both the same way.",
         )
+
+
+def same_rows(X: Array, others: Array) -> NDArray[np.bool_]:
+    """Mark the rows that stand among others, to the last digit; shape ``(n,)``.
+
+    Args:
+        X: rows, shape ``(n, ...)`` of numbers or ``(n,)`` of texts.
+        others: rows of the same form.
+
+    >>> same_rows(np.array([[1.0], [2.0]]), np.array([[2.0], [3.0]]))
+    array([False,  True])
+    """
+
+    def contents(rows: Array) -> list[Any]:
+        texts = rows.dtype.kind in "UO"
+        return rows.tolist() if texts else [row.tobytes() for row in rows.astype(X.dtype)]
+
+    there = set(contents(others))
+    return np.array([row in there for row in contents(X)], dtype=bool)

@@ -302,3 +302,28 @@ BAD = {
 def test_bad_input(parties: dict[str, Pair], options: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidInput, match=what):
         how_different(parties, **options)
+
+
+def test_texts_are_compared_by_their_words() -> None:
+    """Sport and baking share no word; of the same topic, texts differ by the order of theirs alone."""
+    rng = np.random.default_rng(0)
+
+    def texts(words: str) -> np.ndarray:
+        made = [" ".join(rng.permutation(words.split())) for _ in range(40)]
+        return np.array(made, dtype=object)
+
+    sport, y = "goal match team league coach", ["x", "y"] * 20
+    apart = how_different({"a": (texts(sport), y), "b": (texts("flour oven sugar butter salt"), y)})
+    alike = how_different({"a": (texts(sport), y), "b": (texts(sport), y)})
+    assert apart.inputs_w1 is not None and apart.inputs_w1.words == "far apart"
+    assert alike.inputs_w1 is not None and alike.inputs_w1.words == "as far as chance"
+
+
+def test_it_warns_where_own_rows_are_at_risk() -> None:
+    """Two clouds lie 6 deviations of a column apart, or none: then there is no risk."""
+    rng, y = np.random.default_rng(0), ["x", "y"] * 50
+    rows = rng.normal(size=(2, 100, 3))
+    apart = how_different({"north": (rows[0], y), "south": (rows[1] + 6, y)})
+    assert apart.warning.startswith("Own rows are at risk: inputs lie ")
+    assert "south" in apart.warning and apart.as_data()["warning"] == apart.warning
+    assert how_different({"north": (rows[0], y), "south": (rows[1], y)}).warning == ""

@@ -30,7 +30,9 @@ from consilience.diagnostics.heterogeneity.inputs import (
     FEW_ATOMS,
     ROWS_PER_ATOM,
     Inputs,
+    are_texts,
     check_two_parties,
+    texts_placed,
 )
 from consilience.diagnostics.heterogeneity.result import Distance, Heterogeneity
 from consilience.errors import InvalidInput, nearest
@@ -133,6 +135,8 @@ def how_different(
 
     Labels: total variation, exact; for regression the exact Wasserstein-1 distance of the values.
 
+    Texts are compared along the principal directions of their hashed words, 30 at most.
+
     Inputs, Wasserstein-1: exact in one dimension and for up to 64 distinct rows, else sliced. Total
     variation: exact where rows repeat (each distinct one 5 times on average, over all parties). Else it
     would be 1 − 1/N between any samples at all, and is computed on 16 cells of the leading principal
@@ -140,7 +144,8 @@ def how_different(
     finite samples raise it by what the random deals show.
 
     Args:
-        parties: name to inputs, shape ``(n_i, …)`` with two axes or more, and labels, shape ``(n_i,)``.
+        parties: name to inputs, shape ``(n_i, …)`` with two axes or more, or texts ``(n_i,)``, and labels,
+            shape ``(n_i,)``.
         kind: whether the labels are classes or values.
         classes: names of all classes; by default those that occur.
         inputs: whether to compare inputs.
@@ -152,8 +157,8 @@ def how_different(
         seed: of directions and random deals.
 
     Raises:
-        InvalidInput: fewer than two parties, one without rows, other widths, NaN, texts as inputs, missing
-            labels, fewer than 20 permutations or 2 directions.
+        InvalidInput: fewer than two parties, one without rows, other widths, NaN, texts beside numbers,
+            missing labels, fewer than 20 permutations or 2 directions.
 
     Source:
         Shen et al. 2022, section 4, equations 12 and 16.
@@ -174,11 +179,14 @@ def how_different(
     for name in names:
         if len(y[name]) == 0:
             raise InvalidInput("it has no rows", where=f"party {name!r}", mend="Leave it out.")
-        if inputs and (rows := len(parties[name][0])) != len(y[name]):
-            raise InvalidInput(f"{rows} rows and {len(y[name])} labels", where=f"party {name!r}")
+        if inputs and (count := len(parties[name][0])) != len(y[name]):
+            raise InvalidInput(f"{count} rows and {len(y[name])} labels", where=f"party {name!r}")
     held, axes = None, None
     if inputs:
-        held = Inputs.of({name: parties[name][0] for name in names}, equalize=equalize)
+        rows = {name: parties[name][0] for name in names}
+        if all(map(are_texts, rows.values())):
+            rows, equalize = texts_placed(rows), False
+        held = Inputs.of(rows, equalize=equalize)
         if held.dimensions > 1:
             axes = unit_directions(held.dimensions, directions, seed)
 

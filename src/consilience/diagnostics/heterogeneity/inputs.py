@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 
@@ -167,12 +168,40 @@ class Inputs:
         return np.asarray(sum(block.T @ (block @ basis) for block in blocks))
 
 
+def texts_placed(X: Mapping[str, Any]) -> dict[str, Array]:
+    """Place texts of all parties along the principal directions of their hashed words.
+
+    Args:
+        X: texts of each party, shape ``(n_i,)``.
+
+    Returns:
+        coordinates of each, shape ``(n_i, k)``.
+
+    Raises:
+        InvalidInput: no words, or no two texts share one.
+    """
+    texts = np.concatenate([np.asarray(rows, dtype=object) for rows in X.values()])
+    space = public_feature_space(texts, np.random.default_rng(0))
+    placed = principal_directions(space.public)(space.public)
+    ends = np.cumsum([len(rows) for rows in X.values()])[:-1]
+    return dict(zip(X, np.split(placed, ends), strict=True))
+
+
+def are_texts(X: Any) -> bool:
+    """Tell whether rows are texts, shape ``(n,)``."""
+    rows = np.asarray(X)
+    return rows.ndim == 1 and (
+        rows.dtype.kind in "UT"
+        or (rows.dtype.kind == "O" and all(isinstance(row, str) for row in rows))
+    )
+
+
 def _checked(name: str, X: Any) -> Array:
     """A party's inputs as real numbers, shape ``(n, d)``."""
     where, rows = f"party {name!r}", np.asarray(X)
     if rows.dtype.kind in "OUST":
         raise InvalidInput(
-            "its inputs are texts or objects, between which there is no distance",
+            "its inputs are objects, or texts where others have numbers, between which there is no distance",
             where=where,
             mend="Compare the labels alone (inputs=False, --labels-only), or turn rows into numbers first.",
         )

@@ -13,6 +13,9 @@ LITTLE, FAR = 0.1, 0.3
 """Limits between "a little apart", "apart" and "far apart", above chance: a share of rows, or of the pooled
 spread. A convention; the figures themselves are beside the words."""
 
+OWN_ROWS_AT_RISK = 0.1
+"""W1 of inputs beyond chance from which exchange may cost parties their own rows."""
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -188,6 +191,28 @@ class Heterogeneity:
         w1, tv = self.inputs_w1.words, self.inputs_tv.words
         return f"{found}; inputs: {w1}" if w1 == tv else f"{found}; inputs: {w1} (W1), {tv} (TV)"
 
+    @property
+    def warning(self) -> str:
+        """Warning that exchange may cost parties their own rows, as inputs differ; empty where it need not.
+
+        The bound was found by ``benchmarks/inputs_apart.py``.
+        """
+        found = self.inputs_w1
+        if found is None or not found.differs:
+            return ""
+        excess = found.parties - found.chance.mean(axis=0)
+        if found.omega - found.chance_mean <= OWN_ROWS_AT_RISK:
+            return ""
+        far = np.argsort(-excess, kind="stable")[:3]
+        named = ", ".join(f"{found.names[i]} ({excess[i]:.2f})" for i in far)
+        return (
+            f"Own rows are at risk: inputs lie {found.omega - found.chance_mean:.2f} of the pooled spread "
+            f"apart beyond chance (W1, bound {OWN_ROWS_AT_RISK:g}), most of all {named}. Others' models know "
+            "little of such rows, and what they teach can make a party worse on its own. Leave the choice to "
+            'each party (purpose = "own", as by default), take the method auto, and look at the columns of '
+            "own rows before a taught model is used."
+        )
+
     def shares(self, party: int) -> str:
         """A party's largest classes with their shares: ``"3 (60%), 7 (40%)"``; empty for regression."""
         if self.classes is None or self.counts is None:
@@ -201,6 +226,7 @@ class Heterogeneity:
         """Return all figures as plain numbers and names, for JSON."""
         found: dict[str, Any] = {
             "finding": self.sentence,
+            "warning": self.warning,
             "weights": "by rows" if self.by_rows else "equal",
             "columns_equalized": self.equalized,
             "seed": self.seed,
