@@ -1,12 +1,13 @@
-"""How far apart inputs may be before exchange costs parties their own rows: the bound of `consilience parties`.
+"""Distances between inputs, and what exchange then costs own rows: the bound of `consilience parties`.
 
     python benchmarks/inputs_apart.py             # about ten minutes on two cores
 
 Rows of tables that come with scikit-learn, and made ones, are dealt by their inputs: clusters, or blocks in
 the order of the direction in which they spread most; a portion of 0 to 1 is dealt at random. Four parties
 with four kinds of model are trained alone, and taught for one round by the plain mean with own rows weighing
-1/m, as papers have it. Printed are the distance between the inputs beyond chance, before anything is trained,
-and what became of own rows: in units of their loss alone (log loss, or squared error).
+1/m, as papers have it. Printed are, before anything is trained, the largest share of a party's rows without
+any of others' nearby, and the distance of inputs beyond chance; and what became of own rows, in units of
+their loss alone (log loss, or squared error).
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()
     found = []
-    print("| problem | dealt by | portion | W1 beyond chance | own loss | worse off |")
-    print("|---|---|--:|--:|--:|--:|")
+    print("| problem | dealt by | portion | rows apart | W1 beyond chance | own loss | worse off |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for name in given.names or PROBLEMS:
             path = Path(folder) / f"{name}.npz"
@@ -81,19 +82,17 @@ def main() -> None:
                     try:
                         row = trial(path, classes, way, portion, given.seeds, out)
                     except InvalidInput as error:  # a cluster may hold one class
-                        print(f"| {name} | {way} | {portion} | {error.what} | | |", flush=True)
+                        print(f"| {name} | {way} | {portion} | {error.what} | | | |", flush=True)
                         continue
                     found.append(row)
-                    far, loss, worse = row
-                    print(
-                        f"| {name} | {way} | {portion} | {far:.2f} | {loss:+.0%} | {worse:.0%} |",
-                        flush=True,
-                    )
-    far, loss, worse = np.array(found).T
-    risky = far > OWN_ROWS_AT_RISK
+                    apart, far, loss, worse = row
+                    figures = f"{apart:.0%} | {far:.2f} | {loss:+.0%} | {worse:.0%}"
+                    print(f"| {name} | {way} | {portion} | {figures} |", flush=True)
+    apart, _, loss, worse = np.array(found).T
+    risky = apart > OWN_ROWS_AT_RISK
     for side, which in (("above", risky), ("below", ~risky)):
         print(
-            f"W1 {side} {OWN_ROWS_AT_RISK}: {which.sum()} splits, own loss worse in "
+            f"rows apart {side} {OWN_ROWS_AT_RISK:.0%}: {which.sum()} splits, own loss worse in "
             f"{(loss[which] > 0.01).sum()}, in the mean {loss[which].mean():+.0%}; "
             f"parties worse off {worse[which].mean():.0%}"
         )
@@ -101,8 +100,8 @@ def main() -> None:
 
 def trial(
     path: Path, classes: bool, way: str, portion: float, seeds: int, out: Path
-) -> tuple[float, float, float]:
-    """Distance of inputs beyond chance; mean change of own loss, in it; share of parties worse off."""
+) -> tuple[float, float, float, float]:
+    """Rows apart, distance beyond chance; mean change of own loss, in it; share of parties worse off."""
     document: dict[str, Any] = {
         "name": "apart",
         "seeds": seeds,
@@ -121,14 +120,17 @@ def trial(
     spec = parse_spec(document, where=way)
     distances = []
     for seed in spec.seed_list:
-        inputs = compared(gather(spec, seed), seed=seed, equalize=True).inputs_w1
-        assert inputs is not None
-        distances.append(inputs.omega - inputs.chance_mean)
+        parties = compared(gather(spec, seed), seed=seed, equalize=True)
+        inputs = parties.inputs_w1
+        assert inputs is not None and parties.apart is not None
+        distances.append((parties.apart.max(), inputs.omega - inputs.chance_mean))
     start(spec, out)
     gain = read_results(out).gains["avg" if classes else "mean"]
     own = gain["log_loss_own" if classes else "mse_own"]
+    apart, far = np.mean(distances, axis=0).tolist()
     return (
-        float(np.mean(distances)),
+        apart,
+        far,
         -own.mean / own.alone.mean,
         len(own.worse) / len(own.by_party),
     )

@@ -319,11 +319,21 @@ def test_texts_are_compared_by_their_words() -> None:
     assert alike.inputs_w1 is not None and alike.inputs_w1.words == "as far as chance"
 
 
-def test_it_warns_where_own_rows_are_at_risk() -> None:
-    """Two clouds lie 6 deviations of a column apart, or none: then there is no risk."""
+def test_rows_that_nobody_else_has_are_at_risk() -> None:
+    """Two clouds far apart: every row has own ones alone about it; in one cloud of both, 1 in 2^10 has."""
     rng, y = np.random.default_rng(0), ["x", "y"] * 50
     rows = rng.normal(size=(2, 100, 3))
-    apart = how_different({"north": (rows[0], y), "south": (rows[1] + 6, y)})
-    assert apart.warning.startswith("Own rows are at risk: inputs lie ")
-    assert "south" in apart.warning and apart.as_data()["warning"] == apart.warning
-    assert how_different({"north": (rows[0], y), "south": (rows[1], y)}).warning == ""
+    apart = how_different({"north": (rows[0], y), "south": (rows[1] + 30, y)})
+    assert apart.apart is not None and apart.apart.tolist() == [1, 1]
+    assert "at 2 of 2 parties" in apart.warning and "100% of north's rows" in apart.warning
+    assert apart.as_data()["parties"]["south"]["rows_apart"] == 1
+    alike = how_different({"north": (rows[0], y), "south": (rows[1], y)})
+    assert alike.apart is not None and alike.apart.max() < 0.05 and alike.warning == ""
+
+
+def test_only_the_party_that_nobody_is_near_is_named() -> None:
+    rng, y = np.random.default_rng(0), ["x", "y"] * 50
+    a, b, c = rng.normal(size=(3, 100, 3))
+    found = how_different({"a": (a, y), "b": (b, y), "c": (c + 30, y)})
+    assert found.apart is not None and found.apart[2] == 1
+    assert "at 1 of 3 parties" in found.warning and "a's rows" not in found.warning

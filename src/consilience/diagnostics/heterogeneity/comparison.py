@@ -221,6 +221,7 @@ def how_different(
         labels=labels,
         inputs_w1=w1,
         inputs_tv=tv,
+        apart=None if held is None else held.rows_apart(seed=seed),
         by_rows=by_rows,
         equalized=equalize,
         seed=seed,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.diagnostics.heterogeneity.result import NEIGHBOURS
 from consilience.errors import InvalidInput
 from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.randomness import stream
@@ -18,6 +19,8 @@ CELLS = 16
 ROWS_PER_ATOM = 5
 """Inputs count as discrete if their distinct rows occur this often on average: with fewer, hardly any row of
 one party is found at another, and total variation between samples says nothing about where they come from."""
+MOST = 500
+"""Rows a party, in the mean, whose neighbours are looked at."""
 FEW_ATOMS = 64
 """Up to this many distinct rows the Wasserstein distance is solved exactly, in milliseconds a party."""
 
@@ -147,6 +150,38 @@ class Inputs:
         split = np.split(codes, np.cumsum(self.sizes)[:-1])
         counts = np.array([np.bincount(part, minlength=bins**components) for part in split])
         return counts[:, counts.any(axis=0)], components
+
+    def rows_apart(self, *, seed: int) -> Array:
+        """Share of each party's rows that have no row of another among their :data:`NEIGHBOURS` nearest.
+
+        Of many rows :data:`MOST` a party are looked at, among as many of each.
+
+        Args:
+            seed: of the rows that are looked at.
+
+        Returns:
+            shape ``(N,)``; about 0 for parties that were dealt at random, 1 for those that nobody is near.
+        """
+        rng = stream(seed, "coordinator", 0, "neighbours")
+        # Parties keep their shares: of all the same part is looked at.
+        part = min(1.0, MOST * len(self.parts) / sum(self.sizes))
+        taken = [
+            self.scaled(
+                rows[np.sort(rng.permutation(len(rows))[: max(2, round(part * len(rows)))])]
+            )
+            for rows in self.parts
+        ]
+        owners = np.repeat(np.arange(len(taken)), [len(rows) for rows in taken])
+        pooled = np.concatenate(taken)
+        near = min(NEIGHBOURS, len(pooled) - 1)
+        lengths, apart = (pooled**2).sum(axis=1), np.zeros(len(taken))
+        for party, rows in enumerate(taken):
+            for some in np.array_split(np.flatnonzero(owners == party), -(-len(rows) // 500)):
+                distances = lengths - 2 * pooled[some] @ pooled.T
+                distances[np.arange(len(some)), some] = np.inf
+                nearest = np.argpartition(distances, near - 1, axis=1)[:, :near]
+                apart[party] += (owners[nearest] == party).all(axis=1).sum() / len(rows)
+        return apart
 
     def _leading(self, components: int, seed: int) -> Array:
         """Leading principal components, shape ``(d, k)``, by subspace iteration over the parties' rows."""

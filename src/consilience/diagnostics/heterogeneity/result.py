@@ -14,7 +14,11 @@ LITTLE, FAR = 0.1, 0.3
 spread. A convention; the figures themselves are beside the words."""
 
 OWN_ROWS_AT_RISK = 0.1
-"""W1 of inputs beyond chance from which exchange may cost parties their own rows."""
+"""Share of a party's rows without any of others' nearby, from which exchange may cost it its own rows; found
+by ``benchmarks/inputs_apart.py``."""
+
+NEIGHBOURS = 10
+"""Nearest rows that are looked at around a row."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,8 @@ class Heterogeneity:
         labels: total variation of the labels, or Wasserstein-1 of the values of a regression.
         inputs_w1: ω_W1 of the inputs; ``None`` where they were not compared.
         inputs_tv: ω_TV of the inputs, exact or a lower bound; ``None`` where they were not compared.
+        apart: share of each party's rows without a row of another nearby, shape ``(N,)``
+            (:meth:`~consilience.diagnostics.heterogeneity.inputs.Inputs.rows_apart`); ``None`` as above.
         by_rows: true if larger parties weigh more, in the mixture and in the mean; the paper weights all
             alike.
         equalized: true if every column was divided by its pooled standard deviation.
@@ -173,6 +179,7 @@ class Heterogeneity:
     labels: Distance
     inputs_w1: Distance | None
     inputs_tv: Distance | None
+    apart: Array | None
     by_rows: bool
     equalized: bool
     seed: int
@@ -193,24 +200,19 @@ class Heterogeneity:
 
     @property
     def warning(self) -> str:
-        """Warning that exchange may cost parties their own rows, as inputs differ; empty where it need not.
-
-        The bound was found by ``benchmarks/inputs_apart.py``.
-        """
-        found = self.inputs_w1
-        if found is None or not found.differs:
+        """Warning that exchange may cost parties their own rows; empty where inputs are much alike."""
+        shares = {} if self.apart is None else dict(zip(self.parties, self.apart, strict=True))
+        risky = [party for party, share in shares.items() if share > OWN_ROWS_AT_RISK]
+        if not risky:
             return ""
-        excess = found.parties - found.chance.mean(axis=0)
-        if found.omega - found.chance_mean <= OWN_ROWS_AT_RISK:
-            return ""
-        far = np.argsort(-excess, kind="stable")[:3]
-        named = ", ".join(f"{found.names[i]} ({excess[i]:.2f})" for i in far)
+        far = sorted(risky, key=lambda party: -shares[party])
+        named = ", ".join(f"{shares[party]:.0%} of {party}'s rows" for party in far[:5])
         return (
-            f"Own rows are at risk: inputs lie {found.omega - found.chance_mean:.2f} of the pooled spread "
-            f"apart beyond chance (W1, bound {OWN_ROWS_AT_RISK:g}), most of all {named}. Others' models know "
-            "little of such rows, and what they teach can make a party worse on its own. Leave the choice to "
-            'each party (purpose = "own", as by default), take the method auto, and look at the columns of '
-            "own rows before a taught model is used."
+            f"Own rows are at risk at {len(risky)} of {len(shares)} parties: no row of another is among the "
+            f"{NEIGHBOURS} nearest of {named}{', …' if len(far) > 5 else ''} (above {OWN_ROWS_AT_RISK:.0%} "
+            "is a risk). Others' models know little of such rows, and what they teach can make a party worse "
+            'on its own. Leave the choice to each party (purpose = "own", as by default), take the method '
+            "auto, and look at own rows in the results before a taught model is used."
         )
 
     def shares(self, party: int) -> str:
@@ -235,6 +237,10 @@ class Heterogeneity:
             },
             "distances": [distance.as_data() for distance in self.distances],
         }
+        for name, share in zip(
+            self.parties, [] if self.apart is None else self.apart, strict=False
+        ):
+            found["parties"][name]["rows_apart"] = float(share)
         if self.classes is not None and self.counts is not None:
             for name, row in zip(self.parties, self.counts, strict=True):
                 held = {label: int(n) for label, n in zip(self.classes, row, strict=True)}
