@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from consilience.experiments import read_spec, resume, start
-from consilience.report.reading import read_results
-from consilience.report.results import Results, words
+from consilience.report import read_results, verdict
+from consilience.report.gains import worse_off
+from consilience.report.results import Results
 
 ROOT = Path(__file__).parent.parent
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -55,7 +56,8 @@ def markdown(name: str, command: str, results: Results) -> str:
     versions = ", ".join(
         f"{package} {version}" for package, version in results.meta["versions"].items()
     )
-    seeds = results.spec.seed_list
+    seeds, found = results.spec.seed_list, verdict(results)
+    shown = (*results.shown, *(name for name in results.metrics if name.startswith("ece")))
     lines = [
         f"# {name}",
         "",
@@ -69,14 +71,16 @@ def markdown(name: str, command: str, results: Results) -> str:
         *_table(
             [
                 "method",
-                *(words(metric) for metric in results.metrics),
+                *map(results.titled, shown),
+                "worse off",
                 "teacher accuracy",
                 "kB a party",
             ],
             [
                 [
                     method.label,
-                    *(str(method.final(metric) or "–") for metric in results.metrics),
+                    *(str(method.final(metric) or "–") for metric in shown),
+                    worse_off(results, method.label),
                     _teacher(method.teacher),
                     f"{method.bytes_up.sum(axis=1).mean() / 1e3:,.0f}",
                 ]
@@ -84,7 +88,24 @@ def markdown(name: str, command: str, results: Results) -> str:
             ],
         ),
         "",
-        f"Every party's {words(results.metric or '')} at the end, mean ± sd over seeds:",
+        found.sentence if found else "",
+        "",
+        found.per_party if found else "",
+        "",
+        *(
+            line
+            for metric in shown[: 2 if results.apart else 1]
+            for line in _parties(results, metric)
+        ),
+        *results.warnings,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _parties(results: Results, metric: str) -> list[str]:
+    """The table of every party's metric."""
+    return [
+        f"Every party's {results.titled(metric)}, at the end, mean ± sd over seeds:",
         "",
         *_table(
             ["party", "model", *(method.label for method in results.methods)],
@@ -92,18 +113,13 @@ def markdown(name: str, command: str, results: Results) -> str:
                 [
                     party,
                     results.models[party],
-                    *(
-                        str(method.of_party(results.metric or "", i) or "–")
-                        for method in results.methods
-                    ),
+                    *(str(method.of_party(metric, i) or "–") for method in results.methods),
                 ]
                 for i, party in enumerate(results.parties)
             ],
         ),
         "",
-        *results.warnings,
     ]
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def _teacher(accuracy: np.ndarray) -> str:

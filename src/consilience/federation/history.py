@@ -96,7 +96,7 @@ class History:
         pairs = [(given.get(n), given.get(n + _OWN)) for given in ends for n in shown]
         sides = {"own rows": _OWN, "everyone's rows": ""}
         if all(own is None or everyones == own for everyones, own in pairs):
-            sides = {"own rows" if any(own is not None for _, own in pairs) else "test rows": ""}
+            sides = {"all test rows": ""}
         width = max(len(party) for party in ("party", *last))
         first, second = " " * width, f"{'party':<{width}}"
         for side in sides:
