@@ -34,10 +34,12 @@ class SharedSpace:
         self._ratios: dict[float, PublicRatio] = {}
 
     def coordinates(self, X: Array) -> Array:
+        """Compute the coordinates of rows along the principal directions, shape ``(n, k)``."""
         return self._directions(self.space(X))
 
     @cached_property
     def public(self) -> Array:
+        """Coordinates of the public rows."""
         return self._directions(self.space.public)
 
     @cached_property
@@ -49,6 +51,7 @@ class SharedSpace:
 
     @cached_property
     def public_words(self) -> Any:
+        """Features of the public rows, as :attr:`words` gives them."""
         public = self.space.public
         return common_columns(public)(public) if issparse(public) else public
 
@@ -90,6 +93,7 @@ class SharedSpace:
         ]
 
     def ratio(self, ridge: float) -> PublicRatio:
+        """Make the ratio to the density of the public rows with this ridge, once."""
         rng = stream(self._seed, "coordinator", 0, "landmarks")
         return once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
 
@@ -116,7 +120,13 @@ _COMMON: WeakKeyDictionary[Public, dict[int, SharedSpace]] = WeakKeyDictionary()
 
 
 def once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
-    """The value of a key, computed where it is not there yet."""
+    """Give the value of a key, computed where it is not there yet.
+
+    Args:
+        kept: values by key; the first of more than a few is dropped.
+        key: question that the value answers.
+        compute: makes the value.
+    """
     if key not in kept:
         value = compute()
         while len(kept) >= _MOST_KEPT:
