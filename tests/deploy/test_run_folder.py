@@ -140,4 +140,4 @@ def test_where_metrics_come_once_nothing_is_said_of_a_gain(run: Path) -> None:
     assert served(run, grid(run))
     text = text_of(write_report(run))
     assert "The parties were not measured before the exchange" in text
-    assert "party round 0 uwa north –" in text
+    assert "party alone uwa north –" in text

@@ -123,7 +123,7 @@ def worse_off(results: Results, label: str) -> str:
 
 
 def _pair(results: Results, method: Method, metric: str) -> _Pair | None:
-    """What is compared; ``None`` where the metric was not measured alone or after."""
+    """A method's metric beside the baseline's; ``None`` where it was not measured alone or after."""
     local = results.baseline("local")
     base, at = (local, -1) if local is not None and metric in local.scores else (method, 0)
     if metric not in method.scores:
@@ -221,7 +221,7 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
 
 
 def _row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
-    """How often each test row is drawn: parts of the draws, shape ``(draws of the part, n)``."""
+    """Counts of each test row in a draw: parts of the draws, shape ``(draws of the part, n)``."""
     rng, step = stream(0, "coordinator", 0, f"draws of {key}"), max(1, _NUMBERS // rows)
     for start in range(0, DRAWS, step):
         size = min(step, DRAWS - start)

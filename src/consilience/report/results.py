@@ -300,7 +300,7 @@ class Results:
 
     @property
     def everyones(self) -> str:
-        """Whose rows all test rows are: a simulated party has everyone's, a deployed one its own."""
+        """Name of all test rows: a simulated party has everyone's, a deployed one its own."""
         return "all its test rows" if self.deployed else "everyone's rows"
 
     @property
