@@ -2,7 +2,7 @@
 
 name = "digits"
 seeds = 3                                   # 0, 1, 2; or a list
-methods = ["local", "avg", "uwa", { aggregate = "suwa", temperature = 0.1 }, "central"]
+methods = ["local", "avg", { aggregate = "suwa", temperature = 0.1 }, "auto", "central"]
                                             # consilience list methods
 
 [data]
@@ -152,7 +152,7 @@ class Spec(Section):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     seeds: Whole | tuple[Whole, ...] = 1
-    methods: tuple[MethodSpec, ...] = ("local", "avg", "uwa", "suwa", "central")  # type: ignore[assignment]
+    methods: tuple[MethodSpec, ...] = ("local", "auto", "central")  # type: ignore[assignment]
     metric: (
         Literal["accuracy", "balanced_accuracy", "log_loss", "ece", "auc", "mse", "r2"] | None
     ) = None

@@ -273,8 +273,8 @@ wait = 600                        # seconds to wait for the parties at the start
 metrics = 2                       # how often to measure, where a party's limits allow it: before and after
 
 [method]
-aggregate = "avg"                 # consilience list methods; without public rows: protocol = "scaffold"
-                                  # what others need beside predictions the parties' limits must allow
+aggregate = "auto"                # asks for no more than all parties' limits let leave; consilience list
+                                  # methods; without public rows: protocol = "scaffold"
 
 [protocol]
 name = "ensemble_distillation"    # consilience list protocols
