@@ -6,22 +6,28 @@ import gc
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
+from scipy.special import softmax
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.messages.schema import Public
+from consilience.numerics.calibration import Calibration
 from consilience.party import row_scores
 from consilience.party import shared_space as spaces
 from consilience.tasks.lifecycle import Describe
+from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import (
     CompareCoarsely,
+    CompareInputs,
     ComparePublic,
+    CompareTraining,
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
+    SumCalibration,
 )
 from helpers.stub_models import Share
 
@@ -202,3 +208,90 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
 def test_a_coarseness_is_one():
     with pytest.raises(InvalidInput, match=r"party 'a': coarseness is \{'unit': 1\}"):
         joined(coarseness={"unit": 1})
+
+
+# --- what the rule that chooses itself asks for ----------------------------------------------------------
+
+
+def test_ratios_of_all_rows_are_those_of_training_and_calibration_rows():
+    party = joined()
+    train = CompareTraining(round=1, ridge=0.3).run(party).values
+    held_out = ComparePublic(round=1, ridge=0.3, calibration=True).run(party).values
+    whole = RATIOS.run(party).values
+    np.testing.assert_allclose(train + held_out, whole, atol=1e-5)
+    inputs = CompareInputs(round=1, ridge=0.3).run(party).values
+    np.testing.assert_allclose(inputs, whole.sum(axis=1), atol=1e-5)
+
+
+def test_calibration_rows_are_counted_at_the_nearest_public_row():
+    """Public rows 0 and 10; calibration rows of both classes lie next to 0, and next to 10 those of y."""
+    rows = np.array([0.0, 0.1, 0.2, 1.0, 9.0, 9.1, 9.2, 9.9, 10.1, 9.8])[:, None]
+    party = Party("a", Share(), rows, list("xyxyyyyyyy"), calibration=0.5)
+    party.public = Public(np.array([[0.0], [10.0]]))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    X, targets = party.scores.held_out
+    said = SumCalibration(round=1).run(party)
+    near = X[:, 0] < 5
+    np.testing.assert_array_equal(
+        said.values, [targets[near].sum(axis=0), targets[~near].sum(axis=0)]
+    )
+    assert said.values.sum() == 5 and said.notes == ()
+
+
+def test_values_are_summed_and_counted():
+    party = Party("a", LinearRegression(), np.zeros((10, 1)), np.arange(10.0), calibration=0.3)
+    party.public = Public(np.array([[0.0], [9.0]]))
+    party.join(negotiate([Describe().run(party)], party.public))
+    said = SumCalibration(round=1).run(party).values
+    assert said.tolist() == [[3.0, party.scores.held_out[1].sum()], [0.0, 0.0]]
+
+
+def test_without_calibration_rows_it_has_no_say():
+    said = SumCalibration(round=1).run(joined(calibration=0))
+    assert not said.values.any() and "no calibration rows" in said.notes[0]
+
+
+def test_texts_are_nearest_by_the_words_that_they_share():
+    """A public text without known words is at a distance of 1 from all, and nobody's neighbour."""
+    texts = np.array(["red apple pie", "blue sea wave"] * 5, dtype=object)
+    party = Party("a", Share(), texts, ["x", "y"] * 5, calibration=0.4)
+    party.public = Public(np.array(["a", "an apple a day", "wave on wave"], dtype=object))
+    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    assert SumCalibration(round=1).run(party).values.tolist() == [[0, 0], [2, 0], [0, 2]]
+
+
+def test_predictions_calibrated_by_the_party():
+    """By what its calibration rows say, for probabilities and for logits."""
+    party = fitted(joined(y=np.array(["x"] * 16 + ["y"] * 4)))
+    raw = PredictPublic(round=1).run(party).values
+    calibrated = PredictPublic(round=1, calibrated=True).run(party).values
+    known = Calibration.fit(
+        party.learner.logits(party.scores.held_out[0]), party.scores.held_out[1]
+    )
+    np.testing.assert_allclose(
+        calibrated, softmax(known.of(party.learner.logits(party.public.X)), axis=1), atol=1e-6
+    )
+    assert not np.array_equal(raw, calibrated)
+    logits = PredictPublic(round=1, outputs="logits", calibrated=True).run(party).values
+    np.testing.assert_allclose(softmax(logits, axis=1), calibrated, atol=1e-6)
+
+
+def test_a_balanced_model_says_the_partys_class_shares_again():
+    """Inputs say nothing; 90 % of rows are x. Balanced it says ½, calibrated 0.9, a little held back."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(500, 1)), np.where(np.arange(500) % 10 == 0, "y", "x")
+    party = Party("a", LogisticRegression(class_weight="balanced"), rows, labels)
+    party.public = Public(rows[:50])
+    party.join(negotiate([Describe().run(party)], party.public))
+    party.fit_private(1)
+    raw, calibrated = (
+        PredictPublic(round=1, calibrated=calibrated).run(party).values[:, 0].mean()
+        for calibrated in (False, True)
+    )
+    assert raw == pytest.approx(0.5, abs=0.05)
+    assert calibrated == pytest.approx(0.9, abs=0.03)
+
+
+def test_values_are_not_calibrated():
+    with pytest.raises(InvalidInput, match="values are not calibrated"):
+        PredictPublic(round=1, outputs="values", calibrated=True)
