@@ -110,16 +110,16 @@ class Deployed:
 
     def _done(self) -> bool:
         with self.ledger() as ledger:
-            return bool(ledger.read("SELECT 1 FROM method_runs WHERE status = 'done'"))
+            return bool(ledger.done)
 
     def ledger(self) -> AbstractContextManager[Ledger]:
         """The coordinator's, to be read."""
         return closing(Ledger(self.center / "run" / "ledger.sqlite"))
 
-    def stored_coordinator(self) -> int:
+    def kept(self) -> int:
         """The last round that the ledger holds."""
         with self.ledger() as ledger:
-            return int(ledger.read("SELECT coalesce(max(round), -1) FROM rounds")[0][0])
+            return ledger.last_round()[0]
 
     def answers(self, name: str) -> int:
         """How often a party has answered something it could do."""
