@@ -23,11 +23,13 @@ class Stack:
         parties: m names.
         outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
         further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
+        classes: names of the classes, in the order of the outputs; empty for values.
     """
 
     parties: tuple[str, ...]
     outputs: Array
     further: Mapping[type[Any], Array] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
             kind: np.stack([given.values for given in replies.of(kind)], dtype=np.float64)
             for kind in needs
         },
+        classes=replies.of(Predictions)[0].classes,
     )
 
 

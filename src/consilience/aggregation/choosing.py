@@ -20,6 +20,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
+from consilience.aggregation.contradiction import contradictions
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -75,7 +76,7 @@ def auto() -> Aggregator:
     **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
     else predictions, calibrated, and their mean (for values, the mean). The teacher's notes say which it
-    was, and what it chose.
+    was, what it chose, and whose model contradicts all others on rows near its own.
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"
@@ -234,7 +235,8 @@ def _taught(
     if len(stack.parties) == 1:
         return (*plain_mean(stack), ("auto: one party alone, as it is",))
     seen = _Witnesses(stack.outputs, stack.further[kind])
-    return seen.teacher(choice), seen.weights[choice.models], (note,)
+    notes = note, *contradictions(stack, stack.further[kind])
+    return seen.teacher(choice), seen.weights[choice.models], notes
 
 
 def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:

@@ -1,0 +1,75 @@
+"""Parties whose models contradict all others are named, and honest ones of whatever classes are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consilience.aggregation.base import Stack
+from consilience.aggregation.contradiction import _kappa, contradictions
+
+CLASSES = ("cat", "dog", "owl")
+
+
+def honest(seed: int = 0, m: int = 5, n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs and ratios: each party has rows of two classes of three and is right on these, as a rule."""
+    rng = np.random.default_rng(seed)
+    right = np.eye(3)[rng.integers(3, size=n)]
+    held = np.array([np.roll([1, 1, 0], c) for c in range(m)])
+    sure = right * held[:, None] + 0.15 * rng.random((m, n, 3)) + 0.3 * held[:, None]
+    near = right * held[:, None] + 0.1 * rng.normal(size=(m, n, 3))
+    return sure / sure.sum(axis=2, keepdims=True), near
+
+
+def named(outputs: np.ndarray, near: np.ndarray) -> list[str]:
+    parties = tuple("abcdefgh"[: len(outputs)])
+    return list(contradictions(Stack(parties, outputs, {}, CLASSES), near))
+
+
+def test_agreement_beyond_chance_by_hand():
+    """Of 10 rows 8 on the diagonal, marginals (6, 4) and (6, 4): (0.8 - 0.52) / 0.48."""
+    assert _kappa(np.array([[5.0, 1.0], [1.0, 3.0]])) == pytest.approx(0.28 / 0.48)
+
+
+@given(st.integers(0, 2**32), st.integers(3, 8))
+def test_honest_parties_of_different_classes_are_not_named(seed, m):
+    assert named(*honest(seed, m)) == []
+
+
+def test_another_order_of_classes_is_named_and_mended():
+    outputs, near = honest()
+    outputs[1] = outputs[1][:, [0, 2, 1]]  # says dog for owl, and owl for dog
+    assert named(outputs, near) == [
+        "b contradicts all others on rows near its own, its classes may be in another order: "
+        "it says 'owl' for 'dog', 'dog' for 'owl'"
+    ]
+
+
+def test_labels_in_another_order_are_named_too():
+    """Its own rows say the same as its model; the others' rows do not."""
+    outputs, near = honest(m=6)
+    outputs[2], near[2] = outputs[2][:, [2, 0, 1]], near[2][:, [2, 0, 1]]
+    (said,) = named(outputs, near)
+    assert said.startswith("c contradicts all others")
+
+
+@pytest.mark.parametrize("answer", [[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
+def test_a_frozen_model_is_named(answer):
+    outputs, near = honest()
+    outputs[4] = answer
+    (said,) = named(outputs, near)
+    assert said == "e contradicts all others on rows near its own"
+
+
+def test_who_cannot_be_judged_is_not():
+    """Two accuse one another alike; and where nobody else has rows, or anybody few, nothing is known."""
+    outputs, near = honest()
+    outputs[1] = outputs[1][:, [0, 2, 1]]
+    assert named(outputs[:2], near[:2]) == []
+    assert named(outputs, 0.01 * near) == []
+    alone = np.zeros_like(near)
+    for c in range(5):
+        alone[c, c::5] = near[c, c::5]
+    assert named(outputs, alone) == []
