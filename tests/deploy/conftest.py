@@ -64,7 +64,7 @@ def prepared(tmp_path: Path) -> Path:
     write_coordinator(tmp_path / "center", ["north", "south"], "127.0.0.1:9092")
     path = tmp_path / "center" / "coordinator.toml"
     text = path.read_text().replace('"public.csv"', '"../public.csv"')
-    text = text.replace('"avg"', '"uwa"').replace("rounds = 3", "rounds = 2")
+    text = text.replace('"auto"', '"uwa"').replace("rounds = 3", "rounds = 2")
     for name, model in MODELS.items():
         home = tmp_path / name
         home.mkdir()
