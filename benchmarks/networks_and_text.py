@@ -2,6 +2,7 @@
 
     python benchmarks/networks_and_text.py --seeds 3                    # quarter of an hour
     python benchmarks/networks_and_text.py --checkpoint FOLDER          # fine-tuned, three minutes; no page
+    python benchmarks/networks_and_text.py --sides 64 96 128            # of photographs, two minutes; no page
 
 Central training, as one party would do with all of these rows. Networks train, an epoch at a time and each
 with a fresh optimizer as in the rounds of a federation, until so many CPU seconds are used. Held-out rows are
@@ -49,7 +50,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--checkpoint", metavar="FOLDER", help="of a pretrained transformer")
+    parser.add_argument("--sides", nargs="+", type=int, help="pixels that an encoder sees")
     given = parser.parse_args()
+    if given.sides:
+        with limited_threads(1):
+            for line in sides(given.sides):
+                print(line, flush=True)
+        return
     seeds, lines = range(given.seeds), []
     if given.checkpoint:
         TEXTS.clear()
@@ -146,6 +153,26 @@ def texts(name: str, seeds: Sequence[int], rows: int | None = None) -> Iterator[
         held_out, test, seconds = np.mean(found, axis=0)
         yield f"| {label} | {held_out:.1f} | {test:.1f} | {seconds:.1f} |"
     yield ""
+
+
+def sides(pixels: Sequence[int], *, rows: int = 1000, held_out: int = 600) -> Iterator[str]:
+    """Accuracy on held-out training images by the size that pictures are brought to, and time of one."""
+    from consilience.learners.encoders import find_encoder
+    from consilience.learners.torch import photographs
+
+    data = load("cifar-10")
+    picked = stream(0, "networks", 0, "rows").permutation(len(data.X))[: rows + held_out]
+    for side in pixels:
+        photographs.SIDE = side
+        start = time.process_time()
+        X = find_encoder("photographs").compute(data.X[picked])  # type: ignore[attr-defined]
+        used = (time.process_time() - start) / len(picked)
+        learner = make("logistic-regression", C=0.02)
+        learner.bind(10)
+        targets = np.eye(10)[data.y[picked[:rows]]]
+        learner.fit(X[:rows], targets, rng=stream(0, "networks", 0, "fit"))
+        right = accuracy(learner, X[rows:], data.y[picked[rows:]])
+        yield f"{side} pixels: {right:.1f} % of {held_out} held-out images, {1000 * used:.1f} ms a picture"
 
 
 def accuracy(learner: Learner, X: np.ndarray, y: np.ndarray) -> float:
