@@ -19,8 +19,8 @@ from consilience.learners.torch.images import layout_of
 from consilience.validation.arrays import Array
 
 SIDE = 96
-"""Pixels a side that pictures are brought to. On CIFAR-10 a logistic regression of 1,000 rows has 0.63 at 64
-pixels, 0.74 at 96 and 0.77 at 128, for 4, 10 and 18 ms of a core a picture (``benchmarks/networks_and_text.py
+"""Pixels a side that pictures are brought to. On CIFAR-10 a logistic regression of 1,000 rows has 0.59 at 64
+pixels, 0.69 at 96 and 0.74 at 128, for 2, 5 and 13 ms of a core a picture (``benchmarks/networks_and_text.py
 --sides 64 96 128``)."""
 
 _BATCH = 16
