@@ -301,7 +301,7 @@ class Results:
     @property
     def everyones(self) -> str:
         """Name of all test rows: a simulated party has everyone's, a deployed one its own."""
-        return "all its test rows" if self.deployed else "everyone's rows"
+        return "all test rows" if self.deployed else "everyone's rows"
 
     @property
     def shown(self) -> tuple[str, ...]:

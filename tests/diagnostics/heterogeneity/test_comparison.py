@@ -331,6 +331,13 @@ def test_rows_that_nobody_else_has_are_at_risk() -> None:
     assert alike.apart is not None and alike.apart.max() < 0.05 and alike.warning == ""
 
 
+def test_a_large_party_has_mostly_own_rows_about_it_by_chance() -> None:
+    """Of 360 rows among 400 the 10 nearest are all its own with probability 0.35: no sign of anything."""
+    rows, y = np.random.default_rng(1).normal(size=(400, 3)), ["x", "y"] * 200
+    found = how_different({"large": (rows[:360], y[:360]), "small": (rows[360:], y[360:])})
+    assert found.apart is not None and found.apart.max() < 0.1 and found.warning == ""
+
+
 def test_only_the_party_that_nobody_is_near_is_named() -> None:
     rng, y = np.random.default_rng(0), ["x", "y"] * 50
     a, b, c = rng.normal(size=(3, 100, 3))
