@@ -29,7 +29,7 @@ from page import RESULTS, table, write
 
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, fedgo, suwa
-from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.experiments import SimulatedParties, Spec, gather, parse_spec
 from consilience.networks import LocalNetwork
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.protocols import analytic_federation, local_only
@@ -103,7 +103,12 @@ def settings(data: str) -> dict[str, Mapping[str, Any]]:
 
 
 def made(
-    data: str, setting: Mapping[str, Any], parties: int, models: str, repetition: int
+    data: str,
+    setting: Mapping[str, Any],
+    parties: int,
+    models: str,
+    repetition: int,
+    purpose: str = "taught",
 ) -> SimulatedParties:
     """The parties of a setting."""
     problem, dealt = PROBLEMS[data], dict(setting)
@@ -118,6 +123,8 @@ def made(
         "partition": dealt if dealt["name"] == "group" else {"parties": parties, **dealt},
         "models": brought,
     }
+    if "purpose" in Spec.model_fields:
+        document["purpose"] = purpose
     return gather(parse_spec(document, where=data), repetition)
 
 
@@ -172,10 +179,11 @@ def trial(
     models: str,
     rule: str,
     rounds: int,
+    purpose: str,
     repetition: int,
 ) -> dict[str, float]:
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
-    setup = made(data, setting, parties, models, repetition)
+    setup = made(data, setting, parties, models, repetition, purpose)
     y = setup.labels(setup.dataset.y_test)
     said, floats, classes = outputs(setup, rule, rounds, repetition)
     key = json.dumps([data, setting, parties, models, rounds, repetition], sort_keys=True)
@@ -221,10 +229,12 @@ def _worse(more: np.ndarray, own: np.ndarray) -> bool:
 
 
 COLUMNS = (
-    "data", "parties", "models", "setting", "rule", "seeds", "rounds", "score", "score_se", "own", "own_se",
-    "log_loss", "log_loss_own", "ece", "ece_own", "worse_off", "worse_off_log_loss", "way", "floats",
+    "data", "parties", "models", "purpose", "setting", "rule", "seeds", "rounds", "score", "score_se",
+    "own", "own_se", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off", "worse_off_log_loss",
+    "way", "floats",
 )  # fmt: skip
-KEY = ("data", "parties", "models", "setting", "rule")
+GROUP = ("data", "parties", "models", "purpose")
+KEY = (*GROUP, "setting", "rule")
 
 
 def lines(
@@ -233,6 +243,7 @@ def lines(
     dealt: Mapping[str, Mapping[str, Any]],
     parties: int,
     models: str,
+    purpose: str,
     seeds: int,
     rounds: int,
     wanted: Sequence[str],
@@ -242,10 +253,9 @@ def lines(
     score = "rmse" if values else "accuracy"
     for label, setting in dealt.items():
         common = {"data": data, "setting": setting, "parties": parties, "models": models}
+        common |= {"rounds": rounds, "purpose": purpose}
         found = {
-            rule: study.repeat(
-                trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, rounds=rounds, **common
-            )
+            rule: study.repeat(trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, **common)
             for rule in wanted
         }
         low, high = (found[rule][score] for rule in ("mean" if values else "avg", "true-labels"))
@@ -267,7 +277,8 @@ def lines(
                 "way": way,
             }
             yield {
-                "data": data, "parties": str(int(one["parties"][0])), "models": models, "setting": label,
+                "data": data, "parties": str(int(one["parties"][0])), "models": models, "purpose": purpose,
+                "setting": label,
                 "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
                 **{n: "" if v is None else f"{v:.3f}" for n, v in numbers.items()},
                 "floats": f"{one['floats'].mean():.0f}",
@@ -296,13 +307,10 @@ def page(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     yield ""
     yield "![Accuracy against numbers that leave a party](rivals.svg)"
     yield ""
-    groups = dict.fromkeys((row["data"], row["parties"], row["models"]) for row in rows)
-    for data, parties, models in groups:
-        here = [
-            r for r in rows if (r["data"], r["parties"], r["models"]) == (data, parties, models)
-        ]
+    for group in dict.fromkeys(tuple(row[name] for name in GROUP) for row in rows):
+        here = [row for row in rows if tuple(row[name] for name in GROUP) == group]
         about = f"{here[0]['seeds']} seeds, {here[0]['rounds']} rounds"
-        yield f"## {data}, {parties} parties, models of {models} kind{'s' if models == 'five' else ''}"
+        yield f"## {_titled(group)}"
         yield ""
         yield f"{about}."
         yield ""
@@ -318,10 +326,17 @@ def page(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield ""
 
 
+def _titled(group: tuple[str, ...]) -> str:
+    """Title of a data set's section."""
+    data, parties, models, purpose = group
+    kinds = "one kind" if models == "one" else "five kinds"
+    return f"{data}, {parties} parties, models of {kinds}, purpose {purpose}"
+
+
 def _cell(row: Mapping[str, str] | None) -> str:
     if row is None:
         return "–"
-    losses = f"{row['log_loss_own']} · " if row["log_loss_own"] else ""
+    losses = f"{row['log_loss_own']} · " if row.get("log_loss_own") else ""
     return f"**{row['score']}** · {row['own']} · {losses}{float(row['worse_off']):.1f}"
 
 
@@ -338,12 +353,12 @@ def draw(rows: Sequence[Mapping[str, str]]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "rivals"
     from matplotlib import pyplot
 
-    groups = list(dict.fromkeys((row["data"], row["parties"], row["models"]) for row in rows))
+    groups = list(dict.fromkeys(tuple(row[name] for name in GROUP) for row in rows))
     figure, axes = pyplot.subplots(
         len(groups), 1, figsize=(8, 5 * len(groups)), squeeze=False, layout="constrained"
     )
     for axis, group in zip(axes[:, 0], groups, strict=True):
-        here = [row for row in rows if (row["data"], row["parties"], row["models"]) == group]
+        here = [row for row in rows if tuple(row[name] for name in GROUP) == group]
         points = {}
         for rule in dict.fromkeys(row["rule"] for row in here):
             mine = [row for row in here if row["rule"] == rule]
@@ -367,11 +382,10 @@ def draw(rows: Sequence[Mapping[str, str]]) -> None:
                 va="center",
                 arrowprops={"arrowstyle": "-", "lw": 0.3, "color": "0.5"},
             )
-        kinds = "one kind" if group[2] == "one" else "five kinds"
         values = PROBLEMS[group[0]].get("values")
         axis.set(
             xscale="log",
-            title=f"{group[0]}, {group[1]} parties, models of {kinds}",
+            title=_titled(group),
             xlabel="numbers that leave a party, all rounds",
             ylabel=f"{'RMSE' if values else 'accuracy'} on everyone's rows, mean over settings",
         )
@@ -400,6 +414,7 @@ def main() -> None:
     )
     parser.add_argument("--settings", nargs="+", metavar="S", help='such as "k = 2 of 10" clusters')
     parser.add_argument("--rules", nargs="+", help="these; the baselines are always there")
+    parser.add_argument("--purpose", choices=["own", "everyone", "taught"], default="own")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
@@ -413,8 +428,9 @@ def main() -> None:
     study = Study(FOLDER, processes=given.processes, report=report)
     if given.quick:
         common = {"data": "digits", "setting": settings("digits")["k = 2 of 10"], "parties": 10}
+        common |= {"models": "one", "rounds": 2, "purpose": given.purpose}
         for rule in given.rules or rules(values=False):
-            one = study.repeat(trial, 1, label=rule, models="one", rule=rule, rounds=2, **common)
+            one = study.repeat(trial, 1, label=rule, rule=rule, **common)
             print(rule, {name: round(float(v[0]), 3) for name, v in one.items()})
         return
     rows = stored()
@@ -429,7 +445,15 @@ def main() -> None:
             if given.settings is None or label in given.settings
         }
         computed = lines(
-            study, data, dealt, parties, given.models, given.seeds, given.rounds, tuple(wanted)
+            study,
+            data,
+            dealt,
+            parties,
+            given.models,
+            given.purpose,
+            given.seeds,
+            given.rounds,
+            tuple(wanted),
         )
         for line in computed:
             rows[tuple(line[name] for name in KEY)] = line

@@ -37,6 +37,7 @@ def test_numbers_that_leave_a_party_in_two_rounds(rivals: Any, rule: str, floats
     """50 public rows and 10 classes: predictions in both rounds, scores once."""
     setting = {"name": "classes", "per_party": 5, "samples": 40}
     common = {"data": "digits", "parties": 4, "models": "one", "rounds": 2, "repetition": 0}
+    common["purpose"] = "taught"
     found = rivals.trial(setting=setting, rule=rule, **common)
     assert (found["floats"], found["parties"]) == (floats, 4)
     assert rule != "alone" or found["worse_error"] == found["worse_log_loss"] == 0
