@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Party
+from consilience import Party, auto
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure
+from consilience.messages.replies import Failure, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import CoarseRatios
 from consilience.numerics.density import Coarseness
+from consilience.protocols.base import questions, score_questions
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.predictions import FitPrivate
@@ -207,3 +208,56 @@ def test_extremes_are_refused(asked: Any, task: Any, reason: str) -> None:
 def test_settings_that_are_too_fine(name: str, value: int) -> None:
     with pytest.raises(InvalidInput, match=f"{name} is {value}"):
         Coarseness(**{name: value})
+
+
+# --- what a party says that it gives, before it is asked -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(), "none"),
+        (Limits(density_ratios=Coarseness()), "coarse"),
+        (Limits(allow=("Describe",), density_ratios=Coarseness()), "none"),
+        (EVERYTHING, "exact"),
+    ],
+)
+def test_a_party_says_which_ratios_it_gives(limits: Limits, said: str) -> None:
+    made = party()
+    limits.bind(made)
+    assert Describe().run(made).ratios == said
+
+
+@pytest.mark.parametrize(
+    ("two", "agreed"),
+    [(("exact", "exact"), "exact"), (("coarse", "exact"), "coarse"), (("coarse", "none"), "none")],
+)
+def test_the_agreement_is_on_what_all_give(two: tuple[str, str], agreed: str) -> None:
+    said = [
+        dataclasses.replace(Describe().run(party()), party=name, ratios=ratios)
+        for name, ratios in zip("ab", two, strict=True)
+    ]
+    assert negotiate(said, rows_of(1), strict=False).ratios == agreed
+
+
+@pytest.mark.parametrize(
+    ("limits", "note"),
+    [
+        (Limits(), "auto: mean of predictions, since not every party gives density ratios"),
+        (Limits(density_ratios=Coarseness()), "auto: coarse density ratios"),
+    ],
+)
+def test_between_sites_nothing_is_asked_that_is_refused(
+    limits: Limits, note: str, tmp_path: Path
+) -> None:
+    made = party()
+    limits.bind(made)
+    agreement = joining(made).agreement
+    rule = auto().suited_to(agreement)
+    tasks = (*questions(rule, round=1), *score_questions(rule, round=1, static=True))
+    with PartySite(lambda: party(), tmp_path, limits=limits) as site:
+        ask(site, Join(agreement=agreement))
+        answers = ask(site, FitPrivate(round=1), *tasks)[1:]
+    others = [dataclasses.replace(one, party="b") for one in answers]
+    teacher = rule(Replies({"a": tuple(answers), "b": tuple(others)}, {}))
+    assert teacher.notes[0].startswith(note)
