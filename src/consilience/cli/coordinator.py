@@ -192,10 +192,12 @@ def _table(found: Status) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from consilience.deployment.coordinator.status import told_once
+
     rounds = f"round {found.round} of {found.rounds}" if found.round >= 0 else "no round yet"
     title = f"{found.federation}: {found.state}, {rounds}, {found.seconds:.0f} s"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    metrics = sorted({name for party in found.parties for name in party.metrics})
+    metrics = told_once(party.metrics for party in found.parties)
     for name in (
         "party",
         "node",

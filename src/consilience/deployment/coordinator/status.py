@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,8 +194,29 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
                 last,
             )
         ]
-    said = ", ".join(f"{name} {value:.3f}" for name, value in means)
+    shown = told_once([dict(means)])
+    said = ", ".join(f"{name} {value:.3f}" for name, value in means if name in shown)
     return (
         f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
         f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )
+
+
+def told_once(metrics: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
+    """List names of metrics, without those on own rows where they say what those on all rows do.
+
+    Args:
+        metrics: name to value, of each party.
+
+    >>> told_once([{"mse": 1.0, "mse_own": 1.0, "r2": 0.5, "r2_own": 0.4}])
+    ('mse', 'r2', 'r2_own')
+    """
+    found = list(metrics)
+    names = sorted({name for values in found for name in values})
+    same = {
+        name
+        for name in names
+        if name.endswith("_own")
+        and all(one.get(name) == one.get(name.removesuffix("_own")) for one in found)
+    }
+    return tuple(name for name in names if name not in same)
