@@ -88,6 +88,7 @@ def made(data: str, setting: Mapping[str, Any], parties: int, repetition: int) -
     if "alpha" in setting:
         dealt = {"name": "dirichlet", "min_rows": 10, **setting}
     document = {
+        "purpose": "taught",
         "name": "aggregators",
         "data": {"name": data, **problem["data"]},
         "partition": {"parties": parties, **dealt},

@@ -1,6 +1,6 @@
 """Compare the teachers of the rule that chooses itself with the best that it could choose.
 
-    python benchmarks/choosing.py --seeds 2      # ten minutes on two cores
+    python benchmarks/choosing.py                # ten minutes on two cores
     python benchmarks/choosing.py --only digits  # a minute; writes no page
 
 Parties are trained on their own rows once. Public labels judge teachers here, and choose nothing: accuracy
@@ -179,4 +179,4 @@ if __name__ == "__main__":
     given = parser.parse_args()
     found = list(lines(given.only, given.seeds))
     if given.only == list(DATA):
-        write(__file__, found, about=f"`--seeds {given.seeds}`")
+        write(__file__, found)

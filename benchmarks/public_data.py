@@ -54,6 +54,7 @@ MODELS = {
 def made(data: str, public: int, foreign: float, repetition: int) -> SimulatedParties:
     """Parties with so many public rows, of which a share is of other things."""
     document = {
+        "purpose": "taught",
         "name": "public",
         "data": {"name": data, "public": public, "test_rows": 1000},
         "partition": {"name": "classes", "parties": 10, "per_party": 3, "samples": 300},

@@ -177,6 +177,8 @@ def test_predict_with_the_model_that_it_holds(call: Call, party: Path, folder: P
     with read_party(party).site() as site:
         held = site.party()
         expected = held.model().predict_proba(held.X)
+    alone = call("party", "predict", party, rows, "--alone")
+    assert alone.exit_code == 2 and "was not kept" in alone.output  # nobody has taught it
     done = call("party", "predict", party, rows, "--out", "answers.csv")
     assert done.exit_code == 0, done.output
     head, *lines = (folder / "answers.csv").read_text().splitlines()

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from consilience.cli.predict import kept
 from consilience.data import load
 from consilience.experiments import gather
 from consilience.experiments.run import stored_spec
 from consilience.learners import make
+from consilience.party.choice import MixedModel
 from helpers.command_line import Call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -56,17 +58,22 @@ def test_rows_as_they_come_are_scaled_as_in_training(call: Call, run: Path) -> N
     lines = [",".join(data.columns[i] for i in order)]
     lines += [",".join(repr(float(row[i])) for i in order) for row in data.X_test]
     Path("new.csv").write_text("\n".join(lines) + "\n")
-    told = call("predict", run, "--party", "party-2", "new.csv").stdout.splitlines()
+    told = call("predict", run, "--party", "party-2", "new.csv", "--alone").stdout.splitlines()
 
     learner = make("svr", C=100.0)
     learner.bind(1)
-    learner.load(run / "models/mean/seed-0/party-2/model.skops")
+    learner.load(run / "models/mean/seed-0/party-2/alone.skops")
     scaled = gather(stored_spec(run), 0).dataset.X_test
     expected = [f"{value:.9g}" for value in learner.predict(scaled)[:, 0]]
     assert told == ["prediction", *expected]
     assert len(set(expected)) > 100
     raw = learner.predict(data.X_test)[:, 0]
     assert np.abs(raw - np.array(expected, dtype=float)).max() > 10
+
+    chosen = call("predict", run, "--party", "party-2", "new.csv").stdout.splitlines()
+    model = kept(run, "party-2").model
+    assert isinstance(model, MixedModel)
+    assert chosen[1:] == [f"{value:.9g}" for value in model.predict(scaled)[:, 0]] != expected
 
 
 def test_a_model_of_rows_as_they_come_has_no_scaling(call: Call, run: Path) -> None:

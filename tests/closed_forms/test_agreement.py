@@ -27,7 +27,7 @@ def sample() -> Any:
 def parties(clients: Any) -> list[Party]:
     model = KernelRidge(LAMBDA, kernel="laplacian", gamma=1.0)
     return [
-        Party(f"client-{j}", model, X, y, calibration=0, kind="regression")
+        Party(f"client-{j}", model, X, y, calibration=0, kind="regression", purpose="taught")
         for j, (X, y) in enumerate(clients)
     ]
 

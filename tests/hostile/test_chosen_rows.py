@@ -48,7 +48,9 @@ def begun(tmp_path: Path) -> Any:
         chosen = Public(public)
         rows = np.setdiff1d(OWN, np.arange(ASKED)) if tests else OWN
         tested = (PEOPLE[OWN], ILL[OWN]) if tests else None
-        party = Party("north", model, PEOPLE[rows], ILL[rows], calibration=0, test=tested)
+        party = Party(
+            "north", model, PEOPLE[rows], ILL[rows], calibration=0, test=tested, purpose="taught"
+        )
         agreed = negotiate([Describe().run(party)], chosen, strict=False)
         party.public = chosen if limits.overlap else None
         site = PartySite(lambda: party, tmp_path / str(len(sites)), limits=limits)

@@ -33,7 +33,9 @@ DOUBLED = Deregularization("linear", 1.0, jitter=0)
 def line(**more) -> Federation:
     model = KernelRidge(regularization=1.0, kernel="linear")
     points = {"a": (1.0, 2.0), "b": (2.0, 4.0)}
-    parties = [Party(n, model, [[x]], [y], calibration=0) for n, (x, y) in points.items()]
+    parties = [
+        Party(n, model, [[x]], [y], calibration=0, purpose="taught") for n, (x, y) in points.items()
+    ]
     return Federation(parties, np.array([[1.0]]), **more)
 
 
@@ -130,7 +132,7 @@ PENALTY = 1e-2
 
 def federation() -> Federation:
     model = KernelRidge(regularization=PENALTY, kernel="wendland")
-    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0) for j in range(4)]
+    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0, purpose="taught") for j in range(4)]
     return Federation(parties, PUBLIC)
 
 
@@ -221,14 +223,16 @@ def test_options_are_checked_before_any_training(options, why):
 
 def test_public_rows_are_there_once():
     model = KernelRidge(kernel="wendland")
-    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0) for j in range(2)]
+    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0, purpose="taught") for j in range(2)]
     made = Federation(parties, PUBLIC[[0, 1, 2, 1]])
     with pytest.raises(InvalidInput, match="public rows 1 and 3 are the same"):
         next(made.rounds(iterative_distillation(rounds=2, deregularize=LAPLACIAN)))
 
 
 def test_one_party_needs_an_alpha():
-    made = Federation([Party("a", KernelRidge(), X[0], Y[0], calibration=0)], PUBLIC)
+    made = Federation(
+        [Party("a", KernelRidge(), X[0], Y[0], calibration=0, purpose="taught")], PUBLIC
+    )
     with pytest.raises(InvalidInput, match="two parties or more"):
         next(made.rounds(iterative_distillation(rounds=1)))
     assert len(list(made.rounds(iterative_distillation(rounds=1, alpha=0.5)))) == 2
@@ -247,7 +251,7 @@ def test_it_is_for_regression():
 def test_a_consensus_that_blows_up_ends_the_run():
     """λ0 ten times the parties' own: every round makes small components larger than it found them."""
     model = KernelRidge(1e-3, kernel="laplacian")
-    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0) for j in range(3)]
+    parties = [Party(f"p{j}", model, X[j], Y[j], calibration=0, purpose="taught") for j in range(3)]
     wrong = Deregularization("laplacian", 1e-2)
     with pytest.raises(RunFailed, match="the consensus diverges: its largest value is"):
         list(
@@ -260,7 +264,8 @@ def test_a_consensus_that_blows_up_ends_the_run():
 def test_a_first_consensus_of_zero_is_no_yardstick():
     """One party a round, and the first one that is asked knows nothing but zeros."""
     parties = [
-        Party(f"p{j}", KernelRidge(1e-3), X[j], Y[j] * (j > 0), calibration=0) for j in range(3)
+        Party(f"p{j}", KernelRidge(1e-3), X[j], Y[j] * (j > 0), calibration=0, purpose="taught")
+        for j in range(3)
     ]
     chances = {"p0": 1.0, "p1": 1e-9, "p2": 1e-9}
     protocol = iterative_distillation(rounds=9, participation=1, probabilities=chances)
@@ -276,6 +281,9 @@ def test_a_first_consensus_of_zero_is_no_yardstick():
 
 def test_a_kernel_that_cannot_take_the_rows_is_refused_before_any_training():
     rows = np.random.default_rng(0).random((10, 5))
-    parties = [Party(n, KernelRidge(kernel="wendland"), rows, rows[:, 0]) for n in ("a", "b")]
+    parties = [
+        Party(n, KernelRidge(kernel="wendland"), rows, rows[:, 0], purpose="taught")
+        for n in ("a", "b")
+    ]
     with pytest.raises(InvalidInput, match="inputs have 5 columns"):
         Federation(parties, rows[:4]).form()

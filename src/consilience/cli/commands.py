@@ -312,6 +312,9 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there. [default: stdout]")
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Predict with the model that it trained alone.")
+    ] = False,
     trust: Trust = False,
     debug: Debug = False,
 ) -> None:
@@ -319,7 +322,7 @@ def predict(
     with handle_errors(debug):
         from consilience.cli.predict import answer, kept
 
-        answer(kept(folder, party, method, seed, trust=trust), data, out)
+        answer(kept(folder, party, method, seed, trust=trust), data, out, alone=alone)
 
 
 def _next_folder(name: str) -> Path:

@@ -98,13 +98,16 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write there. [default: stdout]")
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Predict with the model that it trained alone.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
     with handle_errors(debug):
         from consilience.cli.predict import answer, of_party
 
-        answer(of_party(file), data, out)
+        answer(of_party(file), data, out, alone=alone)
 
 
 @party.command(epilog="Example: consilience party audit north/party.toml --json audit.json")

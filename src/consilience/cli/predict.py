@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,19 @@ from consilience.federation.run_folder import (
     LEDGER,
     file_name,
     model_folder,
+    public_file,
     read_configuration,
     run_of,
 )
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
+from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import unpack
 from consilience.messages.replies import SharedModel
-from consilience.messages.schema import MOST_CLASSES, Agreement
+from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
+from consilience.party.shared_space import SharedSpace, shared_space
+from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
 from consilience.site import read_party, read_session
 
@@ -111,7 +115,7 @@ def kept(
         raise InvalidInput(
             f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
         )
-    model, scaling, about = _loaded(folder, trust)
+    model, scaling, about = _loaded(folder, trust, lambda: _space(run, spec, seed))
     columns = about["columns"]
     return Kept(
         model=model,
@@ -192,17 +196,27 @@ def of_party(path: Path) -> Kept:
     )
 
 
-def answer(model: Kept, data: Path, out: Path | None) -> None:
+def answer(model: Kept, data: Path, out: Path | None, *, alone: bool = False) -> None:
     """Write :func:`predictions` to a file or to stdout, and say whose they are.
 
     Args:
         model: a party's.
         data: the file of rows.
         out: where to write; ``None`` for stdout.
+        alone: whether the model that it trained alone is meant.
 
     Raises:
-        InvalidInput: the predictions would replace the rows.
+        InvalidInput: the predictions would replace the rows, or the model trained alone was not kept.
     """
+    if alone:
+        if model.model.alone is None:
+            raise InvalidInput(
+                "the model that it trained alone was not kept",
+                where=f"--alone, {model.about}",
+                mend="It is kept from the first teacher on, where predictions are exchanged and purpose is "
+                'not "taught".',
+            )
+        model = replace(model, model=model.model.alone, about=f"{model.about}, trained alone")
     if out is not None and out.exists() and data.exists() and out.samefile(data):
         raise InvalidInput(
             "this is the table of rows itself", where=f"--out {out}", mend="Name another file."
@@ -276,7 +290,25 @@ def _took_part(run: Path, seed: int, party: str) -> bool:
         ledger.close()
 
 
-def _loaded(folder: Path, trust: bool) -> tuple[Model, Scaling | None, dict[str, Any]]:
+def _space(run: Path, spec: Spec, seed: int) -> SharedSpace:
+    """The space of a seed's public rows, which the run has kept.
+
+    Raises:
+        RunFailed: it has not, or they are damaged.
+    """
+    path = public_file(run, seed)
+    try:
+        (task,) = decode(path.read_bytes())
+        public: Public = task.rows()
+    except (OSError, ValueError, AttributeError, KnowledgeRefused) as error:
+        raise RunFailed(f"the public rows are damaged ({error})", where=str(path)) from error
+    encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
+    return shared_space(public.with_encoder(encoder), seed)
+
+
+def _loaded(
+    folder: Path, trust: bool, space: Callable[[], SharedSpace]
+) -> tuple[Model, Scaling | None, dict[str, Any]]:
     path = folder / "model.json"
     try:
         about = json.loads(read_text(path))
@@ -296,7 +328,8 @@ def _loaded(folder: Path, trust: bool) -> tuple[Model, Scaling | None, dict[str,
         ) from error
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
-        learner = make(name, **named)
+        learner, alone = make(name, **named), make(name, **named)
     learner.bind(outputs)
+    alone.bind(outputs)
     learner.load(folder / f"model{learner.suffix}")
-    return Model(learner, classes), scaling, about
+    return read_mixture(Model(learner, classes), alone, folder, space), scaling, about

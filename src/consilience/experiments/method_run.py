@@ -26,16 +26,18 @@ from consilience.federation.driver import CompletedRound, drive
 from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.federation.methods import MethodSpec
-from consilience.federation.run_folder import file_name, model_folder
+from consilience.federation.run_folder import file_name, model_folder, public_file
 from consilience.files import inside, write_whole
 from consilience.learners import Model
 from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
-from consilience.messages.wire import decode
+from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
+from consilience.party.choice import MixedModel
 from consilience.party.party import Party
+from consilience.party.state import write_mixture
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.validation.arrays import Array
 
 
@@ -241,6 +243,12 @@ class MethodRun:
             folder = self._model_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / f"model{model.learner.suffix}", model.learner.save)
+            if isinstance(model, MixedModel):
+                write_mixture(model, folder)
+                rows = public_file(self.folder, self.seed)
+                if model.region is not None and not rows.exists():
+                    rows.parent.mkdir(exist_ok=True)
+                    write_whole(rows, encode([TakePublic.of(self.setup.public)]))
             brought = self.setup.models[self.setup.names.index(name)]
             about = {
                 "classes": model.classes,

@@ -30,6 +30,7 @@ from consilience.learners import make
 from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
+from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
@@ -75,6 +76,7 @@ class SimulatedParties:
             where they follow from its classes (:meth:`own`).
         models: per party, the model it brings.
         calibration: share of the private rows kept from training.
+        purpose: rows that every party's predictions are for.
         trusts: packages whose models every party accepts from others.
         scaling: what was done to all inputs above; ``None`` where they are as they came.
     """
@@ -87,6 +89,7 @@ class SimulatedParties:
     own_tests: tuple[Array, ...] | None
     models: tuple[ModelSpec, ...]
     calibration: float
+    purpose: Purpose
     trusts: tuple[str, ...]
     scaling: Scaling | None
 
@@ -105,6 +108,7 @@ class SimulatedParties:
                 calibration=self.calibration,
                 trusts=self.trusts,
                 sends_rows=model.sends_rows,
+                purpose=self.purpose,
             )
             for name, own, weights, model in zip(
                 self.names, self.rows, self.own, self.models, strict=True
@@ -228,6 +232,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         ),
         models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
         calibration=spec.calibration,
+        purpose=spec.purpose,
         trusts=spec.trusts,
         scaling=scaling,
     )

@@ -53,6 +53,7 @@ from consilience.learners.encoders import ENCODERS, check_encoder_name, find_enc
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
+from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Number, Open, Quorum, Section, Whole, known
@@ -141,6 +142,8 @@ class Spec(Section):
         methods: lines of the results table; by default a choice that goes with the protocol.
         metric: what the results table shows first, over own rows and over everyone's.
         calibration: share of each party's rows kept from training.
+        purpose: rows that every party's predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"``
+            takes the taught model as it is (:class:`~consilience.party.party.Party`).
         trusts: packages whose models the parties accept from one another, where models are exchanged; others
             than these four are foreign code (:meth:`foreign_code`).
         strict: refuse a party with one class, and a class that one party alone knows; by default where
@@ -157,6 +160,7 @@ class Spec(Section):
         Literal["accuracy", "balanced_accuracy", "log_loss", "ece", "auc", "mse", "r2"] | None
     ) = None
     calibration: Number = Field(default=0.2, ge=0, lt=1)
+    purpose: Purpose = "own"
     trusts: tuple[str, ...] = TRUSTED
     strict: bool | None = None
     evaluate_every: Whole = Field(default=1, ge=1)

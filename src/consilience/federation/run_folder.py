@@ -2,7 +2,8 @@
 
 config.json        the configuration, which kind of run it is, and the version that wrote it
 ledger.sqlite      rounds, deliveries, metrics (:mod:`consilience.federation.ledger`)
-models/            trained models, where a run has them at hand
+models/            trained models, where a run has them at hand, and what the parties chose
+public/            public rows by seed, where a party's choice asks which rows are like its own
 state/             parties' checkpoints of a simulated run, while it goes on
 lock.sqlite        held by the process that works on the run
 """
@@ -205,6 +206,16 @@ def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
         party: name of the party.
     """
     return run / "models" / file_name(method) / f"seed-{seed}" / file_name(party)
+
+
+def public_file(run: Path, seed: int) -> Path:
+    """Name the file of a seed's public rows, for models that depend on them.
+
+    Args:
+        run: the run folder.
+        seed: the seed.
+    """
+    return run / "public" / f"seed-{seed}.safetensors"
 
 
 def file_name(name: str) -> str:

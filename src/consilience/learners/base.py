@@ -228,8 +228,15 @@ class Model:
         classes: the column order of :meth:`predict_proba`, empty for regression.
     """
 
+    alone: Model | None = None
+    """Model that the party had trained alone before others taught it; ``None`` where none was kept."""
+
     def __init__(self, learner: Learner, classes: tuple[str, ...]) -> None:
         self.learner, self.classes = learner, classes
+
+    def outputs(self, X: Array) -> Array:
+        """Compute class probabilities or values, shape ``(n, n_outputs)``, of inputs ``(n, ...)``."""
+        return self.learner.predict(X)
 
     def predict_proba(self, X: Any) -> Array:
         """Compute class probabilities.
@@ -247,7 +254,7 @@ class Model:
             raise InvalidInput(
                 "a regression model has no class probabilities", where="predict_proba"
             )
-        return self.learner.predict(np.asarray(X))
+        return self.outputs(np.asarray(X))
 
     def predict(self, X: Any) -> Array:
         """Predict class names, or regression values.
@@ -258,5 +265,5 @@ class Model:
         Returns:
             Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``.
         """
-        outputs = self.learner.predict(np.asarray(X))
+        outputs = self.outputs(np.asarray(X))
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

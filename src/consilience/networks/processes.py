@@ -29,6 +29,7 @@ from consilience.networks.local import by_name
 from consilience.networks.shared_arrays import MappedRows, take_up
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
+from consilience.party.state import read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import failure_of, reply_of
 from consilience.transforms.compressed_messages import open_request
@@ -51,13 +52,16 @@ class Export(Task, reply_type=Receipt, exchanges=None, protocol=None):
     round: int = 0
 
     def run(self, party: Party) -> Receipt:
-        """One file, named after the party."""
-        party.learner.save(Path(self.folder) / _file(party))
+        """One folder, named after the party: its state, as it keeps it itself."""
+        if not party.trained:
+            raise InvalidInput("it has no trained model", where=f"party {party.name!r}")
+        (folder := Path(self.folder) / _folder(party)).mkdir()
+        write_state(party, folder)
         return Receipt(party=party.name, round=self.round)
 
 
-def _file(party: Party) -> str:
-    return hashlib.sha256(party.name.encode()).hexdigest()[:16] + party.learner.suffix
+def _folder(party: Party) -> str:
+    return hashlib.sha256(party.name.encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -210,10 +214,12 @@ class ProcessNetwork(Network):
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands, fetched from the workers through files."""
         with tempfile.TemporaryDirectory() as folder:
+            recorded = len(self.deliveries)
             there = self._ask((Export(folder=folder),), None).parties
+            del self.deliveries[recorded:]  # a look at the models is nothing that the run did
             for name in there:
                 self._untrained[name].join(self.agreed)
-                self._untrained[name].learner.load(Path(folder) / _file(self._untrained[name]))
+                read_state(self._untrained[name], Path(folder) / _folder(self._untrained[name]))
         return {name: self._untrained[name].model() for name in there}
 
     def close(self) -> None:

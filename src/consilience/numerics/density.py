@@ -75,6 +75,11 @@ class PublicRatio:
         system[np.diag_indices_from(system)] += _JITTER * np.trace(system)
         self._factor = cho_factor(system, overwrite_a=True)
 
+    @property
+    def landmarks(self) -> int:
+        """Number of public rows that it is made of."""
+        return int(self._landmarks.shape[0])
+
     def _kernel(self, features: Any) -> Array:
         return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
 
@@ -119,10 +124,9 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
     """Sum up, at each public row, the groups of the rows that it is the nearest public row of.
 
     Args:
-        rows: features, shape ``(n, d)``, dense or sparse.
-        groups: what is summed of each row, shape ``(n, n_groups)``.
-        public: features of the public rows, shape ``(N, d)``; of those as near as one another the first
-            counts.
+        rows: features, shape ``(n, d)``, dense or sparse. groups: what is summed of each row, shape ``(n,
+        n_groups)``. public: features of the public rows, shape ``(N, d)``; of those as near as one another
+        the first counts.
 
     Returns:
         Shape ``(N, n_groups)``.

@@ -1,12 +1,17 @@
-"""Checks of an agreement against what a party holds, before it joins."""
+"""Checks of what comes from elsewhere against what a party holds: an agreement, another party's model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience.errors import InvalidInput, odd_name
+import numpy as np
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, odd_name
+from consilience.learners import Learner
 from consilience.messages.schema import MOST_CLASSES, Agreement
 from consilience.numerics.encoder import LONGEST_KEY
+from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 from consilience.validation.memory import check_memory
 
 if TYPE_CHECKING:
@@ -81,3 +86,36 @@ def _check_encoder(party: Party, agreed: str) -> None:
         mend="Every party needs the same file: data.encoder at the party, encoder at the coordinator; in "
         "Python Federation(encoder=…).",
     )
+
+
+def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Array:
+    """Predict own rows with another party's model, and refuse answers that are none.
+
+    Args:
+        model: the model.
+        X: inputs, shape ``(n, ...)``.
+        targets: own targets, whose shape ``(n, n_outputs)`` the answers have to have.
+        kind: ``"classification"`` or ``"regression"``.
+
+    Raises:
+        KnowledgeRefused: it is for something else, cannot answer, or its answers are no predictions.
+    """
+    if model.abilities.kind != kind:
+        raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {kind}")
+    if model.n_outputs != targets.shape[1]:
+        raise KnowledgeRefused(f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}")
+    try:
+        values = model.predict(X)
+    except KnowledgeRefused:
+        raise
+    except ConsilienceError as error:
+        raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
+    if values.shape != targets.shape or not np.isfinite(values).all():
+        raise KnowledgeRefused(
+            f"a model that answers {values.shape}, expected finite {targets.shape}"
+        )
+    if kind == "classification" and (
+        (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
+    ):
+        raise KnowledgeRefused("a model whose answers are no probabilities")
+    return values

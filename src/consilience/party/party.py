@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from consilience.messages.schema import Agreement, Public, Ratios
 from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.party.agreement import check_agreement
+from consilience.party.choice import Chooser, Purpose
 from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
 from consilience.party.nearness import PublicComparison
 from consilience.party.row_scores import Scores
@@ -26,6 +27,7 @@ from consilience.party.training import Training
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, check_inputs, read_only
 from consilience.validation.labels import Kind, check_aliases, class_order, label_names, one_hot
+from consilience.validation.numbers import check_choice, check_flag, check_number
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
@@ -60,6 +62,9 @@ class Party(Training):
             cannot hand its own: a name (``consilience list encoders``) or a callable with a ``key``.
         secret: mixed into its random streams, so that a coordinator, who knows the seed, cannot compute
             again what its model does; ``b""`` for none, and then the seed alone says what it draws.
+        purpose: rows that its predictions are for, where a teacher teaches it: ``"own"`` mixes the model
+            trained alone with the taught one so that its own rows are not worse off, ``"everyone"`` for all
+            parties' rows; ``"taught"`` takes the taught model as it is, and keeps no other.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -82,28 +87,24 @@ class Party(Training):
         coarseness: Coarseness | None = None,
         encoder: Encoder | str | None = None,
         secret: bytes = b"",
+        purpose: Purpose = "own",
     ) -> None:
         where = f"party {name!r}"
         if why := odd_name(str(name)):
             raise InvalidInput(f"this is no name of a party: {why}", where=where[:100])
-        if not isinstance(sends_rows, bool):
-            raise InvalidInput(
-                f"sends_rows is {sends_rows!r}", where=where, mend="Give True or False."
-            )
+        check_flag("sends_rows", sends_rows, where=where)
         if isinstance(trusts, str):
             raise InvalidInput(
                 f"trusts is {trusts!r}", where=where, mend=f"Give a list: [{trusts!r}]."
             )
-        if not 0 <= calibration < 1:
-            raise InvalidInput(
-                f"calibration is {calibration}", where=where, mend="It is a share in [0, 1)."
-            )
+        check_number("calibration", calibration, at_least=0, below=1, where=where)
         if not isinstance(coarseness, Coarseness | None):
             raise InvalidInput(
                 f"coarseness is {coarseness!r}",
                 where=where,
                 mend="Give a consilience.numerics.density.Coarseness, or leave it out.",
             )
+        check_choice("purpose", purpose, get_args(Purpose), where=where)
         super().__init__(
             str(name),
             as_learner(model, kind=kind or kind_told_by(model, y)),
@@ -112,6 +113,7 @@ class Party(Training):
             secret=secret,
         )
         self._calibration, self._aliases = calibration, aliases or {}
+        self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
         self.X, self.y = self._checked(X, y, "private data")
@@ -301,6 +303,9 @@ class Party(Training):
             self.secret,
         )
         """Its scores of the public rows beside predictions."""
+        self.chooser = None
+        if self.purpose != "taught" and len(self.public):
+            self.chooser = Chooser(self.purpose, self.scores)
         if self.learner.abilities.validation and not held_out.any():
             raise InvalidInput(
                 "its model chooses by calibration rows, and there are none",
@@ -351,7 +356,7 @@ class Party(Training):
             X, y, own = X[apart], y[apart], own[apart]
         if not len(X):
             raise InvalidInput("all its test rows are among the public rows", where=self._where)
-        outputs, targets = self.learner.predict(X), self._targets(y)
+        outputs, targets = self.predict(X), self._targets(y)
         measure = regression_metrics if self.kind == "regression" else classification_metrics
         values = measure(outputs, targets, own)
         if self.digits is not None:

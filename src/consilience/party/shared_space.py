@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from consilience.messages.schema import Public
 from consilience.numerics.density import PublicRatio
+from consilience.numerics.encoder import Encoder
 from consilience.numerics.feature_space import (
     common_columns,
     principal_directions,
@@ -19,19 +20,32 @@ from consilience.numerics.feature_space import (
 )
 from consilience.numerics.membership import rows_like
 from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, same_view
 
 V = TypeVar("V")
 
 
 class SharedSpace:
-    """Space of the public rows and their places in it, the same for all parties."""
+    """Space of the public rows and their places in it, the same for all parties.
+
+    Pickled, it is the public rows and the encoder, and made of them again where it is read.
+    """
 
     def __init__(self, public: Public, seed: int) -> None:
         rng = stream(seed, "coordinator", 0, "patches")
         self.space = public_feature_space(public.X, rng, public.encoder)
-        self._seed = seed
+        self._made_of, self._seed = (public.X, public.encoder), seed
         self._ratios: dict[float, PublicRatio] = {}
+        self._last: tuple[Array, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (*self._made_of, self._seed)
+
+    def features(self, X: Array) -> Any:
+        """Compute the features of rows; kept for the last ones, such as test rows that all parties have."""
+        if self._last is None or not same_view(self._last[0], X):
+            self._last = X, self.space(X)
+        return self._last[1]
 
     def coordinates(self, X: Array) -> Array:
         """Compute the coordinates of rows along the principal directions, shape ``(n, k)``."""
@@ -110,6 +124,10 @@ _FEWEST_HALVED = 20
 def shared_space(public: Public, seed: int) -> SharedSpace:
     """Give the space of these public rows and this seed, made once for all parties in this process."""
     return once(_COMMON.setdefault(public, {}), seed, lambda: SharedSpace(public, seed))
+
+
+def _made_again(X: Array, encoder: Encoder | None, seed: int) -> SharedSpace:
+    return shared_space(Public(X).with_encoder(encoder), seed)
 
 
 _MOST_KEPT = 16

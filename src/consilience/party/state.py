@@ -3,6 +3,8 @@
     folder/state.json              format, version of consilience that wrote it, whether the model is trained
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
+    folder/alone.*                 the model that it had trained alone, where it chooses between the two
+    folder/choices.json            what it chose after each round, where it did
     folder/memory.safetensors      arrays that a protocol keeps from round to round
     folder/released.safetensors    releases of the privacy accountant, such as noisy replies
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
@@ -18,18 +20,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from consilience import __version__
-from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.files import inside
+from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
+from consilience.party.choice import RIDGE, Choice, MixedModel, OwnRegion
+from consilience.party.shared_space import SharedSpace
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
@@ -42,6 +49,10 @@ ABOUT = "state.json"
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 _RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
+
+_ALONE, _CHOICES, _REGION = "alone", "choices.json", "region.safetensors"
+
+_DAMAGED = (OSError, ValueError, TypeError, KeyError)
 
 _ONLY_BEFORE = ("drawn.safetensors", "model.none")
 """Files of states that consilience 0.1 wrote, and no later version."""
@@ -81,6 +92,15 @@ def write_state(
     ):
         if arrays:
             files[name] = save(arrays)
+    chooser = party.chooser
+    if chooser is not None and chooser.alone is not None:
+        alone = folder / f"{_ALONE}{chooser.alone.suffix}"
+        if chooser.saved is not None and chooser.saved.is_file():
+            share_file(chooser.saved, alone)
+        else:
+            chooser.alone.save(alone)
+        chooser.saved = alone
+        files[_CHOICES] = _written(chooser.choices)
     for name, content in files.items():
         if before is not None and _holds(before / name, content):
             share_file(before / name, folder / name)
@@ -105,9 +125,75 @@ def read_state(party: Party, folder: Path) -> None:
         if trained:
             party.changing().load(folder / f"model{party.learner.suffix}")
         party.memory = _read_arrays(folder / _MEMORY)
-    except (OSError, SafetensorError, KnowledgeRefused) as error:
+        if (chooser := party.chooser) is not None:
+            chooser.alone, chooser.saved = None, folder / f"{_ALONE}{party.learner.suffix}"
+            if chooser.saved.is_file():
+                chooser.alone = party.untrained()
+                chooser.alone.load(chooser.saved)
+            chooser.choices = read_choices(folder)
+    except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
     read_released(party, folder)
+
+
+def read_choices(folder: Path) -> list[Choice]:
+    """Read what the party of a state chose after each round; nothing where it has chosen nothing.
+
+    Raises:
+        RunFailed: the file is damaged.
+    """
+    try:
+        file = folder / _CHOICES
+        return [Choice.of(one) for one in json.loads(file.read_text())] if file.exists() else []
+    except (*_DAMAGED, InvalidInput) as error:
+        raise _damaged(folder, error) from error
+
+
+def write_mixture(model: MixedModel, folder: Path) -> None:
+    """Write what a mixed model has beside the taught one, for :func:`read_mixture`.
+
+    Raises:
+        OSError: a file cannot be written.
+        RunFailed: the model trained alone cannot be written.
+    """
+    model.alone.learner.save(folder / f"{_ALONE}{model.alone.learner.suffix}")
+    (folder / _CHOICES).write_bytes(_written(model.choices))
+    if model.region is not None:
+        (folder / _REGION).write_bytes(save({"coefficients": model.region.coefficients}))
+
+
+def read_mixture(
+    taught: Model, untrained: Learner, folder: Path, space: Callable[[], SharedSpace]
+) -> Model:
+    """Read what :func:`write_mixture` wrote; the taught model itself where nothing was.
+
+    Args:
+        taught: the taught model.
+        untrained: a learner like it.
+        folder: where the files are.
+        space: makes the space in which rows are compared, where the choice asks for it.
+
+    Raises:
+        RunFailed: a file is damaged.
+    """
+    try:
+        choices = read_choices(folder)
+        if not choices:
+            return taught
+        region = None
+        if choices[-1].asks_region:
+            found, made = _read_arrays(folder / _REGION)["coefficients"], space()
+            region = OwnRegion(made, found.astype(np.float64).reshape(made.ratio(RIDGE).landmarks))
+    except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
+        raise _damaged(folder, error) from error
+    untrained.load(folder / f"{_ALONE}{untrained.suffix}")
+    return MixedModel(
+        taught.learner, taught.classes, alone=untrained, choices=choices, region=region
+    )
+
+
+def _written(choices: Sequence[Choice]) -> bytes:
+    return json.dumps([asdict(one) for one in choices]).encode()
 
 
 def join_again(party: Party, folder: Path) -> None:

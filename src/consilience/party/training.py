@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 from scipy.special import softmax
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.errors import InvalidInput
 from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.randomness import stream
+from consilience.party.agreement import checked_answers
+from consilience.party.choice import ALPHAS, Chooser, Lesson, MixedModel, surely_lower
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -45,6 +47,8 @@ class Training:
         self.trusts, self._sends_rows = tuple(trusts), sends_rows
         self.secret = secret
         """Mixed into its random streams; it leaves with nothing."""
+        self.chooser: Chooser | None = None
+        """Chooses between its model trained alone and the taught one; ``None`` for the taught one."""
         self.least_alpha = 0.0
         """The least weight of its private rows in a refit, whatever is asked for."""
         self.public: Public | None = None
@@ -57,7 +61,7 @@ class Training:
     def begin(self, agreement: Agreement) -> None:
         """Begin anew with an untrained model of the agreed number of outputs."""
         self.agreement = agreement
-        self.learner: Learner = self._untrained()
+        self.learner: Learner = self.untrained()
         self.model_changed()
 
     def stream(self, round: int, purpose: str) -> np.random.Generator:
@@ -90,9 +94,30 @@ class Training:
         return self._train[1]
 
     def model(self) -> Model:
-        """A copy of the trained model, to keep and predict with."""
+        """A copy of the trained model, or of the two that it mixes, to keep and predict with."""
+        return self._model(copy.deepcopy)
+
+    def predict(self, X: Array) -> Array:
+        """Predict rows as the party has chosen to, shape ``(n, n_outputs)``; its own, not what it sends.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+        """
+        return self._model(lambda learner: learner).outputs(X)
+
+    def _model(self, of: Callable[[Learner], Learner]) -> Model:
+        """The model as it stands, made of learners that a function gives."""
         assert self.agreement is not None
-        return Model(copy.deepcopy(self.learner), self.agreement.classes)
+        chooser, classes = self.chooser, self.agreement.classes
+        if chooser is None or chooser.alone is None or not chooser.choices:
+            return Model(of(self.learner), classes)
+        return MixedModel(
+            of(self.learner),
+            classes,
+            alone=of(chooser.alone),
+            choices=chooser.choices,
+            region=chooser.region if chooser.choices[-1].asks_region else None,
+        )
 
     def outputs(self, kind: str, *, calibrated: bool = False) -> Array:
         """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``.
@@ -141,9 +166,15 @@ class Training:
         )
 
     def distill(
-        self, round: int, targets: Array, alpha: float, taught: Array | None = None
+        self,
+        round: int,
+        targets: Array,
+        alpha: float,
+        taught: Array | None = None,
+        *,
+        free_alpha: bool = False,
     ) -> tuple[str, ...]:
-        """Stage 2: train towards the teacher on the public rows.
+        """Stage 2: train towards the teacher on the public rows, and choose how to mix what comes of it.
 
         An incremental learner goes on from where it is, on the public rows. One that starts anew refits
         on private plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights
@@ -155,53 +186,87 @@ class Training:
             alpha: the weight of the private rows in (0, 1); it is :attr:`least_alpha` at least.
             taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
                 it is none the model stays as it is.
+            free_alpha: whether the party may take a larger weight, which it tries when it is first taught
+                and keeps.
 
         Returns:
             Notes for the ledger.
         """
         assert self.public is not None
-        rng = self.stream(round, "distill")
         expected = (len(self.public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
             raise InvalidInput(
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
-        public = self.public.X
-        if taught is not None:
-            if taught.dtype != bool or taught.shape != expected[:1]:
-                raise InvalidInput(
-                    f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
-                    f"{expected[:1]} and bool",
-                    where=self._where,
-                )
-            if not taught.any():
-                return ("no public row is taught: the model stays as it is",)
-            public, targets = public[taught], targets[taught]
-        if self.learner.abilities.incremental:
-            self.changing().fit(public, targets, rng=rng, phase="distill")
-            return ()
-        X, private = self._train
-        n, n_public = len(X), len(targets)
-        weights: Array | None = None
+        rows = np.ones(len(targets), dtype=bool) if taught is None else taught
+        if rows.dtype != bool or rows.shape != expected[:1]:
+            raise InvalidInput(
+                f"rows that are taught have shape {rows.shape} and type {rows.dtype}, expected "
+                f"{expected[:1]} and bool",
+                where=self._where,
+            )
+        if not rows.any():
+            return ("no public row is taught: the model stays as it is",)
+        chooser, abilities = self.chooser, self.learner.abilities
+        if chooser is not None and chooser.alone is None:
+            if not self.learner.fitted:
+                self.fit_private(round)
+            chooser.alone = copy.deepcopy(self.learner)
+        lesson = Lesson(round, self.public.X[rows], targets[rows])
         notes: tuple[str, ...] = ()
-        if self.learner.abilities.sample_weight:
+        if abilities.incremental:
+            X, soft = lesson.public, lesson.targets
+            self.changing().fit(X, soft, rng=self.stream(round, "distill"), phase="distill")
+        elif abilities.sample_weight:
             if alpha < self.least_alpha:
                 notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
                 alpha = self.least_alpha
-            share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
-            weights = share * (n + n_public)
+            if chooser is not None and free_alpha:
+                self._refit_with_best_alpha(chooser, lesson, alpha)
+                return notes
+            self._refit(self.changing(), lesson, alpha)
         else:
             notes = ("the model takes no row weights: private and public rows count alike",)
-        self.changing().fit(
-            np.concatenate([X, public]),
-            np.concatenate([private, targets]),
-            rng=rng,
+            self._refit(self.changing(), lesson, None)
+        if chooser is not None:
+            used = alpha if abilities.sample_weight and not abilities.incremental else None
+            choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=alpha)
+            chooser.choices.append(choice)
+        return notes
+
+    def _refit(self, learner: Learner, lesson: Lesson, alpha: float | None) -> None:
+        """Fit a learner anew to private and public rows; ``alpha`` is ``None`` where it takes no weights."""
+        X, private = self._train
+        n, n_public = len(X), len(lesson.public)
+        weights: Array | None = None
+        if alpha is not None:
+            share = np.repeat([alpha / n, (1 - alpha) / n_public], [n, n_public])
+            weights = share * (n + n_public)
+        learner.fit(
+            np.concatenate([X, lesson.public]),
+            np.concatenate([private, lesson.targets]),
+            rng=self.stream(lesson.round, "distill"),
             weights=weights,
             validation=self._validation,
             phase="distill",
         )
-        return notes
+
+    def _refit_with_best_alpha(self, chooser: Chooser, lesson: Lesson, alpha: float) -> None:
+        """Refit with the weight of private rows that the party keeps, or tries now; at least ``alpha``."""
+        share = alpha
+        if chooser.choices and (kept := chooser.choices[-1].alpha) is not None:
+            alpha = max(alpha, kept)
+        self._refit(self.changing(), lesson, alpha)
+        choice, losses = chooser.choose(self.learner, lesson, alpha=alpha, share=share)
+        if not chooser.choices and chooser.purpose == "own" and choice.taught_is_worse:
+            for larger in (one for one in ALPHAS if one > alpha):
+                learner = self.untrained()
+                self._refit(learner, lesson, larger)
+                other, now = chooser.choose(learner, lesson, alpha=larger, share=share)
+                if surely_lower(now, losses):
+                    self.learner, choice, losses = learner, other, now
+        chooser.choices.append(choice)
 
     # --- where parameters are exchanged -----------------------------------------------------------
 
@@ -283,29 +348,7 @@ class Training:
         Raises:
             KnowledgeRefused: the model is not trusted, damaged, or answers something else.
         """
-        X, targets = self._train
-        model = unpack(about, data, trusted=self.trusts)
-        if model.abilities.kind != self.kind:
-            raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {self.kind}")
-        if model.n_outputs != targets.shape[1]:
-            raise KnowledgeRefused(
-                f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}"
-            )
-        try:
-            values = model.predict(X)
-        except KnowledgeRefused:
-            raise
-        except ConsilienceError as error:
-            raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
-        if values.shape != targets.shape or not np.isfinite(values).all():
-            raise KnowledgeRefused(
-                f"a model that answers {values.shape}, expected finite {targets.shape}"
-            )
-        if self.kind == "classification" and (
-            (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
-        ):
-            raise KnowledgeRefused("a model whose answers are no probabilities")
-        return values
+        return checked_answers(unpack(about, data, trusted=self.trusts), *self._train, self.kind)
 
     def fit_on_mixed_targets(self, round: int, predictions: Array, label_weight: float) -> None:
         """Train a new model on private inputs, towards ``label_weight`` times the labels plus predictions.
@@ -318,7 +361,7 @@ class Training:
             label_weight: the weight of the private labels in [0, 1].
         """
         X, y = self._train
-        new = self._untrained()
+        new = self.untrained()
         new.fit(
             X,
             label_weight * y + predictions,
@@ -329,7 +372,7 @@ class Training:
         self.learner = new
         self.model_changed()
 
-    def _untrained(self) -> Learner:
+    def untrained(self) -> Learner:
         """A new model of the agreed number of outputs."""
         assert self.agreement is not None
         learner = copy.deepcopy(self._prototype)

@@ -39,6 +39,7 @@ from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
 from consilience.numerics.encoder import Encoder
+from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
@@ -119,6 +120,8 @@ class PartySpec(Section):
         name: of the party, unique in the federation.
         public: the file of public rows; ``None`` where the coordinator sends them, or models are exchanged.
         state: the folder of its state and its audit log; one party each.
+        purpose: rows that its predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"`` takes the
+            taught model as it is.
         trusts: packages whose models it accepts from others, where models are exchanged.
         threads: numerical threads while it works.
         coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
@@ -127,6 +130,7 @@ class PartySpec(Section):
     name: Name = Field(min_length=1, max_length=100)
     public: Path | None = None
     state: Path = Path("state")
+    purpose: Purpose = "own"
     trusts: tuple[str, ...] = TRUSTED
     threads: Whole = Field(default=1, ge=1)
     data: PrivateDataSpec
@@ -182,6 +186,7 @@ class PartySpec(Section):
             trusts=self.trusts,
             sends_rows=self.model.sends_rows,
             encoder=self._encoder(),
+            purpose=self.purpose,
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(

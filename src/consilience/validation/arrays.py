@@ -20,6 +20,25 @@ def read_only(values: Array) -> Array:
     return view
 
 
+def same_view(one: Array, other: Array) -> bool:
+    """Tell whether two arrays are views of the same numbers that nobody can change through them.
+
+    Args:
+        one: an array.
+        other: another one.
+
+    >>> rows = read_only(np.arange(3.0))
+    >>> same_view(rows, rows[:]), same_view(rows, rows[:2]), same_view(np.arange(3.0), rows)
+    (True, False, False)
+    """
+    if one.flags.writeable or other.flags.writeable:
+        return False
+    first, second = (
+        (array.ctypes.data, array.strides, array.shape, array.dtype) for array in (one, other)
+    )
+    return first == second
+
+
 def check_inputs(X: Array, *, where: str) -> None:
     """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings.
 

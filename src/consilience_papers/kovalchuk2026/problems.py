@@ -194,6 +194,7 @@ def cohort(
     """
     document = {
         "name": data,
+        "purpose": "taught",
         "data": {"name": data, "public": size.public, "test_rows": size.test, **size.options},
         "partition": {
             "name": "classes",

@@ -179,7 +179,7 @@ def _errors(
         )
     learner = make(network.preset, kind="regression", recipe=recipe, **network.parameters)
     parties = [
-        Party(f"client {number:04d}", learner, X, y, test=test, calibration=0)
+        Party(f"client {number:04d}", learner, X, y, test=test, calibration=0, purpose="taught")
         for number, (X, y) in enumerate(clients)
     ]
     history = Federation(parties, public, seed=seed).run(protocol, progress=False)

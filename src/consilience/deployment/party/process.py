@@ -28,6 +28,7 @@ from consilience.deployment.processes import (
 from consilience.errors import InvalidInput, RunFailed, command
 from consilience.files import write_whole
 from consilience.networks.flower.internals import flwr, task_commands
+from consilience.party.state import read_choices
 from consilience.site import (
     AUDIT,
     ConnectionSpec,
@@ -39,6 +40,7 @@ from consilience.site import (
     read_session,
     state_of,
 )
+from consilience.site.state import current_state
 
 REFUSALS = ("refused", "invalid", "failed")
 """How the audit log calls answers that say no."""
@@ -242,12 +244,20 @@ def party_status(path: Path) -> dict[str, Any]:
         "public_rows": _public_rows(file, kept_public(state)),
         "round": session.round if session else None,
         "rounds_taken_part_in": session.rounds if session else 0,
+        "predicts_by": _last_choice(state),
         "answers": len(log.entries),
         "bytes_that_left": sum(int(entry.get("bytes", 0)) for entry in log.entries),
         "last_answer": last.get("time"),
         "last_refusal": _refusal(refused[-1]) if refused else None,
         "note": notes or None,
     }
+
+
+def _last_choice(state: Path) -> str | None:
+    """One line on how a party mixes its own model with the taught one; ``None`` before it was taught."""
+    folder = current_state(state)
+    choices = [] if folder is None else read_choices(folder)
+    return str(choices[-1]) if choices else None
 
 
 def _refusal(entry: Mapping[str, Any]) -> str:

@@ -22,8 +22,12 @@ Deviations
       rows of probabilities are put back on the simplex.
     - A learner that starts anew on every fit is refitted in line 5 on private and public rows with
       Park's weights α and 1 − α, α = 1/m unless given; it then skips line 2, which would only
-      forget the teacher. The weights are scaled to sum to the number of rows, so that a model's own
-      regularisation means what it means to its library.
+      forget the teacher. Where none is given a party whose own rows are worse off for the first
+      teacher may take 0.5 or 0.8, and keeps it. The weights are scaled to sum to the number of rows,
+      so that a model's own regularisation means what it means to its library.
+    - A party predicts, and is measured, by a mixture of f_c and of the model that it had before line 5
+      of its first round (:mod:`consilience.party.choice`), unless its purpose is ``"taught"``; line 3
+      and what it is taught are the papers'.
     - Parties may be drawn with probabilities of their own.
     - What a rule needs and no training changes, such as density ratios, is sent with line 2 of the first
       round, and not again.
@@ -88,13 +92,12 @@ def ensemble_distillation(
     """Parties teach one another through an aggregate of their predictions on public data.
 
     Args:
-        rounds: number of rounds t.
-        aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``; ``auto()`` by
-            default.
-        consensus: step of the teacher from round to round; ``replace()`` by default.
-        participation: parties per round: a number (int), or a share in (0, 1] (float).
+        rounds: number of rounds t. aggregate: A, the rule that makes one teacher of the replies, such as
+        ``uwa()``; ``auto()`` by default. consensus: step of the teacher from round to round; ``replace()``
+        by default. participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: probability of each party to take part, relative to the others; alike by default.
-        alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
+        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
+            that a party finds better for its own rows.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -121,7 +124,7 @@ def ensemble_distillation(
         step=replace() if consensus is None else consensus,
         participation=participation,
         probabilities=probabilities,
-        alpha=1 / len(network.parties) if alpha is None else alpha,
+        alpha=alpha,
     )
 
 
@@ -134,7 +137,7 @@ def distillation_rounds(
     step: ConsensusUpdate,
     participation: int | float,
     probabilities: Mapping[str, float] | None,
-    alpha: float,
+    alpha: float | None,
     lift: Callable[[Array], Array] | None = None,
     bounded: str | None = None,
 ) -> Rounds:
@@ -148,7 +151,7 @@ def distillation_rounds(
         step: step of the consensus.
         participation: parties per round, a number or a share.
         probabilities: probability of each party to take part, relative to the others.
-        alpha: weight of the private rows for learners that refit.
+        alpha: weight of the private rows for learners that refit; 1/m, or what a party chooses, by default.
         lift: makes the teacher of the consensus, in every round but the last, such as
             :meth:`.Deregularization.of`; by default the consensus is the teacher.
         bounded: name of a protocol that ends where the consensus diverges; ``None`` for no such end.
@@ -184,7 +187,13 @@ def distillation_rounds(
             memory = {"step": memory, "largest": largest}
         targets = values if lift is None or t == rounds else lift(values)
         teacher = Teacher(targets, proposal.weights, proposal.parties, proposal.notes)
-        distill = Distill(round=t, targets=targets, alpha=alpha, taught=teacher.taught)
+        distill = Distill(
+            round=t,
+            targets=targets,
+            alpha=1 / len(network.parties) if alpha is None else alpha,
+            taught=teacher.taught,
+            free_alpha=alpha is None,
+        )
         network.ask(distill, to=replies.parties)  # line 5
         state = RoundState(round=t, consensus=values, memory=memory)
         yield Round(t, state, teacher, replies)

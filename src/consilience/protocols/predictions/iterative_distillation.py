@@ -87,7 +87,8 @@ def iterative_distillation(
             the asynchronous case.
         probabilities: probability of each party to take part, relative to the others; alike by default. The
             limit of a damped consensus is that of the mean weighted by them (Theorem C.16).
-        alpha: weight of the private rows in (0, 1); 1/m by default.
+        alpha: weight of the private rows in (0, 1); by default 1/m, or, without de-regularisation, a larger
+            one that a party finds better for its own rows.
 
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.
@@ -126,7 +127,7 @@ def iterative_distillation(
         step=step,
         participation=participation,
         probabilities=probabilities,
-        alpha=share,
+        alpha=alpha if deregularize is None else share,
         lift=None if deregularize is None else deregularize.of(public.X),
         bounded="iterative_distillation",
     )
