@@ -166,6 +166,7 @@ def encoded_trial(
     problem = ENCODED[data]
     document = {
         "name": "encoders",
+        "purpose": "taught",
         "data": {"name": data, **problem["data"]},
         "partition": {
             "name": "classes",
