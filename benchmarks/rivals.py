@@ -17,6 +17,7 @@ import argparse
 import csv
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -99,6 +100,8 @@ def settings(data: str) -> dict[str, Mapping[str, Any]]:
         **{f"k = {n} of {k}": {"name": "classes", "per_party": n, **rows} for n in held},
         **{f"α = {a:g}": {"name": "dirichlet", "alpha": a, "min_rows": 10} for a in ALPHAS},
         **BY_INPUTS,
+        # A cluster of pictures may be one class, which few models can be trained on alone.
+        "clusters": {"name": "clusters", "portion": 0.2},
     }
 
 
@@ -231,7 +234,7 @@ def _worse(more: np.ndarray, own: np.ndarray) -> bool:
 COLUMNS = (
     "data", "parties", "models", "purpose", "setting", "rule", "seeds", "rounds", "score", "score_se",
     "own", "own_se", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off", "worse_off_log_loss",
-    "way", "floats",
+    "way", "floats", "command",
 )  # fmt: skip
 GROUP = ("data", "parties", "models", "purpose")
 KEY = (*GROUP, "setting", "rule")
@@ -261,7 +264,10 @@ def lines(
         low, high = (found[rule][score] for rule in ("mean" if values else "avg", "true-labels"))
         for rule, one in found.items():
             far = abs(float((high - low).mean()))
-            way = float((one[score] - low).mean() / (high - low).mean()) if far > 0.01 else None
+            least = (
+                0.02 * float(low.mean()) if values else 0.01
+            )  # nearer ones have no way between them
+            way = float((one[score] - low).mean() / (high - low).mean()) if far > least else None
             numbers = {
                 "score": one[score].mean(),
                 "score_se": standard_error(one[score]) if seeds > 1 else None,
@@ -312,7 +318,8 @@ def page(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         about = f"{here[0]['seeds']} seeds, {here[0]['rounds']} rounds"
         yield f"## {_titled(group)}"
         yield ""
-        yield f"{about}."
+        commands = dict.fromkeys(f"`{row['command']}`" for row in here)
+        yield f"{', '.join(commands)} · {about}."
         yield ""
         labels = list(dict.fromkeys(row["setting"] for row in here))
         by_rule: dict[str, dict[str, Mapping[str, str]]] = {}
@@ -456,6 +463,7 @@ def main() -> None:
             tuple(wanted),
         )
         for line in computed:
+            line["command"] = shlex.join(["python", "benchmarks/rivals.py", *sys.argv[1:]])
             rows[tuple(line[name] for name in KEY)] = line
             keep(rows)
     draw(list(rows.values()))
