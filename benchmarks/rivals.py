@@ -30,7 +30,7 @@ from page import RESULTS, table, write
 
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, fedgo, suwa
-from consilience.experiments import SimulatedParties, Spec, gather, parse_spec
+from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.networks import LocalNetwork
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.protocols import analytic_federation, local_only
@@ -110,8 +110,8 @@ def made(
     setting: Mapping[str, Any],
     parties: int,
     models: str,
+    purpose: str,
     repetition: int,
-    purpose: str = "taught",
 ) -> SimulatedParties:
     """The parties of a setting."""
     problem, dealt = PROBLEMS[data], dict(setting)
@@ -125,9 +125,8 @@ def made(
         "data": {"name": data, **problem["data"]},
         "partition": dealt if dealt["name"] == "group" else {"parties": parties, **dealt},
         "models": brought,
+        "purpose": purpose,
     }
-    if "purpose" in Spec.model_fields:
-        document["purpose"] = purpose
     return gather(parse_spec(document, where=data), repetition)
 
 
@@ -186,7 +185,7 @@ def trial(
     repetition: int,
 ) -> dict[str, float]:
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
-    setup = made(data, setting, parties, models, repetition, purpose)
+    setup = made(data, setting, parties, models, purpose, repetition)
     y = setup.labels(setup.dataset.y_test)
     said, floats, classes = outputs(setup, rule, rounds, repetition)
     key = json.dumps([data, setting, parties, models, rounds, repetition], sort_keys=True)

@@ -55,7 +55,8 @@ def analytic_federation(
     Args:
         rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
         ridge: λ > 0.
-        alpha: weight of the private rows in (0, 1) for learners that refit; 1/m by default.
+        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
+            that a party finds better for its own rows.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -89,7 +90,8 @@ def analytic_federation(
         teacher = features @ pooled_ridge([said[party] for party in counted], ridge)  # line 2
         if network.agreed.kind == "classification":
             teacher = onto_simplex(teacher).astype(PRECISION["probabilities"])
-        network.ask(Distill(round=t, targets=teacher, alpha=share), to=counted)
+        distill = Distill(round=t, targets=teacher, alpha=share, free_alpha=alpha is None)
+        network.ask(distill, to=counted)
         state = RoundState(round=t)
         yield Round(t, state, Teacher(teacher, None, counted))
 
