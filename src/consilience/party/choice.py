@@ -111,12 +111,12 @@ class Choice:
 
     @property
     def asks_region(self) -> bool:
-        """Whether it depends on where a row lies."""
+        """True if it depends on where a row lies."""
         return self.own > 0 and self.reach > 0
 
     @property
     def taught_is_worse(self) -> bool:
-        """Whether the taught model has the larger loss on the calibration rows."""
+        """True if the taught model has the larger loss on the calibration rows."""
         return bool(self.losses) and self.losses[1] > self.losses[0]
 
     def __str__(self) -> str:
