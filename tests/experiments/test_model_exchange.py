@@ -105,7 +105,7 @@ def test_methods_that_go_with_the_protocol() -> None:
     usual = spec_with(
         CONFIG, methods=None, protocol__name="ensemble_distillation", data__public=20
     ).methods
-    assert [m.label for m in usual] == ["local", "avg", "uwa", "suwa", "central"]
+    assert [m.label for m in usual] == ["local", "auto", "central"]
 
 
 def test_both_ways_of_teaching_in_one_table() -> None:
