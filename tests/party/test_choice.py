@@ -16,7 +16,14 @@ from consilience.errors import InvalidInput
 from consilience.federation.history import History
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork, ProcessNetwork
-from consilience.party.choice import Choice, MixedModel, row_losses, safest, surely_lower
+from consilience.party.choice import (
+    Choice,
+    MixedModel,
+    class_odds,
+    row_losses,
+    safest,
+    surely_lower,
+)
 from consilience.party.state import read_choices
 from consilience.tasks.predictions import Distill
 
@@ -59,11 +66,25 @@ def ran(members: list[Party], rounds: int = 2, alpha: float | None = None) -> Hi
 
 def test_weights_fall_beyond_the_reach():
     """g = 1/2 min(1, r / 2)^8: at r = 0, 1, 2, 4 it is 0, 1/512, 1/2, 1/2."""
-    choice = Choice(own=0.5, reach=2.0)
-    assert choice.weights(np.array([0.0, 1.0, 2.0, 4.0])).tolist() == [0, 1 / 512, 0.5, 0.5]
+    choice, taught = Choice(own=0.5, reach=2.0), np.zeros((4, 1))
+    found = choice.weights(np.array([0.0, 1.0, 2.0, 4.0]), taught)
+    assert found.tolist() == [0, 1 / 512, 0.5, 0.5]
     mixed = choice.mixed(np.array([[4.0], [4.0]]), np.array([[0.0], [0.0]]), np.array([1.0, 3.0]))
     assert mixed.tolist() == [[4 / 512], [2.0]]
-    assert Choice(own=0.25, reach=0.0).weights(np.array([0.0, 9.0])).tolist() == [0.25, 0.25]
+    everywhere = Choice(own=0.25, reach=0.0)
+    assert everywhere.weights(np.array([0.0, 9.0]), taught[:2]).tolist() == [0.25, 0.25]
+
+
+def test_weights_fall_where_the_taught_model_names_a_class_that_the_party_lacks():
+    """Odds of the first class: 0.8 / 0.2 = 4 and 0.2 / 0.8 = 1/4, to the power 1/2; sums of 0 count as 0.001.
+
+    With ratios of 1 and a reach of 1 the weight is min(1, odds^½)^8: 1 and 1/256.
+    """
+    taught = np.array([[0.8, 0.2], [0.2, 0.8], [1.0, 0.0]])
+    assert class_odds(taught, (1.0, 0.0)) == pytest.approx([2, 0.5, 1000**0.5])
+    choice = Choice(own=1.0, reach=1.0, familiar=(1.0, 0.0))
+    assert choice.weights(np.ones(3), taught) == pytest.approx([1, 1 / 256, 1])
+    assert class_odds(taught, ()).tolist() == [1, 1, 1]
 
 
 def test_losses_of_rows():
@@ -87,6 +108,8 @@ VOICES = np.array([1.0, 0.6, 0.4, 0.5, 0.0])
         ([[0, 0, -1, -1, 10], [0, 0, 0, -1, -2], [0, 0, 0, -1, -2], [0, 0, 0, -1, -2]], 1),
         # Nothing is lost by handing over more rows: the smaller voice of the two.
         ([[0, 0, 0, -1, -1]] * 4, 2),
+        # It loses 0.1, which is one standard error, and no more than as far as own rows reach.
+        ([[0, -0.4, -0.4, -1, -1], *([[0, 0, 0, -1, -1]] * 3)], 2),
         # Everything costs something, even as far as own rows reach: that is safe by itself.
         ([[0, -0.1, -1, -1, -1]] * 4, 1),
         # The mixture is best by far more than chance, though the taught model has the smaller voice.

@@ -2,9 +2,11 @@
 
     prediction(x) = g(x) alone(x) + (1 − g(x)) taught(x),      g(x) = own min(1, r(x) / reach)^8
 
-r(x) is the density ratio of the party's own rows to the public ones (:class:`OwnRegion`): the model trained
-alone counts where own rows lie, and the taught one elsewhere. ``own`` and ``reach`` are chosen on calibration
-rows, which neither model was trained on; nothing of this leaves the party.
+r(x) says how near x is to the party's own rows: the density ratio of these to the public ones
+(:class:`OwnRegion`), times what the taught model says for a class that the party has rows of and against one
+that it lacks (:func:`class_odds`). So the model trained alone counts where own rows lie, and the taught one
+elsewhere. ``own`` and ``reach`` are chosen on calibration rows, which neither model was trained on; nothing
+of this leaves the party.
 """
 
 from __future__ import annotations
@@ -28,14 +30,24 @@ from consilience.validation.numbers import check_number
 Purpose = Literal["own", "everyone", "taught"]
 """Rows that a party's predictions are for: its own, everyone's, or the taught model whatever it is for."""
 
-WEIGHTS = (1.0, 0.75, 0.5, 0.25)
-"""Weights of the model trained alone that are tried, where own rows lie; 0 is tried too."""
+MOST: Mapping[Kind, float] = {"classification": 0.95, "regression": 1.0}
+"""Largest weight of the model trained alone: one that was never shown a class gives it no probability, and no
+row is surely of one's own classes."""
+
+WEIGHTS = (0.75, 0.5, 0.25)
+"""Further weights of the model trained alone that are tried, where own rows lie; 0 is tried too."""
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75)
 """Quantiles of r on own rows that are tried as reach, beside half of its least."""
 
 FALL = 8
 """Exponent by which g falls beyond the reach."""
+
+ODDS = 1e-3, 0.5
+"""Least probability that odds are taken of, and the exponent by which they count beside the density ratio."""
+
+SCARCE = 0.5
+"""A class of which a party has fewer rows than such a part of what it would have as one among all."""
 
 ALPHAS = (0.5, 0.8)
 """Weights of own rows in a refit that are tried where the one that is asked for costs own rows."""
@@ -53,7 +65,9 @@ class Choice:
 
     Attributes:
         own: weight of the model trained alone where own rows lie, in [0, 1].
-        reach: density ratio below which that weight falls; with 0 it is the same everywhere.
+        reach: nearness r below which that weight falls; with 0 it is the same everywhere.
+        familiar: share of own rows of each class, as a part of its share among everyone's, 1 at most; empty
+            where the party lacks none, and classes say nothing of what is its own.
         round: round after which it was chosen.
         alpha: weight of own rows in the refit; ``None`` where the model was not refitted on own rows.
         rows: number of calibration rows that it was judged by.
@@ -66,6 +80,7 @@ class Choice:
 
     own: float
     reach: float
+    familiar: tuple[float, ...] = ()
     round: int = 0
     alpha: float | None = None
     rows: int = 0
@@ -74,12 +89,20 @@ class Choice:
     def __post_init__(self) -> None:
         check_number("own", self.own, at_least=0, at_most=1, where="choice")
         check_number("reach", self.reach, at_least=0, where="choice")
+        for share in self.familiar:
+            check_number("familiar", share, at_least=0, at_most=1, where="choice")
 
-    def weights(self, ratios: Array) -> Array:
-        """Compute g of rows, shape ``(n,)``, from their density ratios, shape ``(n,)``."""
+    def weights(self, ratios: Array, taught: Array) -> Array:
+        """Compute g of rows, shape ``(n,)``.
+
+        Args:
+            ratios: density ratios of the rows, shape ``(n,)``.
+            taught: predictions of the taught model, shape ``(n, n_outputs)``.
+        """
         if not self.reach:
-            return np.full(len(ratios), self.own)
-        return np.asarray(self.own * np.clip(ratios / self.reach, 0, 1) ** FALL)
+            return np.full(len(ratios), float(self.own))
+        near = ratios * class_odds(taught, self.familiar)
+        return np.asarray(self.own * np.clip(near / self.reach, 0, 1) ** FALL)
 
     def mixed(self, alone: Array, taught: Array, ratios: Array) -> Array:
         """Mix two models' predictions.
@@ -89,7 +112,7 @@ class Choice:
             taught: of the taught one.
             ratios: density ratios of the rows, shape ``(n,)``.
         """
-        weights = self.weights(ratios)[:, None]
+        weights = self.weights(ratios, taught)[:, None]
         return np.asarray(weights * alone + (1 - weights) * taught)
 
     @classmethod
@@ -103,6 +126,7 @@ class Choice:
         return cls(
             own=record["own"],
             reach=record["reach"],
+            familiar=tuple(map(float, record["familiar"])),
             round=int(record["round"]),
             alpha=None if alpha is None else float(alpha),
             rows=int(record["rows"]),
@@ -263,22 +287,30 @@ class Chooser:
         """Density ratios of the calibration rows."""
         return self._ratios(self._held_out[0])
 
-    @cached_property
-    def _candidates(self) -> tuple[Choice, ...]:
-        """Choices that are tried: first the model trained alone, then that as far as own rows reach."""
-        own = np.concatenate([self._held_out_ratios, self._ratios(self._train[0])])
-        least = max(float(own.min()) / 2, np.finfo(float).tiny)
-        reaches = [least, *(max(least, float(np.quantile(own, one))) for one in QUANTILES), 0.0]
-        if self.region is None:
-            reaches = [0.0]
-        mixed = (Choice(own, reach) for own in WEIGHTS for reach in reaches)
-        return (Choice(1.0, 0.0), *mixed, Choice(0.0, 0.0))
+    def _candidates(self, lesson: Lesson, taught: Array) -> list[Choice]:
+        """Choices that are tried: first the model trained alone, then that as far as own rows reach.
 
-    @cached_property
-    def _voices(self) -> Array:
-        """Mean weight of the model trained alone on the public rows, of each candidate."""
-        ratios = self._ratios(self._public)
-        return np.array([one.weights(ratios).mean() for one in self._candidates])
+        Args:
+            lesson: what was taught.
+            taught: predictions of the taught model on own rows, of calibration and training.
+        """
+        reaches, familiar = [0.0], self._familiar(lesson)
+        if self.region is not None:
+            ratios = np.concatenate([self._held_out_ratios, self._ratios(self._train[0])])
+            own = ratios * class_odds(taught, familiar)
+            least = max(float(own.min()) / 2, np.finfo(float).tiny)
+            reaches = [least, *(max(least, float(np.quantile(own, one))) for one in QUANTILES), 0.0]
+        weights = (MOST[self._kind], *WEIGHTS)
+        mixed = (Choice(own, reach, familiar) for own in weights for reach in reaches)
+        return [Choice(1.0, 0.0), *mixed, Choice(0.0, 0.0)]
+
+    def _familiar(self, lesson: Lesson) -> tuple[float, ...]:
+        """Share of own rows of each class, as a part of everyone's share; empty where none is scarce."""
+        if self._kind == "regression":
+            return ()
+        everyone = np.maximum(lesson.targets.mean(axis=0), np.finfo(float).tiny)
+        familiar = np.minimum(self._train[1].mean(axis=0) / everyone, 1)
+        return tuple(map(float, familiar)) if familiar.min() < SCARCE else ()
 
     def choose(
         self, taught: Learner, lesson: Lesson, *, alpha: float | None, share: float
@@ -295,17 +327,20 @@ class Chooser:
             The choice, and its loss on each calibration row.
         """
         X, targets = self._held_out
+        seen = taught.predict(np.concatenate([X, self._train[0]]))
+        candidates = self._candidates(lesson, seen)
         if not len(X):
-            return replace(self._candidates[1], round=lesson.round, alpha=alpha), np.zeros(0)
-        losses = self._losses(taught, X, targets, self._held_out_ratios)
+            return replace(candidates[1], round=lesson.round, alpha=alpha), np.zeros(0)
+        losses = self._losses(candidates, taught, X, targets, self._held_out_ratios)
+        ratios = self._ratios(lesson.public)
         if self.purpose == "everyone":
-            ratios = self._ratios(lesson.public)
-            public = self._losses(taught, lesson.public, lesson.targets, ratios)
+            public = self._losses(candidates, taught, lesson.public, lesson.targets, ratios)
             best = int((share * losses.mean(axis=0) + (1 - share) * public.mean(axis=0)).argmin())
         else:
-            best = safest(losses, self._voices, self._candidates)
+            voices = [one.weights(ratios, lesson.targets).mean() for one in candidates]
+            best = safest(losses, np.array(voices), candidates)
         found = replace(
-            self._candidates[best],
+            candidates[best],
             round=lesson.round,
             alpha=alpha,
             rows=len(X),
@@ -313,17 +348,45 @@ class Chooser:
         )
         return found, losses[:, best]
 
-    def _losses(self, taught: Learner, X: Array, targets: Array, ratios: Array) -> Array:
+    def _losses(
+        self,
+        candidates: Sequence[Choice],
+        taught: Learner,
+        X: Array,
+        targets: Array,
+        ratios: Array,
+    ) -> Array:
         """Losses of every candidate at rows, shape ``(n, n_candidates)``."""
         assert self.alone is not None
         ours, theirs = self.alone.predict(X), taught.predict(X)
         return np.stack(
             [
                 row_losses(one.mixed(ours, theirs, ratios), targets, self._kind)
-                for one in self._candidates
+                for one in candidates
             ],
             axis=1,
         )
+
+
+def class_odds(taught: Array, familiar: Sequence[float]) -> Array:
+    """Weigh the classes that a party has rows of against those that it lacks, as the taught model sees rows.
+
+    ``(sum_y f_y t_y / sum_y (1 − f_y) t_y)^½``, both sums 0.001 at least.
+
+    Args:
+        taught: probabilities t of the taught model, shape ``(n, n_classes)``.
+        familiar: f, how far each class is the party's own, shape ``(n_classes,)``; empty for odds of 1.
+
+    Returns:
+        Shape ``(n,)``.
+    """
+    if not familiar:
+        return np.ones(len(taught))
+    least, power = ODDS
+    own = np.array(familiar)
+    return np.asarray(
+        (np.maximum(taught @ own, least) / np.maximum(taught @ (1 - own), least)) ** power
+    )
 
 
 def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
@@ -344,9 +407,9 @@ def safest(losses: Array, voices: Array, candidates: Sequence[Choice]) -> int:
 
     The others are held against the first candidate, the model trained alone. The second, which leaves it all
     rows as far as own rows reach, is safe by itself; another one if its mean loss is lower by one standard
-    error of the difference, or, where it too has the model trained alone where own rows lie (``own`` is 1),
-    not higher. Of the safe ones the lowest mean loss counts, and among those within one standard error of it
-    the smallest voice: a party listens to the others where its own rows allow.
+    error of the difference, or, where ``own`` is as large as the second's, not higher than that one's and by
+    no more than such an error. Of the safe ones the lowest mean loss counts, and among those within one
+    standard error of it the smallest voice: a party listens to the others where its own rows allow.
 
     Args:
         losses: on the calibration rows, shape ``(n, n_candidates)``, two candidates or more.
@@ -357,8 +420,8 @@ def safest(losses: Array, voices: Array, candidates: Sequence[Choice]) -> int:
         Position of the choice, 1 or more.
     """
     mean, error = _mean_and_error(losses - losses[:, :1])
-    hands_over = np.array([one.own == 1 for one in candidates])
-    safe = (mean + error <= 0) | (hands_over & (mean <= 0))
+    hands_over = np.array([one.own == candidates[1].own for one in candidates])
+    safe = (mean + error <= 0) | (hands_over & (mean <= np.clip(mean[1], 0, error)))
     safe[:2] = False, True
     best = int(np.where(safe, mean, np.inf).argmin())
     more, error = _mean_and_error(losses - losses[:, [best]])
