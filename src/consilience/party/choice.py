@@ -102,7 +102,7 @@ class Choice:
         if not self.reach:
             return np.full(len(ratios), float(self.own))
         near = ratios * class_odds(taught, self.familiar)
-        return np.asarray(self.own * np.clip(near / self.reach, 0, 1) ** FALL)
+        return np.asarray(self.own * (np.minimum(near, self.reach) / self.reach) ** FALL)
 
     def mixed(self, alone: Array, taught: Array, ratios: Array) -> Array:
         """Mix two models' predictions.
@@ -298,7 +298,7 @@ class Chooser:
         if self.region is not None:
             ratios = np.concatenate([self._held_out_ratios, self._ratios(self._train[0])])
             own = ratios * class_odds(taught, familiar)
-            least = max(float(own.min()) / 2, np.finfo(float).tiny)
+            least = max(float(own.min()) / 2, float(np.finfo(float).tiny))
             reaches = [least, *(max(least, float(np.quantile(own, one))) for one in QUANTILES), 0.0]
         weights = (MOST[self._kind], *WEIGHTS)
         mixed = (Choice(own, reach, familiar) for own in weights for reach in reaches)
