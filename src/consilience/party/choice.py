@@ -37,17 +37,23 @@ row is surely of one's own classes."""
 WEIGHTS = (0.75, 0.5, 0.25)
 """Further weights of the model trained alone that are tried, where own rows lie; 0 is tried too."""
 
-QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75)
-"""Quantiles of r on own rows that are tried as reach, beside half of its least."""
+QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75)
+"""Quantiles of r on calibration rows that are tried as reach, beside half of its least."""
+
+FEW = 30
+"""Calibration rows that are too few for quantiles: training rows count with them."""
 
 FALL = 8
 """Exponent by which g falls beyond the reach."""
 
-ODDS = 1e-3, 0.5
-"""Least probability that odds are taken of, and the exponent by which they count beside the density ratio."""
+LEAST = 1e-3
+"""Least probability that odds are taken of."""
 
 SCARCE = 0.5
 """A class of which a party has fewer rows than such a part of what it would have as one among all."""
+
+SLACK = 0.5
+"""Standard errors of the loss on calibration rows that own rows may lose, where others are heard for it."""
 
 ALPHAS = (0.5, 0.8)
 """Weights of own rows in a refit that are tried where the one that is asked for costs own rows."""
@@ -287,19 +293,21 @@ class Chooser:
         """Density ratios of the calibration rows."""
         return self._ratios(self._held_out[0])
 
-    def _candidates(self, lesson: Lesson, taught: Array) -> list[Choice]:
-        """Choices that are tried: first the model trained alone, then that as far as own rows reach.
-
-        Args:
-            lesson: what was taught.
-            taught: predictions of the taught model on own rows, of calibration and training.
-        """
+    def _candidates(self, lesson: Lesson, taught: Learner) -> list[Choice]:
+        """Choices that are tried: first the model trained alone, then that as far as own rows reach."""
         reaches, familiar = [0.0], self._familiar(lesson)
         if self.region is not None:
-            ratios = np.concatenate([self._held_out_ratios, self._ratios(self._train[0])])
-            own = ratios * class_odds(taught, familiar)
-            least = max(float(own.min()) / 2, float(np.finfo(float).tiny))
-            reaches = [least, *(max(least, float(np.quantile(own, one))) for one in QUANTILES), 0.0]
+            rows, ratios = self._held_out[0], self._held_out_ratios
+            if len(rows) < FEW:
+                rows = np.concatenate([rows, self._train[0]])
+                ratios = np.concatenate([ratios, self._ratios(self._train[0])])
+            near = ratios * class_odds(taught.predict(rows), familiar) if familiar else ratios
+            least = max(float(near.min()) / 2, float(np.finfo(float).tiny))
+            reaches = [
+                least,
+                *(max(least, float(np.quantile(near, one))) for one in QUANTILES),
+                0.0,
+            ]
         weights = (MOST[self._kind], *WEIGHTS)
         mixed = (Choice(own, reach, familiar) for own in weights for reach in reaches)
         return [Choice(1.0, 0.0), *mixed, Choice(0.0, 0.0)]
@@ -327,8 +335,7 @@ class Chooser:
             The choice, and its loss on each calibration row.
         """
         X, targets = self._held_out
-        seen = taught.predict(np.concatenate([X, self._train[0]]))
-        candidates = self._candidates(lesson, seen)
+        candidates = self._candidates(lesson, taught)
         if not len(X):
             return replace(candidates[1], round=lesson.round, alpha=alpha), np.zeros(0)
         losses = self._losses(candidates, taught, X, targets, self._held_out_ratios)
@@ -371,7 +378,7 @@ class Chooser:
 def class_odds(taught: Array, familiar: Sequence[float]) -> Array:
     """Weigh the classes that a party has rows of against those that it lacks, as the taught model sees rows.
 
-    ``(sum_y f_y t_y / sum_y (1 − f_y) t_y)^½``, both sums 0.001 at least.
+    ``sum_y f_y t_y / sum_y (1 − f_y) t_y``, both sums 0.001 at least.
 
     Args:
         taught: probabilities t of the taught model, shape ``(n, n_classes)``.
@@ -382,11 +389,8 @@ def class_odds(taught: Array, familiar: Sequence[float]) -> Array:
     """
     if not familiar:
         return np.ones(len(taught))
-    least, power = ODDS
     own = np.array(familiar)
-    return np.asarray(
-        (np.maximum(taught @ own, least) / np.maximum(taught @ (1 - own), least)) ** power
-    )
+    return np.asarray(np.maximum(taught @ own, LEAST) / np.maximum(taught @ (1 - own), LEAST))
 
 
 def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
@@ -406,10 +410,11 @@ def safest(losses: Array, voices: Array, candidates: Sequence[Choice]) -> int:
     """Pick the choice that serves own rows, and no chance of a few calibration rows.
 
     The others are held against the first candidate, the model trained alone. The second, which leaves it all
-    rows as far as own rows reach, is safe by itself; another one if its mean loss is lower by one standard
-    error of the difference, or, where ``own`` is as large as the second's, not higher than that one's and by
-    no more than such an error. Of the safe ones the lowest mean loss counts, and among those within one
-    standard error of it the smallest voice: a party listens to the others where its own rows allow.
+    rows as far as own rows reach, is safe by itself. Another one is safe if its mean loss is lower by one
+    standard error of the difference; or, where ``own`` is as large as the second's, higher by no more than
+    :data:`SLACK` standard errors of the mean loss itself. Of the safe ones the lowest mean loss counts, and
+    among those that are as good, by one or the other error, the smallest voice: a party listens to the others
+    where its own rows allow.
 
     Args:
         losses: on the calibration rows, shape ``(n, n_candidates)``, two candidates or more.
@@ -420,12 +425,15 @@ def safest(losses: Array, voices: Array, candidates: Sequence[Choice]) -> int:
         Position of the choice, 1 or more.
     """
     mean, error = _mean_and_error(losses - losses[:, :1])
+    _, spread = _mean_and_error(losses[:, :1])
+    slack = SLACK * float(spread[0]) if len(losses) > 1 else 0.0
     hands_over = np.array([one.own == candidates[1].own for one in candidates])
-    safe = (mean + error <= 0) | (hands_over & (mean <= np.clip(mean[1], 0, error)))
+    spared = hands_over & (mean <= slack)
+    safe = (mean + error <= 0) | spared
     safe[:2] = False, True
     best = int(np.where(safe, mean, np.inf).argmin())
     more, error = _mean_and_error(losses - losses[:, [best]])
-    alike = safe & (more <= error)
+    alike = safe & ((more <= error) | (spared & (mean[best] >= 0)))
     return int(np.where(alike, voices, np.inf).argmin())
 
 
