@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from consilience.aggregation import AGGREGATORS, Aggregator, trimmed_mean
+from consilience.messages.scores import LARGEST_LOG_ODDS
 from helpers.replies import replies
 
 SAID: dict[str, tuple[Any, Any]] = {
@@ -24,6 +25,8 @@ OF_ITSELF: dict[str, Any] = {
     "rows": [100] * 3 + [10**12],
     "certainties": [[0.1]] * 3 + [[1.0]],
     "selected": [[True]] * 4,
+    "odds": [[np.log(0.1 / 0.9)]] * 3 + [[LARGEST_LOG_ODDS]],
+    "likeness": [[0.1]] * 3 + [[1.0]],
 }
 
 FIRM = {"median", "value-median"}
@@ -33,8 +36,9 @@ OUTVOTED = {"avg", "entropy", "era", "enhanced-era", "selective", "trimmed-mean"
 """The liar moves the teacher, by its share or a little more, and the class stays that of the three."""
 
 TAKEN = {
-    "auto", "certainty", "coarse-density-ratio", "count-weighted", "density-ratio", "fed-et", "mean",
-    "mean-logits", "suwa", "uwa", "value-density-ratio", "weighted-mean",
+    "auto", "certainty", "coarse-density-ratio", "count-weighted", "dafkd", "density-ratio", "fed-et",
+    "fedd3a", "fedgo", "mean", "mean-logits", "ratios-alone", "suwa", "uwa", "value-density-ratio",
+    "weighted-mean",
 }  # fmt: skip
 """The teacher is what the liar says, or nearly: Fed-ET leaves a twentieth to those who disagree."""
 
@@ -43,7 +47,7 @@ def teacher(rule: Aggregator) -> float:
     """What it says of class 0, or its value."""
     honest, lie = SAID[rule.outputs]
     columns = len(honest[0])
-    ratios = [[[1.0] * columns]] * 3 + [[[1e17] * columns]]
+    ratios = [[[1.0] * columns]] * 3 + [[[0.0] * (columns - 1) + [1e17]]]
     said = replies(honest, honest, honest, lie, kind=rule.outputs, **OF_ITSELF, ratios=ratios)
     return float(rule(said).values[0, 0])
 

@@ -24,10 +24,16 @@ from consilience.aggregation import (
 )
 from consilience.aggregation.base import stack
 from consilience.checks import check_aggregator
-from consilience.checks.aggregator import is_linear, linear_rules_need_sums_alone
+from consilience.checks.aggregator import (
+    AGGREGATOR_CHECKS,
+    is_linear,
+    linear_rules_need_sums_alone,
+    one_party_is_enough,
+    parties_that_agree_are_believed,
+)
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Predictions, Replies
-from consilience.messages.scores import LogDensities
+from consilience.messages.scores import LARGEST_LOG_ODDS, LogDensities
 from helpers.replies import replies
 
 MEAN_LIKE = [
@@ -73,12 +79,24 @@ def told(name: str, outputs, density, rows) -> Replies:
         ratios=ratios,
         certainties=np.maximum(expit(density), 1e-8),
         selected=density > 0,
+        odds=np.clip(density, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS),
+        likeness=expit(density),
     )
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", [name for name in AGGREGATORS if name != "ratios-alone"])
 def test_the_contract(name):
     check_aggregator(AGGREGATORS[name]())
+
+
+@pytest.mark.parametrize("check", AGGREGATOR_CHECKS)
+def test_the_contract_of_a_rule_that_asks_no_model(check):
+    rule, parties = AGGREGATORS["ratios-alone"](), ("a", "b", "c")
+    if check in (parties_that_agree_are_believed, one_party_is_enough):
+        with pytest.raises(AssertionError, match=r"one class|not followed"):
+            check(rule, parties)
+    else:
+        check(rule, parties)
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

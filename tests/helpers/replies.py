@@ -15,8 +15,10 @@ from consilience.messages.scores import (
     DensityRatios,
     InputRatios,
     LogDensities,
+    LogOdds,
     RowCount,
     Selection,
+    SubspaceLikeness,
     TrainRatios,
 )
 
@@ -30,6 +32,8 @@ def replies(
     selected: Any = None,
     ratios: Any = None,
     sums: Any = None,
+    odds: Any = None,
+    likeness: Any = None,
 ) -> Replies:
     """What parties "a", "b", … answered: outputs per party, and what else was asked of them."""
     answers: dict[str, tuple[Any, ...]] = {}
@@ -50,6 +54,10 @@ def replies(
         if selected is not None:
             speaks = np.array(selected[i], dtype=bool)
             given.append(Selection(party=name, round=1, public="", values=speaks))
+        for told, scores in ((LogOdds, odds), (SubspaceLikeness, likeness)):
+            if scores is not None:
+                each = np.array(scores[i], dtype=np.float32)
+                given.append(told(party=name, round=1, public="", values=each))
         if ratios is not None:
             near = np.array(ratios[i], dtype=np.float32)
             given += [
