@@ -59,7 +59,8 @@ def test_what_is_no_encoder(given, why):
         Federation([Party("a", Share(), np.eye(2), XY)], np.eye(2), encoder=given)
 
 
-def test_code_of_others_needs_a_yes(tmp_path):
+def test_code_of_others_needs_a_yes(monkeypatch):
+    monkeypatch.delitem(sys.modules, "helpers.stub_encoders", raising=False)
     path = "helpers.stub_encoders:Halves"
     with pytest.raises(ForeignCode):
         find_encoder(path)

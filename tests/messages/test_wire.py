@@ -7,7 +7,7 @@ import json
 import tracemalloc
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ SPECIAL = {
     ("Metrics", "values"): {"accuracy": 0.5},
     ("Failure", "kind"): "late",
     ("Failure", "code"): "not-joined",
-    ("PredictPublic", "outputs"): "values",
+    ("PredictPublic", "outputs"): "logits",
     ("FuseModels", "weights"): "uniform",
     ("Codec", "bits"): 4,
     ("Codec", "still"): 0.5,
@@ -101,6 +101,8 @@ def by_type(hint: Any) -> Any:
         return usual[hint]
     if get_origin(hint) in (Union, UnionType):
         return by_type(next(one for one in get_args(hint) if one is not NoneType))
+    if get_origin(hint) is Literal:
+        return get_args(hint)[-1]
     if get_origin(hint) is tuple:
         return (by_type(get_args(hint)[0]),) * 2
     if get_origin(hint) is Mapping:
