@@ -334,7 +334,10 @@ def test_full_disk(call: Call, folder: Path, limit: int) -> None:
 
 def test_control_c(folder: Path) -> None:
     words = ("run", "tiny.toml", "--out", "run", "--set", "protocol.rounds=500")
+    # A shell has what it runs in the background ignore the signal, and processes hand that on.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen([*PROGRAM, *words], stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     while not Path("run").exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
