@@ -2,6 +2,7 @@
 
     python benchmarks/public_data.py             # half an hour on two cores
     python benchmarks/public_data.py --quick     # a minute; writes no page
+    python benchmarks/public_data.py --known     # a minute: what parties know of the rows; writes no page
 
 Ten parties hold three of ten digits of MNIST each. Of their public rows a share is taken from Fashion-MNIST;
 or there are fewer of them. Ten others hold three of ten classes of CIFAR-10, with public rows from CIFAR-100.
@@ -91,7 +92,12 @@ def known(*, data: str, public: int, foreign: float, repetition: int) -> Mapping
 
 
 def table(
-    study: Study, data: str, title: str, cells: Mapping[str, tuple[int, float]], seeds: int
+    study: Study,
+    data: str,
+    title: str,
+    cells: Mapping[str, tuple[int, float]],
+    seeds: int,
+    rules: tuple[str, ...],
 ) -> Iterator[str]:
     rounds = 2 if study.quick else 6
     yield f"## {title}"
@@ -105,16 +111,16 @@ def table(
         for label, (n, share) in cells.items()
     ]
     yield f"| known to a party | {' | '.join(f'{values.mean():.0%}' for values in told)} |"
-    rows: dict[str, list[str]] = {"alone": []}
-    for rule in RULES:
+    rows: dict[str, list[str]] = {}
+    for rule in rules:
         for label, (n, share) in cells.items():
             common = {"data": data, "public": n, "foreign": share, "rounds": rounds}
             found = study.repeat(
                 trial, seeds, label=f"{title}, {label}, {rule}", rule=rule, **common
             )
+            if rule == rules[0]:
+                rows.setdefault("alone", []).append(mean_of(found["alone"]))
             rows.setdefault(rule, []).append(mean_of(found["accuracy"]))
-            if rule == RULES[0]:
-                rows["alone"].append(mean_of(found["alone"]))
     for rule, values in rows.items():
         yield f"| {rule} | {' | '.join(values)} |"
     yield ""
@@ -131,6 +137,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="two seeds, two rounds, a few cells")
+    parser.add_argument("--known", action="store_true", help="train nothing")
     given = parser.parse_args()
     if given.seeds < 2:
         parser.error("--seeds: a standard error needs at least 2")
@@ -146,20 +153,31 @@ def main() -> None:
         fewer = {"30 rows": (30, 0.0)}
     images = {label: cell for label, cell in foreign.items() if cell[1] in (0, 1)}
     seeds = 2 if given.quick else given.seeds
+    rules = () if given.known else RULES
     lines = [
         f"Mean test accuracy of the parties after 6 rounds, mean ± standard error over seeds 0 to "
         f"{seeds - 1}. Ten parties, 300 images of three classes each; networks 784-64-10 on MNIST, two "
         "convolutions of 8 and 16 filters on CIFAR-10.",
         "",
         *table(
-            study, "mnist", f"MNIST: public rows from Fashion-MNIST among {ROWS:,}", foreign, seeds
+            study,
+            "mnist",
+            f"MNIST: public rows from Fashion-MNIST among {ROWS:,}",
+            foreign,
+            seeds,
+            rules,
         ),
-        *table(study, "mnist", "Fewer public rows, all of MNIST", fewer, seeds),
+        *table(study, "mnist", "Fewer public rows, all of MNIST", fewer, seeds, rules),
         *table(
-            study, "cifar-10", f"CIFAR-10: public rows from CIFAR-100 among {ROWS:,}", images, seeds
+            study,
+            "cifar-10",
+            f"CIFAR-10: public rows from CIFAR-100 among {ROWS:,}",
+            images,
+            seeds,
+            rules,
         ),
     ]
-    if given.quick:
+    if given.quick or given.known:
         print("\n".join(lines))
     else:
         write(__file__, lines, about=f"seeds 0 to {seeds - 1}")

@@ -130,7 +130,7 @@ class _Choice:
 
     @property
     def doubt(self) -> float:
-        """What it has to be better by than the usual choice, in nats."""
+        """Margin by which it has to be better than the usual choice, in nats."""
         return ((self.a - 1) ** 2 + (self.b - 1) ** 2) / 2
 
     def __str__(self) -> str:
