@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
@@ -174,6 +175,24 @@ def test_alpha_is_chosen_once_where_none_is_given_and_own_rows_lose():
     assert {one.alpha for one in asked.choices} == {0.5}
     (alpha,) = {one.alpha for one in free.choices}
     assert alpha in (0.5, 0.8)
+
+
+def test_what_a_mixed_model_cannot_predict_is_refused_and_a_gap_is_the_others():
+    members = [
+        Party(
+            name,
+            HistGradientBoostingRegressor(min_samples_leaf=2),
+            *rows(*side),
+            test=rows(-1, 1, 9),
+        )
+        for name, side in (("left", (-1, -0.02)), ("right", (0.02, 1)))
+    ]
+    model = ran(members, rounds=1).models["left"]
+    assert isinstance(model, MixedModel) and model.choices[-1].reach > 0
+    gap = np.array([[np.nan]])
+    assert model.predict(gap).tolist() == model.taught.predict(gap).tolist()
+    with pytest.raises(InvalidInput, match="features"):
+        model.predict(np.zeros((2, 3)))
 
 
 def test_a_pickled_model_says_the_same():

@@ -19,6 +19,8 @@ SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece"})
 """Metrics that are better when smaller; of own rows too."""
 
 _OWN = "_own"
+_SHOWN = 0.001
+"""Differences that three digits show."""
 _ASIDE = frozenset({"balanced_accuracy", "ece"})
 """Metrics that a printed history leaves out; :meth:`History.metric` has them."""
 
@@ -126,7 +128,8 @@ class History:
         for name in names:
             sign = -1 if name in SMALLER_IS_BETTER else 1
             gains = [last[p].get(name + _OWN, 0) - first[p].get(name + _OWN, 0) for p in both]
-            worse = [party for party, gain in zip(both, gains, strict=True) if sign * gain < 0]
+            # As far as the table shows: what is printed alike is not called worse.
+            worse = [p for p, gain in zip(both, gains, strict=True) if sign * gain <= -_SHOWN]
             if worse:
                 named = ", ".join(worse[:5]) + (" and others" if len(worse) > 5 else "")
                 yield f"own rows: {name} is worse than alone at {len(worse)} of {len(both)}: {named}"

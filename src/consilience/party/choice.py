@@ -77,6 +77,7 @@ class Choice:
         round: round after which it was chosen.
         alpha: weight of own rows in the refit; ``None`` where the model was not refitted on own rows.
         rows: number of calibration rows that it was judged by.
+        counted: mean weight of the model trained alone on these.
         losses: mean losses on these of the model trained alone, of the taught one and of the mixture, in nats
             or squared units; empty where there are no calibration rows.
 
@@ -90,6 +91,7 @@ class Choice:
     round: int = 0
     alpha: float | None = None
     rows: int = 0
+    counted: float = 0.0
     losses: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -136,6 +138,7 @@ class Choice:
             round=int(record["round"]),
             alpha=None if alpha is None else float(alpha),
             rows=int(record["rows"]),
+            counted=float(record["counted"]),
             losses=tuple(map(float, record["losses"])),
         )
 
@@ -156,15 +159,15 @@ class Choice:
         elif not self.reach:
             words = f"own model {self.own:g}, taught {1 - self.own:g}, everywhere"
         else:
-            words = f"own model {self.own:g} on rows like its own, taught elsewhere"
+            words = f"own model up to {self.own:g} where own rows lie, taught elsewhere"
         if self.alpha is not None:
             words += f"; alpha {self.alpha:g}"
         if not self.losses:
             return f"{words}; no calibration rows to judge by"
         alone, taught, chosen = (f"{loss:.3f}" for loss in self.losses)
         return (
-            f"{words}; loss alone {alone}, taught {taught}, chosen {chosen} on {self.rows:,} "
-            "calibration rows"
+            f"{words}; on {self.rows:,} calibration rows it counts {self.counted:.2f}, loss alone {alone}, "
+            f"taught {taught}, chosen {chosen}"
         )
 
 
@@ -196,10 +199,13 @@ class OwnRegion:
 
     def __call__(self, X: Array) -> Array:
         """Compute the ratio at rows, shape ``(n,)``; kept for the last rows that were asked about."""
+        if not len(X):
+            return np.zeros(0)
         if self._last is None or not same_view(self._last[0], X):
             ratio = self.space.ratio(RIDGE)
             found = ratio.at(self.space.features(X), self.coefficients[:, None])
-            self._last = X, np.maximum(found[:, 0], 0)
+            # A row with a gap lies nowhere: it is the others'.
+            self._last = X, np.maximum(np.nan_to_num(found[:, 0]), 0)
         return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,8 +260,12 @@ class MixedModel(Model):
             return self.taught.outputs(X)
         if choice.own == 1 and not choice.reach:
             return self.alone.outputs(X)
-        ratios = np.zeros(len(X)) if self.region is None else self.region(X)
-        return choice.mixed(self.alone.outputs(X), self.taught.outputs(X), ratios)
+        alone, taught = (
+            self.alone.outputs(X),
+            self.taught.outputs(X),
+        )  # which refuse what does not fit
+        ratios = np.zeros(len(X)) if self.region is None else self.region(np.asarray(X))
+        return choice.mixed(alone, taught, ratios)
 
 
 class Chooser:
@@ -346,11 +356,13 @@ class Chooser:
         else:
             voices = [one.weights(ratios, lesson.targets).mean() for one in candidates]
             best = safest(losses, np.array(voices), candidates)
+        counted = candidates[best].weights(self._held_out_ratios, taught.predict(X)).mean()
         found = replace(
             candidates[best],
             round=lesson.round,
             alpha=alpha,
             rows=len(X),
+            counted=float(counted),
             losses=tuple(float(losses[:, one].mean()) for one in (0, -1, best)),
         )
         return found, losses[:, best]

@@ -41,7 +41,15 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
         raise InvalidInput(
             f"own, the weights of its test rows as own rows, is {weights.dtype} of shape {weights.shape}",
             where=where,
-            mend=f"Give one finite number, 0 or more, for each of the {len(y):,} test rows.",
+            mend=f"Give one finite number, 0 or more, for each of the {len(y):,} test rows."
+            if len(y)
+            else "Give test rows too: test=(X, y).",
+        )
+    if not weights.any():
+        raise InvalidInput(
+            "own marks none of its test rows as its own",
+            where=where,
+            mend="Leave it out, or mark some.",
         )
     return read_only(weights.astype(np.float64))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.errors import command
 from consilience.federation.history import SMALLER_IS_BETTER
 from consilience.report.gains import Gain
 from consilience.report.results import Method, Results, Spread, number, words
@@ -116,14 +117,18 @@ def _sentence(
     figures = ", ".join(change for change in changes if change)
     whose = "its own rows" if found.own else "its rows"
     if worse:
-        command = (
-            "consilience party predict FOLDER DATA.csv --alone"
+        # With the purpose "taught" a party keeps no second model: only the baseline has it then.
+        alone = ("--method", "local") if results.baseline("local") else ("--alone",)
+        advice = (
+            command("consilience", "party", "predict", "FOLDER", "DATA.csv", "--alone")
             if results.deployed
-            else f"consilience predict {results.folder.name} --party {party!r} DATA.csv --alone"
+            else command(
+                "consilience", "predict", results.folder.name, "--party", party, "DATA.csv", *alone
+            )
         )
-        return f"{party}: exchange made {whose} worse ({figures}): keep the model trained alone: {command}"
+        return f"{party}: exchange made {whose} worse ({figures}): keep the model trained alone: {advice}"
     gained = found.first.by_party.get(party, 0) > max(found.first.errors.get(party, 0), 1e-12)
-    text = f"{party}: {'better' if gained else 'as before'} on {whose} ({figures})"
+    text = f"{party}: {'better' if gained else 'no clear change'} on {whose} ({figures})"
     if found.own and party in found.everyone.by_party:
         text += f"; {found.subject}: {_change(results, found.method, found.everyone, party)}"
     return f"{text}."
