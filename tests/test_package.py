@@ -22,7 +22,10 @@ EXTRAS = {
     "flower": "flwr",
     "secure": "phe",
 }
-"""Optional extra -> the module that it brings; beside them "text", which `make test-text` installs."""
+"""Optional extra -> the module that it brings."""
+
+LARGE = {"text", "embeddings", "images", "ray"}
+"""Extras that `make test` does not install."""
 
 LINES = [line.replace('"', "'") for line in requires("consilience") or []]
 
@@ -69,16 +72,16 @@ def test_version_is_one_everywhere() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    """`all` brings what the extras bring but `secure` (GPL), `text` and `ray` (size); none for developers."""
+    """`all` brings what the extras bring but `secure` (GPL) and what is large; nothing for developers."""
     named = {
         extra: {line.partition(";")[0].strip() for line in LINES if f"extra == '{extra}'" in line}
         for extra in metadata("consilience").get_all("Provides-Extra") or []
     }
-    assert set(named) == {*EXTRAS, "text", "ray", "all", "dev", "docs"}
+    assert set(named) == {*EXTRAS, *LARGE, "all", "dev", "docs"}
     assert named["all"] == set().union(*(named[extra] for extra in EXTRAS if extra != "secure"))
 
 
 @pytest.mark.parametrize("module", EXTRAS.values())
 def test_the_tests_run_with_every_extra(module: str) -> None:
-    """No test of an extra is skipped: `make test` installs them all, but for `text` and `ray`."""
+    """No test of an extra is skipped: `make test` installs them all, but for the large ones."""
     assert importlib.util.find_spec(module) is not None

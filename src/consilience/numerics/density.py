@@ -124,9 +124,10 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
     """Sum up, at each public row, the groups of the rows that it is the nearest public row of.
 
     Args:
-        rows: features, shape ``(n, d)``, dense or sparse. groups: what is summed of each row, shape ``(n,
-        n_groups)``. public: features of the public rows, shape ``(N, d)``; of those as near as one another
-        the first counts.
+        rows: features, shape ``(n, d)``, dense or sparse.
+        groups: what is summed of each row, shape ``(n, n_groups)``.
+        public: features of the public rows, shape ``(N, d)``; of those as near as one another the first
+            counts.
 
     Returns:
         Shape ``(N, n_groups)``.

@@ -92,9 +92,10 @@ def ensemble_distillation(
     """Parties teach one another through an aggregate of their predictions on public data.
 
     Args:
-        rounds: number of rounds t. aggregate: A, the rule that makes one teacher of the replies, such as
-        ``uwa()``; ``auto()`` by default. consensus: step of the teacher from round to round; ``replace()``
-        by default. participation: parties per round: a number (int), or a share in (0, 1] (float).
+        rounds: number of rounds t.
+        aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``; ``auto()`` by default.
+        consensus: step of the teacher from round to round; ``replace()`` by default.
+        participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: probability of each party to take part, relative to the others; alike by default.
         alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
             that a party finds better for its own rows.
