@@ -93,7 +93,7 @@ def ensemble_distillation(
 
     Args:
         rounds: number of rounds t.
-        aggregate: A, the rule that makes one teacher of the replies, such as ``uwa()``; ``auto()`` by default.
+        aggregate: A, the rule that makes one teacher of the replies; ``auto()`` by default.
         consensus: step of the teacher from round to round; ``replace()`` by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
         probabilities: probability of each party to take part, relative to the others; alike by default.
