@@ -260,10 +260,8 @@ class MixedModel(Model):
             return self.taught.outputs(X)
         if choice.own == 1 and not choice.reach:
             return self.alone.outputs(X)
-        alone, taught = (
-            self.alone.outputs(X),
-            self.taught.outputs(X),
-        )  # which refuse what does not fit
+        # Before the region is asked: they refuse what does not fit.
+        alone, taught = self.alone.outputs(X), self.taught.outputs(X)
         ratios = np.zeros(len(X)) if self.region is None else self.region(np.asarray(X))
         return choice.mixed(alone, taught, ratios)
 
@@ -278,7 +276,7 @@ class Chooser:
 
     def __init__(self, purpose: Purpose, scores: Scores) -> None:
         self.purpose, self._kind, self._scores = purpose, scores.agreement.kind, scores
-        self._public, self._train, self._held_out = scores.public.X, scores.train, scores.held_out
+        self._train, self._held_out = scores.train, scores.held_out
         self.alone: Learner | None = None
         """The model trained alone, from before its first teacher; part of the party's state."""
         self.saved: Path | None = None
@@ -303,15 +301,21 @@ class Chooser:
         """Density ratios of the calibration rows."""
         return self._ratios(self._held_out[0])
 
-    def _candidates(self, lesson: Lesson, taught: Learner) -> list[Choice]:
-        """Choices that are tried: first the model trained alone, then that as far as own rows reach."""
+    def _candidates(self, lesson: Lesson, taught: Learner, held_out: Array) -> list[Choice]:
+        """Choices that are tried: first the model trained alone, then that as far as own rows reach.
+
+        Args:
+            lesson: what was taught.
+            taught: the taught model.
+            held_out: its predictions on the calibration rows.
+        """
         reaches, familiar = [0.0], self._familiar(lesson)
         if self.region is not None:
-            rows, ratios = self._held_out[0], self._held_out_ratios
-            if len(rows) < FEW:
-                rows = np.concatenate([rows, self._train[0]])
-                ratios = np.concatenate([ratios, self._ratios(self._train[0])])
-            near = ratios * class_odds(taught.predict(rows), familiar) if familiar else ratios
+            near = self._held_out_ratios * class_odds(held_out, familiar)
+            if len(near) < FEW:
+                X = self._train[0]
+                odds = class_odds(taught.predict(X), familiar) if familiar else 1.0
+                near = np.concatenate([near, self._ratios(X) * odds])
             least = max(float(near.min()) / 2, float(np.finfo(float).tiny))
             reaches = [
                 least,
@@ -345,18 +349,21 @@ class Chooser:
             The choice, and its loss on each calibration row.
         """
         X, targets = self._held_out
-        candidates = self._candidates(lesson, taught)
+        theirs = taught.predict(X) if len(X) else targets
+        candidates = self._candidates(lesson, taught, theirs)
         if not len(X):
             return replace(candidates[1], round=lesson.round, alpha=alpha), np.zeros(0)
-        losses = self._losses(candidates, taught, X, targets, self._held_out_ratios)
+        losses = self._losses(candidates, theirs, X, targets, self._held_out_ratios)
         ratios = self._ratios(lesson.public)
         if self.purpose == "everyone":
-            public = self._losses(candidates, taught, lesson.public, lesson.targets, ratios)
+            X_public = lesson.public
+            seen = taught.predict(X_public)
+            public = self._losses(candidates, seen, X_public, lesson.targets, ratios)
             best = int((share * losses.mean(axis=0) + (1 - share) * public.mean(axis=0)).argmin())
         else:
             voices = [one.weights(ratios, lesson.targets).mean() for one in candidates]
             best = safest(losses, np.array(voices), candidates)
-        counted = candidates[best].weights(self._held_out_ratios, taught.predict(X)).mean()
+        counted = candidates[best].weights(self._held_out_ratios, theirs).mean()
         found = replace(
             candidates[best],
             round=lesson.round,
@@ -370,14 +377,14 @@ class Chooser:
     def _losses(
         self,
         candidates: Sequence[Choice],
-        taught: Learner,
+        theirs: Array,
         X: Array,
         targets: Array,
         ratios: Array,
     ) -> Array:
-        """Losses of every candidate at rows, shape ``(n, n_candidates)``."""
+        """Losses of every candidate at rows, ``(n, n_candidates)``, given the taught model's answers."""
         assert self.alone is not None
-        ours, theirs = self.alone.predict(X), taught.predict(X)
+        ours = self.alone.predict(X)
         return np.stack(
             [
                 row_losses(one.mixed(ours, theirs, ratios), targets, self._kind)
