@@ -126,7 +126,10 @@ def ours(job: Job, dealt: Any) -> None:
     """A federation in this process."""
     private, public = dealt
     model = make(job.model, recipe=recipe(job), **job.options)
-    parties = [Party(f"p{i}", model, X, y, calibration=0) for i, (X, y) in enumerate(private)]
+    parties = [
+        Party(f"p{i}", model, X, y, calibration=0, purpose="taught")
+        for i, (X, y) in enumerate(private)
+    ]
     Federation(parties, public, strict=False).run(
         ensemble_distillation(aggregate=avg(), rounds=job.rounds), progress=False
     )
