@@ -199,21 +199,23 @@ class Training:
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
-        rows = np.ones(len(targets), dtype=bool) if taught is None else taught
-        if rows.dtype != bool or rows.shape != expected[:1]:
-            raise InvalidInput(
-                f"rows that are taught have shape {rows.shape} and type {rows.dtype}, expected "
-                f"{expected[:1]} and bool",
-                where=self._where,
-            )
-        if not rows.any():
-            return ("no public row is taught: the model stays as it is",)
+        public = self.public.X
+        if taught is not None:
+            if taught.dtype != bool or taught.shape != expected[:1]:
+                raise InvalidInput(
+                    f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
+                    f"{expected[:1]} and bool",
+                    where=self._where,
+                )
+            if not taught.any():
+                return ("no public row is taught: the model stays as it is",)
+            public, targets = public[taught], targets[taught]
         chooser, abilities = self.chooser, self.learner.abilities
         if chooser is not None and chooser.alone is None:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
-        lesson = Lesson(round, self.public.X[rows], targets[rows])
+        lesson = Lesson(round, public, targets)
         notes: tuple[str, ...] = ()
         if abilities.incremental:
             X, soft = lesson.public, lesson.targets
