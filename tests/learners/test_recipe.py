@@ -29,6 +29,7 @@ from consilience.learners import Augmentation, TorchRecipe
         ({"batch_size": 2.5}, "a whole number"),
         ({"batch_size": True}, "a whole number"),
         ({"epochs": -1}, "at least 0"),
+        ({"distill_epochs": -1}, "at least 0, or leave it out"),
         ({"early_stop": 0}, "a whole number above 0, or leave it out"),
         ({"augment": True}, "augment is True"),
         ({"augment": {"crops": 4}}, "unknown key 'crops'\n  Did you mean 'crop'"),

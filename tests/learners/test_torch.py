@@ -13,6 +13,8 @@ from consilience.learners import GradientCorrection, Steps, as_learner, make
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
+from consilience.learners.torch.training import held_out_weights, train_to_the_end  # noqa: E402
+
 X = np.random.default_rng(0).normal(size=(65, 6))
 T = np.eye(3)[(X[:, 0] > 0).astype(int) + (X[:, 1] > 0)]
 
@@ -162,6 +164,66 @@ def test_early_stop_keeps_the_best_epoch() -> None:
     first = as_learner(network(), recipe={**recipe, "first_epochs": 1})
     first.fit(X, T, rng=rng(), phase="first")
     np.testing.assert_array_equal(stopped.predict(X), first.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept", "made"),
+    [
+        ([5, 3, 4, 2, 2.5, 2.2], 3, 5),  # two spells in a row without a lower loss than 2
+        ([5, 6, 7], 0, 2),  # no spell helps: it stays as it was
+        (range(100, 0, -1), 20, 20),  # it falls as long as it may
+    ],
+)
+def test_a_student_learns_until_its_loss_stops_falling(losses: Any, kept: int, made: int) -> None:
+    """Each spell adds 1 to the weight and makes 10 steps."""
+    student, told, spells = zeros(1, 1), iter(losses), []
+
+    def spell() -> int:
+        spells.append(1)
+        with torch.no_grad():
+            student.weight += 1
+        return 10
+
+    assert train_to_the_end(student, spell, lambda: next(told)) == 10 * kept
+    assert student.weight.item() == kept and len(spells) == made
+
+
+def test_a_tenth_of_the_rows_is_held_out_the_same_in_every_round() -> None:
+    """18 of 20 rows share the weight of 20; given weights keep their ratios, and mean 1."""
+    judged, weights = held_out_weights(20, None)
+    assert len(judged) == 2 and (weights[judged] == 0).all()
+    np.testing.assert_allclose(np.delete(weights, judged), 20 / 18)
+    np.testing.assert_array_equal(held_out_weights(20, None)[0], judged)
+    given = np.arange(1.0, 21)
+    weighted = held_out_weights(20, given)[1]
+    np.testing.assert_allclose(
+        np.delete(weighted / given, judged), weighted.sum() / given[weighted > 0].sum()
+    )
+    assert [part.tolist() for part in held_out_weights(1, None)] == [[0], [1.0]]
+
+
+def test_distillation_reaches_the_teacher_and_fixed_epochs_stop_before() -> None:
+    """y = 2x at x = 1: a step moves w by 0.2 (2 − w), of 20 rows in one batch. One epoch leaves 1.6 of the 2
+    to go, and 100, as many as there may be, 2 · 0.8^100. Two rows are held out; where they say −2, every
+    spell is further from them, so that w stays."""
+    plain = {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 20, "initial": "given"}
+    x, y = np.ones((20, 1)), np.full((20, 1), 2.0)
+
+    def taught(values: np.ndarray, **recipe: Any) -> float:
+        learner = as_learner(zeros(1, 1).double(), kind="regression", recipe={**plain, **recipe})
+        learner.fit(x, values, rng=rng(), phase="distill")
+        return float(learner.predict(np.ones((1, 1)))[0, 0])
+
+    assert taught(y, distill_epochs=1) == pytest.approx(0.4)
+    assert taught(y) == pytest.approx(2, abs=1e-6)
+    y[held_out_weights(20, None)[0]] = -2
+    assert taught(y) == 0
+
+
+def test_a_student_that_diverges_is_named() -> None:
+    learner = as_learner(zeros(1, 1), kind="regression", recipe=one_step(rate=1e30))
+    with pytest.raises(RunFailed, match="training diverged"):
+        learner.fit(np.full((20, 1), 3.0), np.full((20, 1), 1e30), rng=rng(), phase="distill")
 
 
 @pytest.mark.parametrize("norm", [False, True])

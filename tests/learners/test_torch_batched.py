@@ -498,6 +498,28 @@ def test_who_cannot_train_with_others(sizes_together: list[int]) -> None:
     assert furthest([f() for f in functions], together) == 0
 
 
+def test_students_that_end_at_different_spells_learn_together(sizes_together: list[int]) -> None:
+    """Two have nothing to learn from labels at random; one is surer of its one class with every spell."""
+
+    def student(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.fit(X, y, rng=own, phase="first")
+        aims = np.eye(CLASSES)[np.zeros(len(X), dtype=int)] if len(X) == 40 else y
+        learner.fit(X, aims, rng=own, phase="distill")
+
+    def made() -> Learner:
+        return make("mlp", hidden=(6,), recipe={**RECIPE, "learning_rate": 0.1})
+
+    alone, together = (
+        trained(made, together=t, sizes=(20, 40, 33), use=student) for t in (False, True)
+    )
+    assert furthest(alone, together) == 0
+    assert sizes_together == [
+        3,
+        3,
+        3,
+    ]  # the first fit and two spells; who goes on does so by itself
+
+
 def test_what_diverges_is_named_and_the_others_go_on() -> None:
     rng = np.random.default_rng(0)
 

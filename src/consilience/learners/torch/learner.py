@@ -30,7 +30,12 @@ from consilience.learners.torch.parameters import (
     replace,
 )
 from consilience.learners.torch.recipe import TorchRecipe
-from consilience.learners.torch.training import train
+from consilience.learners.torch.training import (
+    SPELL,
+    held_out_weights,
+    train,
+    train_to_the_end,
+)
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -188,6 +193,9 @@ class TorchLearner(Learner):
             "private": recipe.epochs,
             "distill": recipe.distill_epochs,
         }[phase]
+        judged = np.zeros(0, dtype=np.int64)
+        if epochs is None:
+            judged, weights = held_out_weights(len(X), weights)
         augment = recipe.augment
         if phase == "distill" and augment is not None and not augment.distillation:
             augment = None
@@ -203,30 +211,44 @@ class TorchLearner(Learner):
             source=(memory["data"][0], memory["strides"], X.shape, X.dtype.str, outputs.dtype),
             targets=outputs,
             weights=None if weights is None else modules.values(weights, module),
-            epochs=epochs,
+            epochs=SPELL if epochs is None else epochs,
             rng=rng,
             recipe=recipe,
             loss=loss_for(self.abilities.kind, recipe.loss),
             correction=correction,
         )
 
-        def by_itself() -> int:
-            with modules.random_stream(int(seeds[1])), modules.errors_named():
-                return train(
-                    module,
-                    job.inputs(),
-                    job.targets,
-                    job.weights,
-                    epochs=epochs,
-                    rng=rng,
-                    recipe=recipe,
-                    loss=job.loss,
-                    correction=correction,
-                    augment=augment,
-                    held_out=held_out,
-                )
+        def trained(seed: int) -> int:
+            def by_itself() -> int:
+                with modules.random_stream(seed), modules.errors_named():
+                    return train(
+                        module,
+                        job.inputs(),
+                        job.targets,
+                        job.weights,
+                        epochs=job.epochs,
+                        rng=rng,
+                        recipe=recipe,
+                        loss=job.loss,
+                        correction=correction,
+                        augment=augment,
+                        held_out=held_out,
+                    )
 
-        count = _result(Training(job, by_itself, usual=held_out is None and augment is None))
+            usual = held_out is None and augment is None
+            count: int = _result(Training(job, by_itself, usual=usual))
+            return count
+
+        if epochs is None:
+            module.eval()
+            known = modules.values(targets[judged], module).double()
+            count = train_to_the_end(
+                module,
+                lambda: trained(int(rng.integers(2**63 - 1))),
+                lambda: float(job.loss.mean(self._outputs(X[judged]), known)),
+            )
+        else:
+            count = trained(int(seeds[1]))
         self._fitted = True
         if not all_finite(module):
             raise RunFailed(

@@ -66,7 +66,8 @@ class TorchRecipe:
         batch_size: rows per step; a last batch of one row joins the batch before it.
         first_epochs: epochs of a party's first fit.
         epochs: epochs of each later fit on private data.
-        distill_epochs: epochs of each distillation.
+        distill_epochs: epochs of each distillation; by default it goes on until the loss to the teacher,
+            on a tenth of the rows held out, stops falling (:func:`.training.train_to_the_end`).
         loss: ``"cross-entropy"`` with soft labels, or ``"mse"``; by default by kind. For
             classification ``"mse"`` is the mean squared error of the softmax (Brier).
         device: ``"auto"`` takes a GPU where there is one.
@@ -88,7 +89,7 @@ class TorchRecipe:
     batch_size: int = 32
     first_epochs: int = 20
     epochs: int = 2
-    distill_epochs: int = 2
+    distill_epochs: int | None = None
     loss: LossName | None = None
     device: Device = "auto"
     precision: Precision = "float32"
@@ -111,7 +112,9 @@ class TorchRecipe:
         )
         check_number("batch_size", self.batch_size, above=0, whole=True, where="recipe")
         for name in ("first_epochs", "epochs", "distill_epochs"):
-            check_number(name, getattr(self, name), at_least=0, whole=True, where="recipe")
+            optional = name == "distill_epochs"
+            value = getattr(self, name)
+            check_number(name, value, at_least=0, whole=True, optional=optional, where="recipe")
         for name in ("weight_decay", "momentum"):
             check_number(name, getattr(self, name), at_least=0, where="recipe")
         if isinstance(self.augment, Mapping):

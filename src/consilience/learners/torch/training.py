@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,8 +16,15 @@ from consilience.learners.torch.images import augmented
 from consilience.learners.torch.losses import TorchLoss
 from consilience.learners.torch.modules import forward_in_parts
 from consilience.learners.torch.optimizer import TorchOptimizer
-from consilience.learners.torch.parameters import corrector
+from consilience.learners.torch.parameters import all_finite, corrector
 from consilience.learners.torch.recipe import Augmentation, TorchRecipe
+from consilience.validation.arrays import Array
+
+SPELL, PATIENCE, MOST = 5, 2, 20
+"""Epochs of a spell of distillation, spells without a lower loss that end it, and spells at most."""
+
+EVERY = 10
+"""One in so many rows of a distillation is held out, and is the same one in every round."""
 
 
 def train(
@@ -87,3 +95,53 @@ def train(
         module.load_state_dict(best)
     module.eval()
     return steps if best is None else best_steps
+
+
+def held_out_weights(rows: int, weights: Array | None) -> tuple[Array, Array]:
+    """Hold out a tenth of the rows of a distillation, one at least; a single row is not held out.
+
+    They are drawn by the number of rows alone: a student must not meet in one round what it is judged by in
+    the next. They weigh nothing in training, so that parties still share the public rows in memory.
+
+    Args:
+        rows: number of rows, n.
+        weights: of rows, shape ``(n,)``, or ``None``.
+
+    Returns:
+        Places of the rows that the student is judged by, and the weights ``(n,)`` of all, of mean 1.
+    """
+    drawn = np.random.default_rng(rows).permutation(rows)
+    judged = np.sort(drawn[: max(1, rows // EVERY)])
+    weights = np.ones(rows) if weights is None else weights.copy()
+    if rows > 1:
+        weights[judged] = 0.0
+    return judged, weights * (rows / weights.sum())
+
+
+def train_to_the_end(module: nn.Module, spell: Callable[[], int], loss: Callable[[], float]) -> int:
+    """Train a student in spells until its loss on held-out rows stops falling; keep the best parameters.
+
+    It ends after :data:`PATIENCE` spells without a lower loss, or :data:`MOST` spells. The optimizer is made
+    anew for each spell. Parameters that are no longer finite end it too, and stay for the caller to see.
+
+    Args:
+        module: the student, trained in place.
+        spell: trains it for :data:`SPELL` epochs; returns the number of optimizer steps.
+        loss: its loss to the teacher on the held-out rows.
+
+    Returns:
+        The number of optimizer steps that led to the parameters that are kept.
+    """
+    lowest, since, best = loss(), 0, copy.deepcopy(module.state_dict())
+    steps, best_steps = 0, 0
+    for _ in range(MOST):
+        steps, since = steps + spell(), since + 1
+        if not all_finite(module):
+            return steps
+        if (now := loss()) < lowest:
+            lowest, since, best = now, 0, copy.deepcopy(module.state_dict())
+            best_steps = steps
+        if since == PATIENCE:
+            break
+    module.load_state_dict(best)
+    return best_steps

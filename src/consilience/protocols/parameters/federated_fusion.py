@@ -16,7 +16,7 @@ Algorithm 1 and its equation for AvgLogits:
 
 Legend: x parameters, f(x, d) the logits of the model x at rows d, σ the softmax, C ``participation``, K the
 number of parties, n_k the rows that a party trains on (1 in line 6 with ``weights="uniform"``), N the steps
-that ``distill_epochs`` of a recipe makes on the public rows, T ``rounds``. For regression, f are values, and
+that a distillation makes on the public rows, T ``rounds``. For regression, f are values, and
 line 9 is a step of the squared error to their mean. Without lines 7 to 9 it is FedAvg.
 
 What travels: in FedAvg's way, a model each way; and from the coordinator to the party that distils all models
@@ -26,9 +26,10 @@ Deviations
     - A coordinator holds no model, so that lines 6 to 9 are done by the first party by name that answers. It
       sees the others' models, which in the paper the server alone does.
     - Line 9 is trained as the recipe of that party says: its loss, ``optimizer``, ``learning_rate`` and
-      ``batch_size``, which are also those of line 5, for ``distill_epochs``. The paper takes plain SGD in
-      line 5, and Adam with 10⁻³, annealed along a cosine, in line 9, for 10⁴ steps or until the loss on
-      labelled validation rows of the server has not fallen for 10³.
+      ``batch_size``, which are also those of line 5, for ``distill_epochs``, or until the loss to the
+      teacher stops falling on held-out public rows. The paper takes plain SGD in line 5, and Adam with 10⁻³,
+      annealed along a cosine, in line 9, for 10⁴ steps or until the loss on labelled validation rows of the
+      server has not fallen for 10³.
     - The teacher is computed for all public rows at once, with running means as line 5 left them; while the
       student learns, its own are moved by the public rows.
     - First parameters, what is sent when, and parties that fail, are as in FedAvg
