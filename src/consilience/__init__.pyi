@@ -47,6 +47,9 @@ from consilience.learners import (
     Model as Model,
     as_learner as as_learner,
 )
+from consilience.learners.frozen import (
+    Frozen as Frozen,
+)
 from consilience.networks import (
     LocalNetwork as LocalNetwork,
     Population as Population,

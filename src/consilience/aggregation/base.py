@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,12 +159,18 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
     return Stack(
         parties=replies.parties,
         outputs=np.stack([r.values for r in replies.of(Predictions)], dtype=np.float64),
-        further={
-            kind: np.stack([given.values for given in replies.of(kind)], dtype=np.float64)
-            for kind in needs
-        },
+        further={kind: completed(replies.of(kind)) for kind in needs},
         classes=replies.of(Predictions)[0].classes,
     )
+
+
+def completed(scores: Sequence[Any]) -> Array:
+    """Stack scores of the parties; one without rows of its own has the mean of the others', or else 1."""
+    values = np.stack([one.values for one in scores], dtype=np.float64)
+    absent = np.array([getattr(one, "absent", False) for one in scores])
+    if absent.any():
+        values[absent] = 1.0 if absent.all() else values[~absent].mean(axis=0)
+    return values
 
 
 def one_party(outputs: Array, *, needs: tuple[type[Any], ...] = ()) -> Stack:

@@ -39,15 +39,18 @@ def negotiate(
         raise error
     kind = descriptions[0].kind
     classes = class_order({name for description in descriptions for name in description.classes})
+    ratios = [one.ratios for one in descriptions if one.labelled]
     return Agreement(
         kind=kind,
         classes=classes if kind == "classification" else (),
-        outputs=len(classes) if kind == "classification" else descriptions[0].outputs,
+        outputs=len(classes) or max(one.outputs for one in descriptions),
         public=public.key,
         rows=len(public),
         seed=seed,
         encoder=encoder,
-        ratios=min((one.ratios for one in descriptions), key=get_args(Ratios).index),
+        ratios=min(ratios, key=get_args(Ratios).index, default="none"),
+        frozen=tuple(sorted(one.party for one in descriptions if one.frozen)),
+        learners=tuple(sorted(one.party for one in descriptions if one.learns_only)),
     )
 
 
@@ -86,7 +89,14 @@ def incompatible_parties(
         public: the public rows that all must hold.
         strict: count a party with a single class, and one that alone knows a class, as not fitting.
     """
-    rows = {description.row for description in descriptions}
+    if all(description.learns_only for description in descriptions):
+        error = InvalidInput(
+            "no party answers: all of them learn only",
+            where="federation",
+            mend="Give labels to one party at least, or a frozen model.",
+        )
+        return dict.fromkeys((one.party for one in descriptions), error)
+    rows = {description.row for description in descriptions} - {"any"}
     if len(rows) > 1 and not len(public):  # public rows are held against everybody's own
         odd = _minority(descriptions, lambda description: description.row)
         unlike = {one.party: next(d for d in descriptions if d.row != one.row) for one in odd}
@@ -109,7 +119,7 @@ def incompatible_parties(
         return dict.fromkeys(
             (d.party for d in _minority(descriptions, lambda description: description.kind)), error
         )
-    outputs = {description.outputs for description in descriptions}
+    outputs = {one.outputs for one in descriptions if one.outputs or not one.learns_only}
     if len(outputs) > 1:
         error = InvalidInput(
             f"parties have different numbers of targets: {sorted(outputs)}", where="federation"
@@ -121,7 +131,7 @@ def incompatible_parties(
     found = too_large_for(descriptions, public)
     holders: dict[str, list[str]] = defaultdict(list)
     for description in descriptions:
-        if description.kind == "regression":
+        if description.kind == "regression" or description.learns_only:
             continue
         if len(description.classes) < (2 if strict else description.fewest_classes):
             found[description.party] = InvalidInput(

@@ -124,10 +124,12 @@ class History:
     def _worse_off(self, names: Iterable[str]) -> Iterator[str]:
         """Yield a line for every metric in which parties end worse than alone on their own rows."""
         first, last = self.metrics[0], self.metrics[-1]
-        both = sorted(first.keys() & last.keys())
         for name in names:
-            sign = -1 if name in SMALLER_IS_BETTER else 1
-            gains = [last[p].get(name + _OWN, 0) - first[p].get(name + _OWN, 0) for p in both]
+            sign, own = -1 if name in SMALLER_IS_BETTER else 1, name + _OWN
+            both = sorted(
+                p for p in first.keys() & last.keys() if own in first[p] and own in last[p]
+            )
+            gains = [last[p][own] - first[p][own] for p in both]
             # As far as the table shows: what is printed alike is not called worse.
             worse = [p for p, gain in zip(both, gains, strict=True) if sign * gain <= -_SHOWN]
             if worse:

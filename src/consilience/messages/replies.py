@@ -75,6 +75,8 @@ class Description(PartyMessage, privacy="unbudgeted"):
             choice.
         metrics: how often in a run its metrics may be asked for; ``None`` for as often as anyone asks.
         ratios: the density ratios that it gives.
+        labelled: whether it has labelled rows of its own.
+        frozen: whether it answers and is never trained; one that is neither learns only.
     """
 
     party: str
@@ -89,6 +91,13 @@ class Description(PartyMessage, privacy="unbudgeted"):
     takes_public: int = 0
     metrics: int | None = None
     ratios: Ratios = "none"
+    labelled: bool = True
+    frozen: bool = False
+
+    @property
+    def learns_only(self) -> bool:
+        """Tell whether it sends nothing, and is taught."""
+        return not (self.labelled or self.frozen)
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party describes itself, without contradictions.
@@ -100,7 +109,8 @@ class Description(PartyMessage, privacy="unbudgeted"):
         """
         check_same("party", self.party, party, where=party)
         classifies = self.kind == "classification"
-        if len(set(self.classes)) != len(self.classes) or bool(self.classes) != classifies:
+        named = bool(self.classes) == classifies or self.learns_only
+        if len(set(self.classes)) != len(self.classes) or not named:
             raise KnowledgeRefused(f"{self.kind} with classes {self.classes}", where=party)
         if max(len(self.classes), self.outputs) > MOST_CLASSES:
             raise KnowledgeRefused(f"more than {MOST_CLASSES:,} classes or targets", where=party)
@@ -113,7 +123,8 @@ class Description(PartyMessage, privacy="unbudgeted"):
             raise KnowledgeRefused(f"takes {self.takes_public} bytes of public rows", where=party)
         if self.metrics is not None and self.metrics < 0:
             raise KnowledgeRefused(f"is measured {self.metrics} times", where=party)
-        if self.fewest_classes < 1 or self.outputs < 0 or (self.outputs == 0) != classifies:
+        counted = (self.outputs == 0) == classifies or self.learns_only
+        if self.fewest_classes < 1 or self.outputs < 0 or not counted:
             raise KnowledgeRefused(
                 f"{self.kind} with {self.outputs} targets and at least {self.fewest_classes} classes",
                 where=party,

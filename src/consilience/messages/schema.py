@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -131,6 +131,8 @@ class Agreement:
         seed: the seed that all random streams are keyed by.
         encoder: digest of the encoder that rows are compared by; empty for none.
         ratios: the density ratios that every party gives.
+        frozen: names of the parties that answer and are never taught.
+        learners: names of the parties that are taught and send nothing.
     """
 
     kind: Kind
@@ -141,3 +143,13 @@ class Agreement:
     seed: int
     encoder: str = ""
     ratios: Ratios = "none"
+    frozen: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
+
+    def answering(self, parties: Sequence[str]) -> tuple[str, ...]:
+        """Select the parties that send something, of some."""
+        return tuple(name for name in parties if name not in self.learners)
+
+    def taught(self, parties: Sequence[str]) -> tuple[str, ...]:
+        """Select the parties that a teacher of some parties is sent to: those that learn only with them."""
+        return (*(name for name in parties if name not in self.frozen), *self.learners)

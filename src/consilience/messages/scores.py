@@ -49,6 +49,8 @@ class PublicScores(Score):
     Attributes:
         public: digest of the public data.
         values: shape ``(n_public,)``, or ``(n_public, n_classes)`` where ``per_class``.
+        absent: whether the party has no rows to compute them of; they are 0 then, and an aggregator takes the
+            mean of the others' in their place.
         precision: data type of the values.
         per_class: whether there is a number for each class.
         above: exclusive lower bound of the values.
@@ -58,6 +60,7 @@ class PublicScores(Score):
 
     public: str
     values: Array
+    absent: bool = False
     precision: ClassVar[type[np.generic]] = np.float32
     per_class: ClassVar[bool] = False
     above: ClassVar[float] = -math.inf
@@ -86,6 +89,9 @@ class PublicScores(Score):
         columns, precision = self.form(agreement.kind, agreement.outputs)
         check_array(self.values, (agreement.rows, *columns), precision, where=self.party)
         check_finite(self.values, where=self.party)
+        if self.absent:
+            check_same("scores of a party without rows", self.values.any(), False, where=self.party)
+            return
         low, high = self.bounds(task)
         if not self.values.size:
             return
@@ -196,9 +202,10 @@ class CoarseRatios(
 
 @message
 class RowCount(Score, privacy="unbudgeted"):
-    """Number of private rows that a party trains on."""
+    """Number of private rows that a party trains on; ``absent`` as of :class:`PublicScores`, 1 then."""
 
     rows: int
+    absent: bool = False
 
     @property
     def values(self) -> int:

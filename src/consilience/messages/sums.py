@@ -59,6 +59,8 @@ def weighted_sum(values: Iterable[Array], weights: Iterable[float]) -> Array:
 def party_weights(replies: Sequence[Any], weights: Weights, *, over: float | None = None) -> Array:
     """Weights of the parties in a sum, shape ``(m,)``.
 
+    A party that has none to count has the mean of the others'.
+
     Args:
         replies: one of each party; for ``"rows"`` each has the attribute ``rows``.
         weights: ``"rows"`` or ``"uniform"``.
@@ -66,4 +68,7 @@ def party_weights(replies: Sequence[Any], weights: Weights, *, over: float | Non
     """
     counts = [one.rows if weights == "rows" else 1 for one in replies]
     share = np.array(counts, dtype=np.float64)
+    absent = np.array([weights == "rows" and getattr(one, "absent", False) for one in replies])
+    if absent.any() and not absent.all():
+        share[absent] = share[~absent].mean()
     return share / (share.sum() if over is None else over)

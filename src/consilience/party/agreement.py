@@ -41,10 +41,11 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             mend="Every party must hold the same public rows in the same order.",
         )
     _check_encoder(party, agreement.encoder)
-    outputs = len(agreement.classes) or party.y.shape[-1]
+    outputs = len(agreement.classes) or party.targets or agreement.outputs
     distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
-    if why := next(filter(None, map(odd_name, agreement.classes)), None):
-        raise InvalidInput(f"a class agreed on has no name: {why}", where=where)
+    named = (*agreement.classes, *agreement.frozen, *agreement.learners)
+    if why := next(filter(None, map(odd_name, named)), None):
+        raise InvalidInput(f"a class or party agreed on has no name: {why}", where=where)
     if (
         agreement.kind != party.kind
         or bool(agreement.classes) != (party.kind == "classification")

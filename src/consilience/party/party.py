@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, RunFailed, odd_name
-from consilience.files import inside, write_folder
-from consilience.learners import as_learner, kind_told_by
+from consilience.errors import InvalidInput, odd_name
+from consilience.learners import Learner, as_learner, kind_told_by
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
+from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Public, Ratios
 from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
@@ -22,11 +21,12 @@ from consilience.party.choice import Chooser, Purpose
 from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
 from consilience.party.nearness import PublicComparison
 from consilience.party.row_scores import Scores
-from consilience.party.state import delete_states, read_state, write_state
+from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
+from consilience.party.state import SavedState
 from consilience.party.training import Training
 from consilience.transforms.privacy import Privacy
-from consilience.validation.arrays import Array, check_alike, check_inputs, read_only
-from consilience.validation.labels import Kind, check_aliases, class_order, label_names, one_hot
+from consilience.validation.arrays import Array, check_alike, read_only
+from consilience.validation.labels import Kind, check_aliases, class_order, label_names
 from consilience.validation.numbers import check_choice, check_flag, check_number
 
 MOST_SHARED = 0.25
@@ -37,14 +37,18 @@ _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
 
 
-class Party(Training):
+class Party(Training, SavedState):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
+
+    A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
+    rows, those more that lie where its own unlabelled rows do (:meth:`.Scores.importance`). A party whose
+    model is :class:`~consilience.learners.frozen.Frozen` answers and is never taught; it needs no rows.
 
     Args:
         name: unique within the federation; results are ordered by it.
         model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
-        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text.
-        y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; ``None`` for none.
+        y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
         test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
         own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
             the classes in ``y`` and 0 for others, in regression 1 for all.
@@ -74,8 +78,8 @@ class Party(Training):
         self,
         name: str,
         model: Any,
-        X: Any,
-        y: Any,
+        X: Any = None,
+        y: Any = None,
         *,
         test: tuple[Any, Any] | None = None,
         own: Any = None,
@@ -107,7 +111,7 @@ class Party(Training):
         check_choice("purpose", purpose, get_args(Purpose), where=where)
         super().__init__(
             str(name),
-            as_learner(model, kind=kind or kind_told_by(model, y)),
+            as_learner(model, kind=kind or kind_told_by(model, () if y is None else y)),
             trusts=trusts,
             sends_rows=sends_rows,
             secret=secret,
@@ -116,9 +120,14 @@ class Party(Training):
         self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
-        self.X, self.y = self._checked(X, y, "private data")
-        if self.kind == "classification":
-            check_aliases(self._aliases, y, where=f"{self._where}, private data")
+        self.frozen = isinstance(self._prototype, Frozen)
+        """Whether its model answers, and is never trained."""
+        self.labelled = y is not None
+        """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
+        self.X, self.y = self._own_rows(X, y)
+        names = y if self._named is None else self._named
+        if self.kind == "classification" and names is not None:
+            check_aliases(self._aliases, names, where=f"{self._where}, private data")
         if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
             raise InvalidInput(
                 "test is not a pair",
@@ -126,14 +135,16 @@ class Party(Training):
                 mend="Give (X_test, y_test): rows and labels.",
             )
         self.test = None if test is None else self._checked(*test, "test data")
+        if X is None and self.test is not None:
+            self.X = self.test[0][:0]
         if self.test is not None and self.test[0].shape[1:] != self.X.shape[1:]:
             raise InvalidInput(
                 f"a private row has shape {self.X.shape[1:]}, a test row {self.test[0].shape[1:]}",
                 where=self._where,
             )
-        if self.test is not None and self.y.shape[1:] != self.test[1].shape[1:]:
+        if self.test is not None and self.targets not in (0, *self.test[1].shape[1:]):
             raise InvalidInput(
-                f"private rows have {self.y.shape[1]} targets, test rows {self.test[1].shape[1]}",
+                f"private rows have {self.targets} targets, test rows {self.test[1].shape[1]}",
                 where=self._where,
             )
         tested = self.y[:0] if self.test is None else self.test[1]
@@ -163,32 +174,48 @@ class Party(Training):
         """Whether it trains and is measured on own rows that are public rows too."""
         self.shared_rows = 0
         """How many of its private rows are public rows too, and are left out for that since it joined."""
-        self.home: Path | None = None
+        self.home = None
 
     def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
         """Inputs and targets, read-only, once they are found to fit; ``what`` names them in errors."""
-        X = np.asarray(X)
-        where = f"{self._where}, {what}"
-        if X.ndim == 0 or len(X) == 0:
-            raise InvalidInput("there are no rows", where=where)
-        if len(X) != len(y):
-            raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
-        check_inputs(X, where=where)
-        if self.kind == "classification":
-            return read_only(X), label_names(y, where=where, aliases=self._aliases)
-        try:
-            values = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput("targets are not numbers", where=where) from error
-        check_inputs(values, where=f"{where}, targets")
-        return read_only(X), read_only(values.reshape(len(values), -1))
+        return checked_rows(X, y, self.kind, self._aliases, where=f"{self._where}, {what}")
+
+    def _own_rows(self, X: Any, y: Any) -> tuple[Array, Array]:
+        """Own inputs and targets; of those that are not there none."""
+        if y is not None:
+            return self._checked(X, y, "private data")
+        inputs = (
+            np.zeros(0) if X is None else checked_inputs(X, where=f"{self._where}, private data")
+        )
+        return inputs, np.zeros(0, dtype=np.str_ if self.kind == "classification" else np.float64)
 
     # --- before the first round -----------------------------------------------------------------
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes in the private data, in order; empty for regression."""
-        return class_order(self.y.tolist()) if self.kind == "classification" else ()
+        """Names of the classes in the private data, or that a frozen model knows; empty for regression."""
+        known = () if self._named is None else self._named_by_all()
+        return class_order([*self.y.tolist(), *known]) if self.kind == "classification" else ()
+
+    @property
+    def _named(self) -> tuple[str, ...] | None:
+        """Classes that a frozen model knows, by its own names; ``None`` for other models."""
+        model = self._prototype
+        return model.classes if isinstance(model, Frozen) and model.classes else None
+
+    def _named_by_all(self) -> list[str]:
+        """Those by the names that the federation has for them."""
+        names = label_names(self._named or (), where=self._where, aliases=self._aliases)
+        return [str(name) for name in names]
+
+    @property
+    def targets(self) -> int:
+        """Number of values that its model predicts; 0 for classes, and where the others' say it."""
+        if self.kind == "classification":
+            return 0
+        if isinstance(self._prototype, Frozen):
+            return self._prototype.targets
+        return self.y.shape[1] if self.labelled else 0
 
     @property
     def how_soft_targets(self) -> str:
@@ -244,7 +271,8 @@ class Party(Training):
                 mend="Name the columns at the party in the order of the public rows: "
                 f"data.columns = [{', '.join(map(repr, public.columns))}].",
             )
-        check_alike(self.X, public.X, where=self._where, discreet=self.max_public_bytes > 0)
+        if len(self.X):
+            check_alike(self.X, public.X, where=self._where, discreet=self.max_public_bytes > 0)
         if self.max_public_bytes and self.comparison.crowded(public):
             raise InvalidInput(
                 "most public rows are copies of one another, or lie around one point",
@@ -257,7 +285,7 @@ class Party(Training):
         Raises:
             InvalidInput: too many are.
         """
-        if self.overlap or not len(public):
+        if self.overlap or not len(public) or not len(self.X):
             return np.ones(len(self.X), dtype=bool)
         apart = ~self.comparison.private_among(public)
         if apart.mean() < 1 - MOST_SHARED:
@@ -285,14 +313,22 @@ class Party(Training):
         self.memory = {}
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
 
+        if isinstance(self.learner, Frozen):
+            tested = () if self.test is None else (self.test[0],)
+            self.learner.check_budget(*[self.public.X] * bool(len(self.public)), *tested)
+        if not self.labelled and self.kind == "regression":
+            self.y = np.zeros((0, agreement.outputs))
         self.train_rows = int((~self._calibration_rows(self.y)).sum())
         """How many private rows it trains on, those left out among them: else it would tell who they are."""
         own = self._private_apart(self.public)
         self.shared_rows = len(self.X) - int(own.sum())
-        X, y = (self.X, self.y) if own.all() else (self.X[own], self.y[own])
+        X, y = (self.X if own.all() else self.X[own]), self.y
+        if self.labelled and not own.all():
+            y = self.y[own]
         held_out, targets = self._calibration_rows(y), self._targets(y)
-        self._train = (read_only(X[~held_out]), targets[~held_out])
-        self._held_out = (read_only(X[held_out]), targets[held_out])
+        known = X[: len(y)]  # none, where there are no labels
+        self._train = (read_only(known[~held_out]), targets[~held_out])
+        self._held_out = (read_only(known[held_out]), targets[held_out])
         self.scores = Scores(
             self.name,
             agreement,
@@ -304,7 +340,7 @@ class Party(Training):
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
-        if self.purpose != "taught" and len(self.public):
+        if self.purpose != "taught" and len(self.public) and self.labelled and not self.frozen:
             self.chooser = Chooser(self.purpose, self.scores)
         if self.learner.abilities.validation and not held_out.any():
             raise InvalidInput(
@@ -318,27 +354,18 @@ class Party(Training):
     def _targets(self, y: Array) -> Array:
         """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
         assert self.agreement is not None
-        if self.kind == "regression":
-            return y
-        position = {name: code for code, name in enumerate(self.agreement.classes)}
-        unknown = sorted(set(y.tolist()) - set(position))
-        if unknown:
-            raise InvalidInput(
-                f"labels that no party's private data hold: {unknown[:5]}", where=self._where
-            )
-        return one_hot([position[name] for name in y.tolist()], len(position))
+        return target_rows(y, self.agreement, where=self._where)
 
     def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
         """Mark the rows to hold out: the same share of each class, so that no class is lost."""
-        rng, held_out = self.stream(0, "calibration"), np.zeros(len(y), dtype=bool)
-        labels = y.tolist() if self.kind == "classification" else [""] * len(y)
-        groups: dict[str, list[int]] = {name: [] for name in self.classes or ("",)}
-        for row, label in enumerate(labels):
-            groups[label].append(row)
-        for rows in filter(None, groups.values()):
-            count = min(round(self._calibration * len(rows)), len(rows) - 1)
-            held_out[rng.permutation(rows)[:count]] = True
-        return held_out
+        return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
+
+    def untrained(self) -> Learner:
+        """A new model of the agreed number of outputs; a frozen one as it is, in the agreed class order."""
+        learner = super().untrained()
+        if isinstance(learner, Frozen) and self.agreement is not None and self._named is not None:
+            learner.align(self.agreement.classes, self._named_by_all())
+        return learner
 
     # --- evaluation -----------------------------------------------------------------------------
 
@@ -350,6 +377,8 @@ class Party(Training):
         """
         if self.test is None:
             raise InvalidInput("it holds no test data", where=self._where)
+        if not (self.labelled or self.learner.fitted):
+            return len(self.test[0]), {}  # it learns only, and has not been taught yet
         (X, y), own = self.test, self.own
         if not self.overlap and self.public is not None and len(self.public):
             apart = ~self.comparison.tests_among(self.public)
@@ -362,39 +391,3 @@ class Party(Training):
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values
-
-    # --- state ----------------------------------------------------------------------------------
-
-    def save(self, label: str) -> None:
-        """Write the state (:mod:`consilience.party.state`) as ``home/label``, whole or not at all."""
-        folder = self._state_folder(label)
-        try:
-            write_folder(folder, lambda part: write_state(self, part), replace=True)
-        except OSError as error:
-            raise RunFailed(
-                f"its state cannot be written ({error.strerror})",
-                where=self._where,
-                mend=f"Free some space below {folder.parent}, then resume the run.",
-            ) from error
-
-    def restore(self, label: str) -> None:
-        """Load the state that :meth:`save` wrote; call after :meth:`join`."""
-        folder = self._state_folder(label)
-        if not folder.is_dir():
-            raise RunFailed(f"it has no state of {label}", where=self._where)
-        read_state(self, folder)
-
-    def keep(self, labels: Container[str]) -> None:
-        """Delete the saved states that ``labels`` does not name."""
-        delete_states(self._state_folder(""), but=labels)
-
-    def _state_folder(self, label: str) -> Path:
-        """The folder of a saved state.
-
-        Raises:
-            InvalidInput: the party has no folder to keep states in.
-            RunFailed: a link leads out of it.
-        """
-        if self.home is None:
-            raise InvalidInput("it has no folder to keep its state in", where=self._where)
-        return inside(self.home / label, self.home)

@@ -32,6 +32,9 @@ Rows = tuple[Array, Array]
 Part = Literal["all", "train", "calibration"]
 """Private rows that something is computed of."""
 
+_RIDGE = 0.3
+"""Of the density ratio that weighs public rows."""
+
 COMPARED_SETS = "coarse ratios"
 """Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
 
@@ -209,6 +212,30 @@ class Scores:
             return self._common.ratio(ridge)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
 
         return once(self._computed, f"input ratios {ridge!r}", computed)
+
+    def importance(self) -> Array | None:
+        """Weigh public rows by own rows, labelled or not: ``2 r / (r + 1)``, shape ``(n_public,)``.
+
+        r is the density of own rows over that of the public ones; a weight is below 2. Trained with these
+        weights, a model serves rows that lie half like the public ones and half like its own, whatever the
+        labels of its own are.
+
+        Returns:
+            ``None`` where there are no own rows, or public rows say nothing of what lies near what.
+
+        Source:
+            Yamada et al. 2013, "Relative density-ratio estimation for robust distribution comparison",
+            equation 2 with α = 1/2.
+        """
+        n, n_public = len(self.rows[0]), len(self.public)
+        try:
+            near = self.input_ratios(_RIDGE) if n else None
+        except InvalidInput:
+            return None
+        if near is None:
+            return None
+        ratio = np.maximum(near, 0) * n_public / n
+        return np.asarray(2 * ratio / (ratio + 1))
 
     def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
         """Sum up the calibration rows at their nearest public rows, and give notes for the ledger.

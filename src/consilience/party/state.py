@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
@@ -31,7 +31,7 @@ from safetensors.numpy import load_file, save
 
 from consilience import __version__
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.files import inside
+from consilience.files import inside, write_folder
 from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
@@ -56,6 +56,52 @@ _DAMAGED = (OSError, ValueError, TypeError, KeyError)
 
 _ONLY_BEFORE = ("drawn.safetensors", "model.none")
 """Files of states that consilience 0.1 wrote, and no later version."""
+
+
+class SavedState:
+    """The half of a :class:`~.party.Party` that keeps its state on its own disk."""
+
+    home: Path | None
+    """Folder of its saved states; ``None`` for none."""
+    _where: str
+
+    @property
+    def _whole(self) -> Party:
+        return cast("Party", self)
+
+    def save(self, label: str) -> None:
+        """Write the state (:mod:`consilience.party.state`) as ``home/label``, whole or not at all."""
+        folder = self._state_folder(label)
+        try:
+            write_folder(folder, lambda part: write_state(self._whole, part), replace=True)
+        except OSError as error:
+            raise RunFailed(
+                f"its state cannot be written ({error.strerror})",
+                where=self._where,
+                mend=f"Free some space below {folder.parent}, then resume the run.",
+            ) from error
+
+    def restore(self, label: str) -> None:
+        """Load the state that :meth:`save` wrote; call after :meth:`join`."""
+        folder = self._state_folder(label)
+        if not folder.is_dir():
+            raise RunFailed(f"it has no state of {label}", where=self._where)
+        read_state(self._whole, folder)
+
+    def keep(self, labels: Container[str]) -> None:
+        """Delete the saved states that ``labels`` does not name."""
+        delete_states(self._state_folder(""), but=labels)
+
+    def _state_folder(self, label: str) -> Path:
+        """The folder of a saved state.
+
+        Raises:
+            InvalidInput: the party has no folder to keep states in.
+            RunFailed: a link leads out of it.
+        """
+        if self.home is None:
+            raise InvalidInput("it has no folder to keep its state in", where=self._where)
+        return inside(self.home / label, self.home)
 
 
 def write_state(

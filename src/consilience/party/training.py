@@ -12,11 +12,13 @@ from scipy.special import softmax
 from consilience.errors import InvalidInput
 from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
 from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
+from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.randomness import stream
 from consilience.party.agreement import checked_answers
 from consilience.party.choice import ALPHAS, Chooser, Lesson, MixedModel, surely_lower
+from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -57,6 +59,7 @@ class Training:
         self._public_outputs: dict[tuple[str, bool, int], Array] = {}
         self._train: tuple[Array, Array]
         self._held_out: tuple[Array, Array]
+        self.scores: Scores
 
     def begin(self, agreement: Agreement) -> None:
         """Begin anew with an untrained model of the agreed number of outputs."""
@@ -157,6 +160,8 @@ class Training:
         if self.learner.fitted and not self.learner.abilities.incremental:
             return
         X, targets = self._train
+        if not len(X):
+            raise InvalidInput("it learns only: it has no labels to train on", where=self._where)
         self.changing().fit(
             X,
             targets,
@@ -193,6 +198,8 @@ class Training:
             Notes for the ledger.
         """
         assert self.public is not None
+        if isinstance(self.learner, Frozen):
+            return ("it is frozen, and is not taught",)
         expected = (len(self.public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
             raise InvalidInput(
@@ -217,9 +224,14 @@ class Training:
             chooser.alone = copy.deepcopy(self.learner)
         lesson = Lesson(round, public, targets)
         notes: tuple[str, ...] = ()
-        if abilities.incremental:
-            X, soft = lesson.public, lesson.targets
-            self.changing().fit(X, soft, rng=self.stream(round, "distill"), phase="distill")
+        if abilities.incremental or not len(self._train[0]):
+            self.changing().fit(
+                lesson.public,
+                lesson.targets,
+                rng=self.stream(round, "distill"),
+                weights=self._importance(taught),
+                phase="distill" if self.learner.fitted else "first",
+            )
         elif abilities.sample_weight:
             if alpha < self.least_alpha:
                 notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
@@ -236,6 +248,13 @@ class Training:
             choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=alpha)
             chooser.choices.append(choice)
         return notes
+
+    def _importance(self, taught: Array | None) -> Array | None:
+        """Weights of the public rows for a party without labels; ``None`` for others, and where all are 1."""
+        if len(self._train[0]) or not self.learner.abilities.sample_weight:
+            return None
+        weights = self.scores.importance()
+        return weights if weights is None or taught is None else weights[taught]
 
     def _refit(self, learner: Learner, lesson: Lesson, alpha: float | None) -> None:
         """Fit a learner anew to private and public rows; ``alpha`` is ``None`` where it takes no weights."""

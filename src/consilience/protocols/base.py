@@ -127,6 +127,7 @@ class ProtocolFactory(Generic[P]):
         needs_public: whether it needs public rows; a string names the option that, switched on, needs them.
         also_called: names that papers give it.
         python_only: the reason why a configuration file cannot name it; empty where it can.
+        any_party: whether a party may be frozen, or learn only.
     """
 
     def __init__(
@@ -137,11 +138,13 @@ class ProtocolFactory(Generic[P]):
         needs_public: bool | str,
         also_called: tuple[str, ...],
         python_only: str,
+        any_party: bool,
     ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
         self.exchanges, self.needs_public = exchanges, needs_public
         self.also_called, self.python_only = also_called, python_only
+        self.any_party = any_party
         self._function = function
         self.__signature__ = _with_codec(signature(function), where=self.name)
 
@@ -173,6 +176,8 @@ class ProtocolFactory(Generic[P]):
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
 
         def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
+            if not self.any_party:
+                _check_all_train(network.agreed, where=where)
             if codec is None:
                 yield from cast(Any, function)(network, public, state, **chosen)
                 return
@@ -188,6 +193,17 @@ class ProtocolFactory(Generic[P]):
         return Protocol(
             self.name, options, rounds, lambda **more: cast(Any, self)(**{**options, **more})
         )
+
+
+def _check_all_train(agreed: Agreement, *, where: str) -> None:
+    """Raise ``InvalidInput`` where a party is frozen, or learns only."""
+    for names, what in ((agreed.frozen, "is frozen"), (agreed.learners, "has no labels")):
+        if names:
+            raise InvalidInput(
+                f"party {names[0]!r} {what}, and here every party has to train on rows of its own",
+                where=where,
+                mend="Take ensemble_distillation, iterative_distillation or local_only; or leave it out.",
+            )
 
 
 def _with_codec(own: Signature, *, where: str) -> Signature:
@@ -207,6 +223,7 @@ def protocol(
     needs_public: bool | str = False,
     also_called: tuple[str, ...] = (),
     python_only: str = "",
+    any_party: bool = False,
 ) -> Callable[
     [Callable[Concatenate[Network, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
@@ -220,6 +237,8 @@ def protocol(
         needs_public: whether it needs public rows; or the name of the option that, switched on, needs them.
         also_called: names that papers give it, for who looks for it under one of them.
         python_only: the reason why a configuration file cannot name it; empty where it can.
+        any_party: whether a party may be frozen, or learn only; it then asks
+            :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
     """
 
     def made(
@@ -231,6 +250,7 @@ def protocol(
             needs_public=needs_public,
             also_called=also_called,
             python_only=python_only,
+            any_party=any_party,
         )
 
     return made
@@ -313,7 +333,7 @@ def check_options(
         )
     if rounds < 1:
         raise InvalidInput(f"rounds is {rounds}", where="protocol", mend="Give at least 1.")
-    parties = network.parties
+    parties = network.agreed.answering(network.parties)
     most = len(parties) if isinstance(participation, int) else 1.0
     if isinstance(participation, bool) or not 0 < participation <= most:
         raise InvalidInput(

@@ -12,7 +12,7 @@ from consilience.tasks.base import Network
 from consilience.tasks.predictions import FitPrivate
 
 
-@protocol(exchanges=None)
+@protocol(exchanges=None, any_party=True)
 def local_only(
     network: Network, public: Public, state: RoundState | None, *, rounds: int = 1
 ) -> Rounds:
@@ -22,12 +22,13 @@ def local_only(
         rounds: how often; learners that start anew on every fit are trained once.
     """
     check_options(network, rounds=rounds)
+    able = network.agreed.answering(network.parties)  # the others have no labels
     if state is None:
-        network.ask(FitPrivate(round=1))
+        network.ask(FitPrivate(round=1), to=able)
         state = RoundState(round=0)
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):
         if t > 1:
-            network.ask(FitPrivate(round=t))
+            network.ask(FitPrivate(round=t), to=able)
         state = RoundState(round=t)
         yield Round(t, state)

@@ -19,7 +19,7 @@ def participants(
     round: int,
     probabilities: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
-    """Draw the parties of a round, anew in every round.
+    """Draw the parties of a round, anew in every round, of those that send something.
 
     Uniformly; or with the probabilities p_j of :func:`inclusion`, by systematic sampling in random order
     (Madow 1949): every party owns a piece of length p_j of a line of length C, and those are taken whose
@@ -35,7 +35,7 @@ def participants(
     Returns:
         Names, sorted.
     """
-    parties = network.parties
+    parties = network.agreed.answering(network.parties)
     count = party_count(participation, len(parties))
     if count >= len(parties):
         return parties

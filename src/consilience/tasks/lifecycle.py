@@ -29,16 +29,25 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             party=party.name,
             kind=party.kind,
             classes=party.classes,
-            outputs=0 if party.kind == "classification" else party.y.shape[1],
+            outputs=party.targets,
             soft_targets=party.how_soft_targets,
             fewest_classes=party.fewest_classes,
             tested=party.test is not None,
-            row="text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:]),
+            row=_row_form(party),
             public=party.public_digests,
             takes_public=party.max_public_bytes,
             metrics=party.most_measurements,
             ratios=party.ratios,
+            labelled=party.labelled,
+            frozen=party.frozen,
         )
+
+
+def _row_form(party: Party) -> str:
+    """The form of a party's rows; ``"any"`` where it has none, and takes what there is."""
+    if not len(party.X):
+        return "any"
+    return "text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:])
 
 
 @message
@@ -123,7 +132,8 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
             KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
         """
         party.check_takes_public()
-        if (self.lengths is None) == (party.X.dtype.kind in "UO"):  # before texts are made of bytes
+        texts = party.X.dtype.kind in "UO"
+        if len(party.X) and (self.lengths is None) == texts:  # before texts are made of bytes
             raise KnowledgeRefused("private and public data: one is text, the other numbers")
         return self.rows()
 

@@ -6,7 +6,11 @@ replies.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
 
 from consilience.messages.message import message
 from consilience.messages.schema import Agreement, Public
@@ -37,6 +41,23 @@ from consilience.validation.numbers import check_number
 S = TypeVar("S", bound=PublicScores)
 
 
+T = TypeVar("T", bound=Task)
+
+
+def of_rows(run: Callable[[T, Party], S]) -> Callable[[T, Party], S]:
+    """Wrap the ``run`` of a score: a party without rows of its own replies zeros, marked as absent."""
+
+    @wraps(run)
+    def replied(task: T, party: Party) -> S:
+        if party.labelled:
+            return run(task, party)
+        agreement, kind = party.scores.agreement, cast(type[S], task.reply_type)
+        columns, _ = kind.form(agreement.kind, agreement.outputs)
+        return _scored(kind, task, party, np.zeros((agreement.rows, *columns)), absent=True)
+
+    return replied
+
+
 def score_tasks() -> dict[type[Score], type[Task]]:
     """List the task that asks for each kind of score.
 
@@ -59,6 +80,7 @@ class ScorePublic(
 
     round: int
 
+    @of_rows
     def run(self, party: Party) -> LogDensities:
         """Compute one log-density for each public row."""
         values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
@@ -93,6 +115,7 @@ class ScoreCertainty(
         check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
         check_number("delta", self.delta, above=0, below=1, where=where)
 
+    @of_rows
     def run(self, party: Party) -> Certainties:
         """Compute one number for each public row, the same in every round."""
         accountant = party.privacy.accountant
@@ -101,7 +124,7 @@ class ScoreCertainty(
 
     def releases(self, party: Party) -> tuple[Release, ...]:
         """List the certainties with noise; there are none without."""
-        if self._noise is None:
+        if self._noise is None or not party.labelled:
             return ()
         return (party.scores.certainties_release(self.regularization, self._noise.loss),)
 
@@ -134,6 +157,7 @@ class SelectPublic(
     def __post_init__(self) -> None:
         check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
 
+    @of_rows
     def run(self, party: Party) -> Selection:
         """Answer yes or no for each public row, the same in every round."""
         values, notes = party.scores.selection(self.quantile, self.reference)
@@ -170,6 +194,7 @@ class ComparePublic(
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
+    @of_rows
     def run(self, party: Party) -> DensityRatios:
         """Compute one number for each public row and class, from inputs alone: the same in every round."""
         if self.estimator == "logistic":
@@ -194,6 +219,7 @@ class CompareCoarsely(
 
     round: int
 
+    @of_rows
     def run(self, party: Party) -> CoarseRatios:
         """Compute one number for each public row and class, the same in every round and for every seed."""
         accountant = party.privacy.accountant
@@ -211,6 +237,8 @@ class CountRows(
 
     def run(self, party: Party) -> RowCount:
         """Count them."""
+        if not party.labelled:
+            return RowCount(party=party.name, round=self.round, rows=1, absent=True)
         return RowCount(party=party.name, round=self.round, rows=party.train_rows)
 
 
@@ -233,6 +261,7 @@ class TellApart(
     round: int
     reference: Literal["public", "generated"]
 
+    @of_rows
     def run(self, party: Party) -> LogOdds:
         """Compute one number for each public row, the same in every round."""
         return _scored(LogOdds, self, party, log_odds(party.scores, self.reference))
@@ -260,6 +289,7 @@ class MeasureAngles(
     def __post_init__(self) -> None:
         check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
 
+    @of_rows
     def run(self, party: Party) -> SubspaceLikeness:
         """Compute one number for each public row, the same in every round."""
         return _scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
@@ -316,6 +346,7 @@ class CompareTraining(
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
+    @of_rows
     def run(self, party: Party) -> TrainRatios:
         """Compute one number for each public row and class, the same in every round."""
         return _scored(TrainRatios, self, party, party.scores.density_ratios(self.ridge, "train"))
@@ -343,6 +374,7 @@ class CompareInputs(
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
+    @of_rows
     def run(self, party: Party) -> InputRatios:
         """Compute one number for each public row, the same in every round."""
         return _scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))

@@ -29,6 +29,8 @@ Deviations
       of its first round (:mod:`consilience.party.choice`), unless its purpose is ``"taught"``; line 3
       and what it is taught are the papers'.
     - Parties may be drawn with probabilities of their own.
+    - A party whose model is frozen skips lines 2 and 5; one that learns only skips lines 2 and 3, is in no
+      draw, and has its f_c trained in line 5 on the public rows alone. m counts the parties that send.
     - What a rule needs and no training changes, such as density ratios, is sent with line 2 of the first
       round, and not again.
     - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
@@ -76,7 +78,7 @@ _FIRST, _DIVERGED = 5, 1e3
 """A consensus so many times as large as any proposal of the first rounds has diverged."""
 
 
-@protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",))
+@protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",), any_party=True)
 def ensemble_distillation(
     network: Network,
     public: Public,
@@ -162,9 +164,10 @@ def distillation_rounds(
         RunFailed: the consensus diverges, where it is bounded.
     """
     constant = ConstantReplies(network, aggregate)
+    answering = network.agreed.answering(network.parties)
     if state is None:
         # Line 2, t = 1.
-        constant.keep(network.ask(FitPrivate(round=1), *constant.questions(round=1)))
+        constant.keep(network.ask(FitPrivate(round=1), *constant.questions(round=1), to=answering))
         memory = step.init() if bounded is None else {"step": step.init(), "largest": 0.0}
         state = RoundState(round=0, memory=memory)
         yield Round(0, state)
@@ -191,11 +194,12 @@ def distillation_rounds(
         distill = Distill(
             round=t,
             targets=targets,
-            alpha=1 / len(network.parties) if alpha is None else alpha,
+            alpha=1 / len(answering) if alpha is None else alpha,
             taught=teacher.taught,
             free_alpha=alpha is None,
         )
-        network.ask(distill, to=replies.parties)  # line 5
+        if to := network.agreed.taught(replies.parties):
+            network.ask(distill, to=to)  # line 5
         state = RoundState(round=t, consensus=values, memory=memory)
         yield Round(t, state, teacher, replies)
 

@@ -60,7 +60,7 @@ from consilience.protocols.predictions.ensemble_distillation import distillation
 from consilience.tasks.base import Network
 
 
-@protocol(exchanges="predictions", needs_public=True)
+@protocol(exchanges="predictions", needs_public=True, any_party=True)
 def iterative_distillation(
     network: Network,
     public: Public,
@@ -100,7 +100,7 @@ def iterative_distillation(
     """
     rule = suited(mean() if aggregate is None else aggregate, network.agreed)
     step = replace() if consensus is None else consensus
-    share = 1 / len(network.parties) if alpha is None else alpha
+    share = 1 / len(network.agreed.answering(network.parties)) if alpha is None else alpha
     check_options(
         network,
         rounds=rounds,

@@ -1,0 +1,98 @@
+"""A party's own rows: checked when it is made, turned into rows of outputs and split when it joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import InvalidInput
+from consilience.messages.schema import Agreement
+from consilience.validation.arrays import Array, check_inputs, read_only
+from consilience.validation.labels import Kind, class_order, label_names, one_hot
+
+
+def checked_inputs(X: Any, *, where: str) -> Array:
+    """Return inputs as an array that nobody can change.
+
+    Raises:
+        InvalidInput: there are no rows, or they cannot be used.
+    """
+    X = np.asarray(X)
+    if X.ndim == 0 or len(X) == 0:
+        raise InvalidInput("there are no rows", where=where)
+    check_inputs(X, where=where)
+    return read_only(X)
+
+
+def checked_rows(
+    X: Any, y: Any, kind: Kind, aliases: Mapping[Any, str], *, where: str
+) -> tuple[Array, Array]:
+    """Return inputs and targets, read-only, once they are found to fit.
+
+    Args:
+        X: inputs, shape ``(n, ...)``.
+        y: labels, shape ``(n,)``, or values.
+        kind: ``"classification"`` or ``"regression"``.
+        aliases: own label to the name that the federation uses.
+        where: the party and the table, for errors.
+
+    Raises:
+        InvalidInput: they do not fit one another, or cannot be used.
+    """
+    X = np.asarray(X)
+    if X.ndim and len(X) != len(y):
+        raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
+    X = checked_inputs(X, where=where)
+    if kind == "classification":
+        return X, label_names(y, where=where, aliases=aliases)
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("targets are not numbers", where=where) from error
+    check_inputs(values, where=f"{where}, targets")
+    return X, read_only(values.reshape(len(values), -1))
+
+
+def target_rows(y: Array, agreement: Agreement, *, where: str) -> Array:
+    """Make rows of outputs: one-hot in the agreed class order, or the values themselves.
+
+    Args:
+        y: names of classes, shape ``(n,)``, or values ``(n, n_outputs)``.
+        agreement: what was agreed on.
+        where: the party, for errors.
+
+    Raises:
+        InvalidInput: a label that was not agreed on.
+    """
+    if agreement.kind == "regression":
+        return y
+    position = {name: code for code, name in enumerate(agreement.classes)}
+    unknown = sorted(set(y.tolist()) - set(position))
+    if unknown:
+        raise InvalidInput(f"labels that no party's private data hold: {unknown[:5]}", where=where)
+    return one_hot([position[name] for name in y.tolist()], len(position))
+
+
+def calibration_rows(
+    y: Array, share: float, kind: Kind, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Mark the rows to hold out: the same share of each class, so that no class is lost.
+
+    Args:
+        y: names of classes, shape ``(n,)``, or values.
+        share: share to hold out, in [0, 1).
+        kind: ``"classification"`` or ``"regression"``.
+        rng: draws them.
+    """
+    held_out = np.zeros(len(y), dtype=bool)
+    labels = y.tolist() if kind == "classification" else [""] * len(y)
+    groups: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        groups.setdefault(label, []).append(row)
+    for name in class_order(groups):
+        rows = groups[name]
+        held_out[rng.permutation(rows)[: min(round(share * len(rows)), len(rows) - 1)]] = True
+    return held_out
