@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -23,6 +26,7 @@ from consilience import (
     uwa,
     weighted_mean,
 )
+from consilience.aggregation.base import completed
 from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
@@ -259,3 +263,13 @@ def test_both_cross_a_wire_with_the_same_bits():
         )
         found.append(history.models["z"].predict_proba(POINTS))
     np.testing.assert_array_equal(*found)
+
+
+def test_a_text_model_is_a_party(tmp_path):
+    """The example: words become probabilities, "invoice" is known to the text model alone."""
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "text_model.py"))
+    answers = example["shares"](lambda prompt, attempt: ("Fault", "?")[attempt % 2], ("a", "fault"))
+    np.testing.assert_allclose(answers(["any"]), [[0.25 / 2.5, 2.25 / 2.5]])
+    said = example["main"](tmp_path / "answers.jsonl")
+    assert said == {desk: ["billing", "fault"] for desk in ("desk-1", "desk-2")}
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 12

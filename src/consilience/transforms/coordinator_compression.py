@@ -266,6 +266,7 @@ def _table_reply(
         "public": agreement.public,
         "classes": agreement.classes,
         "kind": getattr(task, "outputs", None),
+        "absent": not values.any(),  # scores are 0 on every row of a party without rows alone
         "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
         "notes": notes,
     }
