@@ -218,7 +218,7 @@ def classes_of(data: str, share: float, size: Size) -> int:
 
 _CLASSES = {
     ("cifar-10", False): 10, ("20newsgroups", False): 20, ("yahoo-answers", False): 10,
-    ("cifar-100", False): 100, ("cifar-100", True): 20,
+    ("cifar-100", False): 100, ("cifar-100", True): 20, ("fashion-mnist", False): 10,
 }  # fmt: skip
 
 
