@@ -19,7 +19,6 @@ from consilience.messages.scores import (
     RowCount,
     Selection,
     SubspaceLikeness,
-    TrainRatios,
 )
 
 
@@ -62,7 +61,7 @@ def replies(
             near = np.array(ratios[i], dtype=np.float32)
             given += [
                 told(party=name, round=1, classes=classes, public="", values=near)
-                for told in (DensityRatios, CoarseRatios, TrainRatios)
+                for told in (DensityRatios, CoarseRatios)
             ]
             inputs = near.sum(axis=1)
             given.append(InputRatios(party=name, round=1, public="", values=inputs))

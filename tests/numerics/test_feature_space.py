@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
 
 from consilience.errors import InvalidInput
 from consilience.numerics.feature_space import (
@@ -177,17 +176,3 @@ class Lengths:
 def test_an_encoder_that_makes_no_features(wrong):
     with pytest.raises(InvalidInput, match=r"encoder: of . rows it made"):
         public_feature_space(np.array(["a", "bbb"]), rng(), wrong)
-
-
-def test_columns_as_places_among_the_public_values():
-    """Of 1, 2, 2, 50 the places are 1/8, 1/2, 1/2, 7/8: normal scores -z, 0, 0, z, whose deviation is z/√2.
-
-    What lies beyond is where the outermost lie; halfway from 2 to 50 the place is 11/16.
-    """
-    public = np.array([[1.0], [2.0], [2.0], [50.0]])
-    space = public_feature_space(public, rng(), columns="quantile")
-    np.testing.assert_allclose(space.public[:, 0], [-(2**0.5), 0, 0, 2**0.5])
-    halfway = ndtri(11 / 16) / ndtri(7 / 8) * 2**0.5
-    np.testing.assert_allclose(
-        space(np.array([[-9.0], [26.0], [1e9]]))[:, 0], [-(2**0.5), halfway, 2**0.5]
-    )

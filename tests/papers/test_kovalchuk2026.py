@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience.learners import make
-from consilience_papers.kovalchuk2026 import problems, tables, teachers, traffic, trials
+from consilience_papers.kovalchuk2026 import densities, problems, tables, teachers, traffic, trials
 from consilience_papers.kovalchuk2026.grid import METHODS, Grid
 from consilience_papers.kovalchuk2026.problems import HOLDERS, OURS, SIZES
 from consilience_papers.papers import PAPERS
@@ -200,11 +200,22 @@ def test_corollary_4_4_on_one_draw() -> None:
     assert (found["floor"] <= found["crude floor"]).all()
 
 
+def test_what_densities_know() -> None:
+    """Of digits a client's density tells its classes, and UWA's teacher is ahead of AVG's."""
+    size = asdict(replace(DIGITS, rounds=2, public=60))
+    found = densities.known(data="digits", rule="UWA", size=size, repetition=0)
+    assert {name: len(values) for name, values in found.items()} == {
+        **dict.fromkeys(("auc", "largest", "AVG", "UWA"), 2),
+        "accuracy": 3,
+    }
+    assert found["auc"][0] > 0.6 and 0.1 <= found["largest"][0] < 1
+
+
 # --- the exhibits -------------------------------------------------------------------------------------
 
 
 def test_exhibits_are_those_of_the_paper() -> None:
-    names = "table1 fig2 fig3 curves heatmap communication homogeneous teacher convergence"
+    names = "table1 fig2 fig3 curves heatmap order communication homogeneous teacher convergence"
     assert list(PAPERS["kovalchuk2026"].exhibits) == names.split()
 
 
@@ -249,7 +260,7 @@ def test_exhibits_of_made_up_results(
         monkeypatch.setattr(trials, name, found)
     study = Study(tmp_path, quick=size == "quick", processes=1)
     made: Any = PAPERS["kovalchuk2026"].exhibits
-    for name in set(made) - {"convergence"}:
+    for name in set(made) - {"convergence", "order"}:
         shown = made[name](study) if size == "quick" else made[name](study, size=size)
         assert shown.rows, name
         assert len({tuple(row) for row in shown.rows}) == 1, name

@@ -23,7 +23,6 @@ from consilience.tasks.scores import (
     CompareCoarsely,
     CompareInputs,
     ComparePublic,
-    CompareTraining,
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
@@ -213,12 +212,20 @@ def test_a_coarseness_is_one():
 # --- what the rule that chooses itself asks for ----------------------------------------------------------
 
 
-def test_ratios_of_all_rows_are_those_of_training_and_calibration_rows():
+def test_ratios_are_of_the_rows_trained_on_which_stand_for_all():
+    """Ratios are linear in the rows: of those trained on alone, and of the held-out ones for themselves."""
     party = joined()
-    train = CompareTraining(round=1, ridge=0.3).run(party).values
-    held_out = ComparePublic(round=1, ridge=0.3, calibration=True).run(party).values
-    whole = RATIOS.run(party).values
-    np.testing.assert_allclose(train + held_out, whole, atol=1e-5)
+    whole, held_out = (
+        ComparePublic(round=1, ridge=0.3, calibration=part).run(party).values
+        for part in (False, True)
+    )
+    scores = party.scores
+    (train, targets), (X, y) = scores.train, scores.held_out
+    ratio = scores.space.ratio(0.3)
+    each = ratio(scores.space.features(train), targets)
+    share = (len(train) + len(X)) / len(train)
+    np.testing.assert_allclose(whole, share * each, atol=1e-5)
+    np.testing.assert_allclose(held_out, ratio(scores.space.features(X), y), atol=1e-5)
     inputs = CompareInputs(round=1, ridge=0.3).run(party).values
     np.testing.assert_allclose(inputs, whole.sum(axis=1), atol=1e-5)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from consilience.errors import RunFailed
 from consilience.experiments import Ledger
 from consilience.experiments.measured_rows import _encoded, decoded, row_scores
 from consilience.report import read_results, verdict
-from consilience.report.gains import Gain, _averages, worse_off
+from consilience.report.gains import Gain, _averages, _gain, _Pair, worse_off
 
 Make = Callable[..., Path]
 
@@ -58,6 +59,19 @@ def test_the_interval_of_a_share_of_rows_is_that_of_the_binomial(make_run: Make)
         )
     # A party has half of the rows for its own, and a standard error sqrt 2 times as large.
     assert gains["accuracy_own"].errors["a"] == pytest.approx(0.025 * 2**0.5, abs=0.002)
+
+
+def test_few_seeds_widen_the_interval() -> None:
+    """Gains of 0.4 and 0.6 over seeds: a variance of the mean of 0.01; over draws of rows one of 0.0025.
+
+    The freedom is (0.0125 / 0.01)² = 1.5625, where Student's 97.5 % point is far above 1.96.
+    """
+    after = np.array([[0.4, 0.4], [0.6, 0.6]])
+    pair = _Pair("accuracy", (0, 1), np.zeros((2, 2)), after, {})
+    gain = _gain("ab", pair, np.array([[0.45, 0.45], [0.55, 0.55]]))
+    half = stdtrit(1.5625, 0.975) * 0.0125**0.5
+    assert gain.interval == pytest.approx((0.5 - half, 0.5 + half)) and half > 0.5
+    assert gain.errors["a"] == pytest.approx(0.0125**0.5)
 
 
 def test_rows_are_paired_so_that_equal_losses_cancel(make_run: Make) -> None:

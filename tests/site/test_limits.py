@@ -121,7 +121,6 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "CompareCoarsely",
         "CompareInputs",
         "ComparePublic",
-        "CompareTraining",
         "CountRows",
         "Evaluate",
         "MeasureAngles",

@@ -30,7 +30,6 @@ from consilience.messages.scores import (
     DensityRatios,
     InputRatios,
     RowCount,
-    TrainRatios,
 )
 from consilience.validation.arrays import Array
 
@@ -66,9 +65,8 @@ def auto() -> Aggregator:
     q the second; p the first, or the plain mean where that is better; or it is that of
     :func:`~consilience.aggregation.reliability.density_ratio` to the power b. Of all these it takes the one
     of the highest likelihood on the parties' calibration rows, each at the public row it is nearest to,
-    less ``((a - 1)² + (b - 1)²) / 2``: without such rows a and b are 1. What is judged is made of ratios of
-    the training rows alone, the teacher of all. Parties calibrate what they predict
-    (:class:`~consilience.numerics.calibration.Calibration`).
+    less ``((a - 1)² + (b - 1)²) / 2``: without such rows a and b are 1. Ratios are of training rows. Parties
+    calibrate what they predict (:class:`~consilience.numerics.calibration.Calibration`).
 
     For values it takes the least squared error on these rows among mean, mean by rows, median, and means
     weighted by ``S_c(x)^τ``.
@@ -85,8 +83,8 @@ def auto() -> Aggregator:
     return Aggregator(
         "auto",
         _of_classes,
-        needs=(DensityRatios, TrainRatios, CalibrationSums),
-        options={DensityRatios: {"ridge": RIDGE}, TrainRatios: {"ridge": RIDGE}},
+        needs=(DensityRatios, CalibrationSums),
+        options={DensityRatios: {"ridge": RIDGE}},
         calibrated=True,
         forms=_form_for,
     )
@@ -190,15 +188,13 @@ class _Witnesses:
 
 def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     sums = np.maximum(stack.further[CalibrationSums], 0).sum(axis=0)
+    seen = _Witnesses(stack.outputs, stack.further[DensityRatios])
     choice, by = _Choice(), "no calibration rows to choose by"
     if sums.any():
-        trained = _Witnesses(stack.outputs, stack.further[TrainRatios])
         rows = np.flatnonzero(sums.any(axis=1))
-        choice = max(
-            _CHOICES, key=lambda one: _evidence(trained.teacher(one, rows), sums[rows], one)
-        )
+        choice = max(_CHOICES, key=lambda one: _evidence(seen.teacher(one, rows), sums[rows], one))
         by = f"chosen by {sums.sum():,.0f} calibration rows"
-    return _taught(stack, DensityRatios, choice, f"auto: density ratios, {choice}, {by}")
+    return _taught(stack, DensityRatios, seen, choice, f"auto: density ratios, {choice}, {by}")
 
 
 def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
@@ -224,17 +220,16 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
 
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    choice = _Choice()
-    return _taught(stack, CoarseRatios, choice, f"auto: coarse density ratios, {choice}")
+    seen, choice = _Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
+    return _taught(stack, CoarseRatios, seen, choice, f"auto: coarse density ratios, {choice}")
 
 
 def _taught(
-    stack: Stack, kind: type[Any], choice: _Choice, note: str
+    stack: Stack, kind: type[Any], seen: _Witnesses, choice: _Choice, note: str
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """The teacher of a choice, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
         return (*plain_mean(stack), ("auto: one party alone, as it is",))
-    seen = _Witnesses(stack.outputs, stack.further[kind])
     notes = note, *contradictions(stack, stack.further[kind])
     return seen.teacher(choice), seen.weights[choice.models], notes
 

@@ -257,15 +257,6 @@ class Moments(Reply, privacy="unbudgeted"):
 
 
 @message
-class TrainRatios(ClassRatios, privacy="unbudgeted", per_class=True):
-    """Density ratios like :class:`DensityRatios`, of the rows that models are trained on alone."""
-
-    def bounds(self, task: TaskLike) -> tuple[float, float]:
-        """Give the least and the largest ratio that there can be with the ridge of a task."""
-        return exact_bounds(task)
-
-
-@message
 class InputRatios(PublicScores, privacy="unbudgeted"):
     """Density ratios like :class:`DensityRatios`, of all rows together: shape ``(n_public,)``, float32."""
 

@@ -124,7 +124,8 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
     """Sum up, at each public row, the groups of the rows that it is the nearest public row of.
 
     Args:
-        rows: features, shape ``(n, d)``, dense or sparse.
+        rows: features, shape ``(n, d)``, dense or sparse; a sparse row, a text's, that shares nothing with
+            any public row is near none.
         groups: what is summed of each row, shape ``(n, n_groups)``.
         public: features of the public rows, shape ``(N, d)``; of those as near as one another the first
             counts.
@@ -135,12 +136,12 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
     found = np.zeros((public.shape[0], groups.shape[1]))
     for start in range(0, len(groups), MOST_LANDMARKS):
         few = slice(start, start + MOST_LANDMARKS)
-        nearest = (
-            (rows[few] @ public.T).toarray().argmax(axis=1)  # a text without words is near no other
-            if issparse(rows)
-            else _squared_distances(rows[few], public).argmin(axis=1)
-        )
-        np.add.at(found, nearest, groups[few])
+        if issparse(rows):
+            alike = (rows[few] @ public.T).toarray()
+            near = alike.max(axis=1) > 0
+            np.add.at(found, alike.argmax(axis=1)[near], groups[few][near])
+        else:
+            np.add.at(found, _squared_distances(rows[few], public).argmin(axis=1), groups[few])
     return found
 
 

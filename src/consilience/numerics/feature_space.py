@@ -6,8 +6,7 @@ sent, and no party's data shape it. What kind of features they are the rows them
 - texts: words and pairs of words, hashed, weighted by their rarity among the public texts, of length 1;
 - pictures, shape ``(n, height, width)`` with or without an axis of one to four channels: how strongly each
   quarter of a picture answers to small patches of public pictures (Coates, Lee & Ng 2011);
-- all else: columns; or each column's place among the public rows' values, as a normal score, which a column
-  of large and rare values does not stretch.
+- all else: columns.
 
 An encoder (:mod:`consilience.learners.encoders`), where one was agreed on, makes the features in their place.
 
@@ -20,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import ndtri
 
 from consilience.errors import InvalidInput
 from consilience.numerics.encoder import Encoder
@@ -50,10 +48,6 @@ _CHUNK = 16
 """Pictures that are worked on at a time: what is made of them stays in a core's cache."""
 
 
-Columns = Literal["standard", "quantile"]
-"""Scale of columns: standard deviations, or normal scores of their places among the public rows' values."""
-
-
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
     """Features that are computed from public rows alone, the same at every party.
@@ -75,8 +69,6 @@ def public_feature_space(
     public: Array,
     rng: np.random.Generator,
     encoder: Encoder | None = None,
-    *,
-    columns: Columns = "standard",
 ) -> FeatureSpace:
     """Make the feature space of public rows.
 
@@ -84,7 +76,6 @@ def public_feature_space(
         public: public inputs, numbers of shape ``(n, …)`` or texts of shape ``(n,)``.
         rng: draws the patches of pictures; the same at every party.
         encoder: makes the features; ``None`` for words, patches or columns, as the rows are.
-        columns: scale of columns; it changes nothing for texts, pictures and encoders.
 
     Raises:
         InvalidInput: no two public rows differ, public texts hold no words, or the encoder cannot take the
@@ -93,7 +84,7 @@ def public_feature_space(
     Source:
         Coates, Lee & Ng 2011, "An analysis of single-layer networks in unsupervised feature learning",
         for pictures, with patches themselves as the dictionary and half a standard deviation as the
-        threshold. Normal scores are those of van der Waerden 1952.
+        threshold.
     """
     if encoder is not None:
         return _scaled(_encoded(encoder), public)
@@ -101,7 +92,7 @@ def public_feature_space(
         return _texts(public)
     if picture_axes(public.shape) is not None:
         return _scaled(_patches(public, rng), public)
-    return _scaled(_flat if columns == "standard" else _normal_scores(_flat(public)), public)
+    return _scaled(_flat, public)
 
 
 def principal_directions(features: Any) -> Callable[[Any], Array]:
@@ -223,24 +214,6 @@ def _encoded(encoder: Encoder) -> Features:
                 mend="Return finite numbers of shape (n, d).",
             )
         return found.astype(np.float64)
-
-    return features
-
-
-def _normal_scores(public: Array) -> Features:
-    """Columns as normal scores of their places among the public rows' values.
-
-    The place of a value is the mean share of public values below and not above it, so that equal values have
-    one place; between neighbouring values it is interpolated, and beyond the outermost it is theirs.
-    """
-    known = []
-    for column in public.T:
-        values, counts = np.unique(column, return_counts=True)
-        known.append((values, (np.cumsum(counts) - counts / 2) / len(column)))
-
-    def features(X: Array) -> Array:
-        columns = zip(_flat(X).T, known, strict=True)
-        return np.stack([ndtri(np.interp(x, *places)) for x, places in columns], axis=1)
 
     return features
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
-Part = Literal["all", "train", "calibration"]
 """Private rows that something is computed of."""
 
 _RIDGE = 0.3
@@ -169,12 +167,15 @@ class Scores:
 
         return once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
-    def density_ratios(self, ridge: float, part: Part = "all") -> Array:
+    def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
         """Compute how much denser private rows of each class lie than public ones, at each public row.
+
+        Of the rows that are trained on, as if all were: a teacher that knows the labels of the calibration
+        rows would look better on these than on others.
 
         Args:
             ridge: of :class:`~consilience.numerics.density.PublicRatio`, above 0.
-            part: all private rows, or those alone that are trained on or held out.
+            calibration: of the rows held out alone.
 
         Returns:
             Shape ``(n_public, n_classes)``.
@@ -183,8 +184,7 @@ class Scores:
             InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
         """
         self._check_classes()
-        parts = {"all": self.rows, "train": self.train, "calibration": self.held_out}
-        X, targets = parts[part]
+        X, targets = self.held_out if calibration else self.train
         if not len(X):
             raise InvalidInput(
                 "it has no calibration rows to choose by",
@@ -193,12 +193,15 @@ class Scores:
             )
 
         def computed() -> Array:
-            return self._common.ratio(ridge)(self._common.space(X), targets)
+            counted = 1.0 if calibration else self._share
+            return self._common.ratio(ridge)(self._common.space(X), targets * counted)
 
-        return once(self._computed, f"density ratios {ridge!r} {part}", computed)
+        return once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
 
     def input_ratios(self, ridge: float) -> Array:
         """Compute how much denser private rows lie than public ones, at each public row: ``(n_public,)``.
+
+        Of the rows that are trained on, as if all were.
 
         Args:
             ridge: of :class:`~consilience.numerics.density.PublicRatio`, above 0.
@@ -206,10 +209,11 @@ class Scores:
         Raises:
             InvalidInput: no two public rows differ.
         """
-        X = self.rows[0]
+        X = self.train[0]
 
         def computed() -> Array:
-            return self._common.ratio(ridge)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
+            counts = np.full((len(X), 1), self._share)
+            return self._common.ratio(ridge)(self._common.space(X), counts)[:, 0]
 
         return once(self._computed, f"input ratios {ridge!r}", computed)
 
@@ -261,7 +265,8 @@ class Scores:
     def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
         """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
 
-        They depend on no seed: a coordinator that begins anew with another one is told nothing new.
+        Of all rows, so that they depend on no seed: a coordinator that begins anew with another one is told
+        nothing new. Calibration rows count among them, and judge what comes of it a little too well.
 
         Args:
             coarseness: the party's settings.
@@ -286,6 +291,11 @@ class Scores:
         compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
         accountant.release(compared, lambda: np.zeros(0))
         return ratios
+
+    @property
+    def _share(self) -> float:
+        """Number of private rows that each row that is trained on stands for."""
+        return len(self.rows[0]) / len(self.train[0])
 
     def _check_classes(self) -> None:
         """Raise ``InvalidInput`` where there are no classes to compare by."""

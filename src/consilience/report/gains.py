@@ -1,9 +1,11 @@
 """Gains of every party over training alone, on own rows and on everyone's, with intervals.
 
 An interval is of a paired bootstrap where a simulated run kept the scores of single test rows: test rows
-are drawn anew with replacement, the same for all parties, alone and after, and with several seeds these too.
-A draw depends on the test rows alone, so that the same run has the same intervals. Of a deployed federation
-metrics alone are known: there it is Student's t over seeds, or over parties where there is one.
+are drawn anew with replacement, the same for all parties, alone and after. With several seeds the variance
+of their mean is added to that of the rows, and the interval is Student's t (Satterthwaite 1946): seeds are
+too few to be drawn anew. A draw depends on the test rows alone, so that the same run has the same intervals.
+Of a deployed federation metrics alone are known: there it is Student's t over seeds, or over parties where
+there is one.
 """
 
 from __future__ import annotations
@@ -159,15 +161,17 @@ def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
     errors = np.zeros(len(parties))
     overall = spread(by_seed)
     if draws is not None:
-        over = "rows"
-        low, high = np.nanpercentile(mean(draws, 1), [2.5, 97.5])
-        interval = float(low), float(high)
-        errors = np.ma.filled(np.ma.masked_invalid(draws).std(axis=0), 0.0)
+        over, together = "rows", mean(draws, 1)
+        if overall is None or overall.sd is None:
+            low, high = np.nanpercentile(together, [2.5, 97.5])
+            interval = float(low), float(high)
+        else:
+            interval = _t_interval(overall, float(np.nanvar(together)))
+        of_rows = np.ma.filled(np.ma.masked_invalid(draws).var(axis=0), 0.0)
+        errors = np.sqrt(of_rows + _variance_of_mean(each))
     elif overall is not None and overall.sd is not None:
         over, interval = "seeds", _t_interval(overall)
-        counts = both.sum(axis=0)
-        deviations = np.ma.filled(np.ma.masked_invalid(each).std(axis=0, ddof=1), 0.0)
-        errors = np.nan_to_num(deviations / np.sqrt(np.maximum(counts, 1)))
+        errors = np.sqrt(_variance_of_mean(each))
     elif (known := spread(by_party)) is not None and known.seeds > 2:
         over, interval = "parties", _t_interval(known)
     shown = [i for i in range(len(parties)) if both[:, i].any()]
@@ -183,10 +187,21 @@ def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
     )
 
 
-def _t_interval(found: Spread) -> tuple[float, float]:
-    """Student's 95 % interval of a mean."""
+def _variance_of_mean(values: Array) -> Array:
+    """Variance of the mean over seeds, shape ``(parties,)``, of ``(seeds, parties)``; 0 for one seed."""
+    known = np.ma.masked_invalid(values)
+    variances = np.ma.filled(known.var(axis=0, ddof=1), 0.0) if len(values) > 1 else 0.0
+    return np.asarray(np.nan_to_num(variances / np.maximum(known.count(axis=0), 1)))
+
+
+def _t_interval(found: Spread, known: float = 0.0) -> tuple[float, float]:
+    """Student's 95 % interval of a mean, to whose variance a known one adds."""
     assert found.sd is not None
-    half = float(stdtrit(found.seeds - 1, 0.975)) * found.sd / found.seeds**0.5
+    seen = found.sd**2 / found.seeds
+    if not seen + known:
+        return found.mean, found.mean
+    freedom = (found.seeds - 1) * ((seen + known) / seen) ** 2 if seen else np.inf
+    half = float(stdtrit(min(freedom, 1e9), 0.975)) * (seen + known) ** 0.5
     return found.mean - half, found.mean + half
 
 
@@ -217,7 +232,7 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
                         averages[id(scores), own] = _averages(counts, weights, scores, pair.name)
                 before, after = (averages[id(scores), own] for scores in pair.rows[seed])
                 values[part] = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
-    return [values if values is None else _seeds_drawn(values) for values in found]
+    return [None if values is None else mean(values, 1) for values in found]
 
 
 def _row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
@@ -254,15 +269,3 @@ def _averages(counts: Array, weights: Array, scores: Array, metric: str) -> Arra
             below = misses.cumsum(axis=1) - misses / 2
             found[:, party] = (hits * below).sum(axis=1) / (hits.sum(axis=1) * misses.sum(axis=1))
         return found
-
-
-def _seeds_drawn(values: Array) -> Array:
-    """Means over seeds drawn anew, shape ``(draws, parties)``, of gains ``(draws, seeds, parties)``."""
-    draws, seeds, _ = values.shape
-    if seeds == 1:
-        return np.asarray(values[:, 0])
-    rng = stream(0, "coordinator", 0, "draws of seeds")
-    counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws)[:, :, None]
-    known = np.where(np.isnan(values), 0, counts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((known * np.nan_to_num(values)).sum(axis=1) / known.sum(axis=1))

@@ -28,7 +28,6 @@ from consilience.messages.scores import (
     Score,
     Selection,
     SubspaceLikeness,
-    TrainRatios,
 )
 from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
@@ -176,6 +175,7 @@ class ComparePublic(
 ):
     """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
 
+    Of the rows that you train on, as if all were, so that calibration rows can judge what comes of it.
     Rows can be rebuilt from the answer: a party with limits of its own gives none
     (:class:`consilience.site.Limits`), and is asked :class:`CompareCoarsely` instead.
 
@@ -200,9 +200,7 @@ class ComparePublic(
         if self.estimator == "logistic":
             values = logistic_ratios(party.scores, calibration=self.calibration)
         else:
-            values = party.scores.density_ratios(
-                self.ridge, "calibration" if self.calibration else "all"
-            )
+            values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
         return _scored(DensityRatios, self, party, values)
 
 
@@ -322,34 +320,6 @@ class SendMoments(
 def public_features(public: Public, agreement: Agreement) -> Array:
     """Compute the features of public rows, which :class:`SendMoments` adds up of private ones."""
     return features_of(public, agreement.seed)
-
-
-@message
-class CompareTraining(
-    Task,
-    reply_type=TrainRatios,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-    exposure="rows",
-):
-    """Say like :class:`ComparePublic` how densely those of your rows lie that you train on.
-
-    Attributes:
-        ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
-    """
-
-    round: int
-    ridge: float
-
-    def __post_init__(self) -> None:
-        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
-
-    @of_rows
-    def run(self, party: Party) -> TrainRatios:
-        """Compute one number for each public row and class, the same in every round."""
-        return _scored(TrainRatios, self, party, party.scores.density_ratios(self.ridge, "train"))
 
 
 @message

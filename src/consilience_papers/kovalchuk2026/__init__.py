@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from consilience_papers.exhibit import Exhibit
 from consilience_papers.kovalchuk2026.amounts import heatmap, homogeneous
-from consilience_papers.kovalchuk2026.order import order
+from consilience_papers.kovalchuk2026.densities import order
 from consilience_papers.kovalchuk2026.tables import curves, figure2, figure3, table1
 from consilience_papers.kovalchuk2026.teachers import convergence, teacher
 from consilience_papers.kovalchuk2026.traffic import communication
