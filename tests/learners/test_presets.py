@@ -54,6 +54,7 @@ CLASSIFIERS.remove("vgg16")  # takes larger images: test_torch.py
 CLASSIFIERS.remove("transformer")  # loads a folder: test_torch_transformer.py
 CLASSIFIERS.remove("static-logistic")  # read files of packages: test_encoders.py
 CLASSIFIERS.remove("encoded-logistic")
+CLASSIFIERS.remove("frozen")  # is not trained: tests/party/test_roles.py
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

@@ -34,6 +34,7 @@ from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import unpack
+from consilience.learners.frozen import Frozen
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
@@ -331,5 +332,7 @@ def _loaded(
         learner, alone = make(name, **named), make(name, **named)
     learner.bind(outputs)
     alone.bind(outputs)
+    if isinstance(learner, Frozen) and learner.classes:
+        learner.align(classes, learner.classes)
     learner.load(folder / f"model{learner.suffix}")
     return read_mixture(Model(learner, classes), alone, folder, space), scaling, about

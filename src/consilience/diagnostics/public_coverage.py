@@ -199,6 +199,10 @@ def measure_coverage(network: Network) -> PublicCoverage:
             where="suitability",
             mend="Give the federation public rows; methods that exchange models need none.",
         )
-    replies = network.ask(SelectPublic(round=0, quantile=QUANTILE, reference="public"))
+    asked = network.agreed.answering(network.parties)
+    replies = network.ask(SelectPublic(round=0, quantile=QUANTILE, reference="public"), to=asked)
     missing = {party: failure.reason for party, failure in replies.missing.items()}
-    return PublicCoverage.of(replies.of(Selection), missing=missing)
+    said = [one for one in replies.of(Selection) if not one.absent]
+    if not said:
+        raise InvalidInput("no party has labelled rows of its own", where="suitability")
+    return PublicCoverage.of(said, missing=missing)

@@ -99,6 +99,8 @@ class MethodRun:
         for party in parties:
             party.home = inside(self._states / file_name(party.name), self.folder)
             inside(self._model_folder(party.name), self.folder)
+            answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
+            party.keep_answers(inside(answers, self.folder))
         self._network = make_network(self.spec, parties, self.setup.public)
         try:
             self._run_rounds()

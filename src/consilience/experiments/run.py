@@ -286,4 +286,9 @@ def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
             dataset=setup.dataset.notes,
             public_rows=len(setup.public),
             columns=setup.dataset.columns,
+            learners=[
+                name
+                for name, model in zip(setup.names, setup.models, strict=True)
+                if not model.labels and model.name != "frozen"
+            ],
         )

@@ -23,7 +23,7 @@ from consilience.data import (
     take_public,
     who_holds_what,
 )
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, nearest
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.federation.methods import INFORMED
 from consilience.learners import make
@@ -95,14 +95,17 @@ class SimulatedParties:
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
         """Make new parties, measured on everyone's test rows; ``pooled`` gives each all private rows."""
-        everything = np.sort(np.concatenate(self.rows))
+        labelled = zip(self.rows, self.models, strict=True)
+        everything = np.sort(np.concatenate([rows for rows, model in labelled if model.labels]))
         test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
         return [
             Party(
                 name,
                 make(model.name, **model.options),
                 self.dataset.X[everything if pooled else own],
-                self.labels(self.dataset.y[everything if pooled else own]),
+                self.labels(self.dataset.y[everything if pooled else own])
+                if pooled or model.labels
+                else None,
                 test=test,
                 own=weights,
                 calibration=self.calibration,
@@ -128,7 +131,8 @@ class SimulatedParties:
         """Party to the labels of the classes it holds."""
         return {
             name: np.unique(self.labels(self.dataset.y[rows])).tolist()
-            for name, rows in zip(self.names, self.rows, strict=True)
+            for name, rows, model in zip(self.names, self.rows, self.models, strict=True)
+            if model.labels
         }
 
     def informed(self, baseline: str | None) -> Aggregator | None:
@@ -230,12 +234,36 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         own_tests=_own_tests(
             dataset, by, names, [dataset.y[stay[rows]] for rows in private], tests
         ),
-        models=tuple(spec.models[i % len(spec.models)] for i in range(parties)),
+        models=_dealt(spec.models, names),
         calibration=spec.calibration,
         purpose=spec.purpose,
         trusts=spec.trusts,
         scaling=scaling,
     )
+
+
+def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """The model of each party: the one that names it, or the next of those that name nobody.
+
+    Raises:
+        InvalidInput: a model names no party that there is, or a party has none.
+    """
+    named = {model.party: model for model in models if model.party is not None}
+    others = [model for model in models if model.party is None]
+    for party in named:
+        if party not in names:
+            raise InvalidInput(
+                f"no party is called {party!r}", where="models", mend=nearest(party, names)
+            )
+    left = [name for name in names if name not in named]
+    if left and not others:
+        raise InvalidInput(
+            f"there is no model for party {left[0]!r}",
+            where="models",
+            mend=f'Add models.{left[0]} = {{ name = … }}, or models."*" for all that are not named.',
+        )
+    turn = {name: others[i % len(others)] for i, name in enumerate(left)}
+    return tuple(named.get(name) or turn[name] for name in names)
 
 
 def _own_tests(

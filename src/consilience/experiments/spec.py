@@ -14,9 +14,9 @@ name = "classes"                            # consilience list partitions
 parties = 10
 per_party = 2
 
-[[models]]                                  # dealt to the parties in turn
-name = "random-forest"                      # consilience list learners, or "package.module:Class"
-n_estimators = 100
+[[models]]                                  # dealt to the parties in turn; or by party:
+name = "random-forest"                      # models.north = { name = "svc" }, models."*" = { name = "ridge" }
+n_estimators = 100                          # consilience list learners, or "package.module:Class"
 
 [protocol]
 name = "ensemble_distillation"              # consilience list protocols
@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
@@ -56,7 +56,7 @@ from consilience.learners.presets import check_name
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
 from consilience.validation.options import check_arguments
-from consilience.validation.sections import Number, Open, Quorum, Section, Whole, known
+from consilience.validation.sections import Flag, Number, Open, Quorum, Section, Whole, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""
@@ -106,11 +106,15 @@ class ModelSpec(Open):
     """A model by name or import path; other keys are its parameters.
 
     Attributes:
+        party: name of the party that has it; without it, it is dealt in turn to those that no model names.
+        labels: whether its party is given labels; without them one learns only, and a frozen one has no rows.
         sends_rows: where models are exchanged, whether this one may be sent though it holds rows that it was
             trained on.
     """
 
     name: str
+    party: str | None = None
+    labels: Flag = True
     sends_rows: bool = False
 
 
@@ -151,6 +155,8 @@ class Spec(Section):
         evaluate_every: rounds between measurements on the test rows.
         keep_models: of which seeds the trained models are kept in the run folder.
         checkpoint_seconds: no checkpoint sooner than this after the last one.
+        models: a list, dealt to the parties in turn; or a table from a party's name to its model, ``"*"``
+            for all others.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -183,6 +189,20 @@ class Spec(Section):
             if isinstance(name, str) and name in PROTOCOL_METHODS:
                 return {**given, "methods": ["local", name, "central"]}
         return given
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _models_by_party(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        if isinstance(given.get("name"), str):  # [models] in place of [[models]]
+            return [given]
+        return [
+            {**table, "party": None if name == "*" else name}
+            if isinstance(table, Mapping)
+            else table
+            for name, table in given.items()
+        ]
 
     @property
     def strictly(self) -> bool:
@@ -225,6 +245,9 @@ class Spec(Section):
             check_encoder_name(self.data.encoder)
         for model in self.models:
             check_name(model.name)
+        named = Counter(model.party for model in self.models if model.party is not None)
+        if again := [party for party, count in named.items() if count > 1]:
+            raise InvalidInput(f"two models are for party {again[0]!r}", where="models")
         labels = [method.label for method in self.methods]
         twice = sorted(label for label, count in Counter(labels).items() if count > 1)
         if twice or not labels:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.base import Abilities, Learner, Phase
+from consilience.learners.files.trust import ForeignCode, find, trusted
 from consilience.validation.arrays import Array
 from consilience.validation.labels import label_names
 from consilience.validation.numbers import check_number
@@ -139,7 +141,7 @@ class Frozen(Learner):
         [[0.8, 0.2], [0.1, 0.9]]
     """
 
-    suffix = ".json"
+    suffix = ".frozen"
 
     def __init__(
         self,
@@ -264,6 +266,38 @@ class Frozen(Learner):
         twin = Frozen.__new__(Frozen)
         twin.__dict__.update(self.__dict__)
         return twin
+
+
+def frozen(
+    answer: str,
+    classes: Iterable[Any] | None = None,
+    targets: int = 1,
+    most: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Frozen:
+    """Make the frozen model that a configuration names.
+
+    Args:
+        answer: import path of the function, ``"package.module:name"``.
+        classes: as of :class:`Frozen`.
+        targets: as there.
+        most: as there.
+        options: further arguments of the function, by name.
+
+    Raises:
+        ForeignCode: outside of :func:`~consilience.learners.files.trust.trusting`; nothing is imported.
+        InvalidInput: there is no such function, or it cannot be had.
+    """
+    if not trusted(answer):
+        raise ForeignCode(answer, "answer")
+    try:
+        function = find(answer)
+    except ImportError as error:
+        raise InvalidInput(f"cannot import it: {error}", where=answer) from error
+    asked = partial(function, **options) if options else function
+    model = Frozen(asked, classes=classes, targets=targets, most=most)
+    model.name = f"Frozen({answer})"
+    return model
 
 
 def row_digests(X: Array) -> list[str]:

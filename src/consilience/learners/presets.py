@@ -231,6 +231,12 @@ LEARNERS: dict[str, LearnerEntry] = {
         kind=None,
         defaults={"weak": {"name": "tree-regressor", "max_depth": 4}},
     ),
+    "frozen": LearnerEntry(
+        'a function that answers and is never trained; answer = "package.module:name", classes = […], '
+        "most = … rows",
+        "consilience.learners.frozen:frozen",
+        kind=None,
+    ),
 }
 """The presets. Those that are not for texts take flat rows and images alike."""
 
@@ -278,6 +284,9 @@ def named_code(name: str, parameters: Mapping[str, Any]) -> Iterator[ForeignCode
         yield error
     for package in foreign_packages(parameters):
         yield ForeignCode(package, "trusts")
+    answer = parameters.get("answer")
+    if name == "frozen" and isinstance(answer, str):
+        yield ForeignCode(answer, "answer")
     weak = parameters.get("weak")  # the one parameter that is a model
     table = {"name": weak} if isinstance(weak, str) else weak
     if isinstance(table, Mapping) and isinstance(table.get("name"), str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -359,6 +360,15 @@ class Party(Training, SavedState):
     def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
         """Mark the rows to hold out: the same share of each class, so that no class is lost."""
         return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
+
+    def keep_answers(self, file: Path) -> None:
+        """Keep the answers of a frozen model in a file, and read those that are there; others give none.
+
+        Raises:
+            RunFailed: it holds something else, or cannot be written.
+        """
+        if isinstance(self._prototype, Frozen):
+            self._prototype.answers.keep_in(file)
 
     def untrained(self) -> Learner:
         """A new model of the agreed number of outputs; a frozen one as it is, in the agreed class order."""

@@ -107,7 +107,19 @@ def party_sentences(results: Results, found: Verdict) -> list[str]:
     worse = {*found.first.worse, *(loss.worse if loss else ())}
     known = {party for gain in (found.first, loss) if gain for party in gain.by_party}
     order = sorted(known, key=lambda party: (party not in worse, results.parties.index(party)))
-    return [_sentence(results, found, party, loss, worse=party in worse) for party in order]
+    said = [_sentence(results, found, party, loss, worse=party in worse) for party in order]
+    learners = [party for party in results.meta.get("learners", ()) if party in results.parties]
+    return said + [_learner(results, found, party) for party in learners if party not in known]
+
+
+def _learner(results: Results, found: Verdict, party: str) -> str:
+    """A sentence on a party that learns only, which has nothing to compare with."""
+    method = results.method(found.method)
+    value = method.of_party(found.first.metric, results.parties.index(party)) if method else None
+    text = f"{party}: learns only: it has no model trained alone to compare with"
+    if value is None:
+        return f"{text}, and no labelled rows to be measured on."
+    return f"{text}; {words(found.first.metric)} {number(value.mean)}."
 
 
 def _sentence(

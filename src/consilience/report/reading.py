@@ -43,6 +43,7 @@ _FACTS: Mapping[str, type] = {
     "warnings": list,
     "public_rows": int,
     "excluded": dict,
+    "learners": list,
 }
 """Facts about a run that a report does more with than print them."""
 

@@ -182,7 +182,8 @@ class _DeployedRun:
         network, ledger = self.network, self.ledger
         with ledger.transaction():
             ledger.add_round(self.label, self.seed, done, network.deliveries)
-            ledger.note(agreement=encode([network.agreed]).hex())
+            agreed = network.agreed
+            ledger.note(agreement=encode([agreed]).hex(), learners=list(agreed.learners))
         network.deliveries.clear()
         self._evaluate(done.round.number)
 
