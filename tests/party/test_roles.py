@@ -223,8 +223,11 @@ def test_public_rows_count_more_where_own_unlabelled_rows_lie():
         0 <= weights.min() < 0.2 < 1.2 < weights.max() < 2
         and weights[:8].max() < weights[-5:].min()
     )
-    near = np.maximum(right.scores.input_ratios(0.3), 0)  # 20 own rows and 20 public ones
-    np.testing.assert_allclose(weights, 2 * near / (near + 1))
+    everywhere = Party(
+        "learner", LogisticRegression(), POINTS
+    )  # as dense as the public rows: r = 1
+    Federation([clinic(), clinic("other"), everywhere], POINTS).form()
+    np.testing.assert_allclose(everywhere.scores.importance(), 1, atol=0.25)
 
 
 def test_it_serves_its_own_rows_better_for_them():

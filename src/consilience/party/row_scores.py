@@ -28,7 +28,6 @@ from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
-"""Private rows that something is computed of."""
 
 _RIDGE = 0.3
 """Of the density ratio that weighs public rows."""
@@ -231,14 +230,18 @@ class Scores:
             Yamada et al. 2013, "Relative density-ratio estimation for robust distribution comparison",
             equation 2 with α = 1/2.
         """
-        n, n_public = len(self.rows[0]), len(self.public)
+        X, n_public = self.rows[0], len(self.public)
+        if not len(X):
+            return None
+
+        def computed() -> Array:
+            return self._common.ratio(_RIDGE)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
+
         try:
-            near = self.input_ratios(_RIDGE) if n else None
+            near = once(self._computed, "importance", computed)
         except InvalidInput:
             return None
-        if near is None:
-            return None
-        ratio = np.maximum(near, 0) * n_public / n
+        ratio = np.maximum(near, 0) * n_public / len(X)
         return np.asarray(2 * ratio / (ratio + 1))
 
     def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
