@@ -288,7 +288,7 @@ def test_rules_and_cohort_must_go_together():
 class Blurred(LocalNetwork):
     def exchange(self, tasks, to, request):
         arrivals = super().exchange(tasks, to, request)
-        return {n: replace(a, bytes_up=a.bytes_up + 1) for n, a in arrivals.items()}
+        return {n: a._replace(bytes_up=a.bytes_up + 1) for n, a in arrivals.items()}
 
 
 class Strict(LocalNetwork):
@@ -296,9 +296,9 @@ class Strict(LocalNetwork):
         arrivals = super().exchange(tasks, to, request)
         gone = Failure(party="", reason="gone")
         return {
-            n: replace(a, outcome=replace(gone, party=n)) if isinstance(a.outcome, Failure) else a
+            n: a._replace(outcome=replace(gone, party=n)) if isinstance(a.outcome, Failure) else a
             for n, a in arrivals.items()
-        } | {n: replace(a, seconds=0) for n, a in arrivals.items() if n == "damson"}
+        } | {n: a._replace(seconds=0) for n, a in arrivals.items() if n == "damson"}
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class Altered(LocalNetwork):
             if isinstance(last, Compressed):
                 late = (replace(plain[0], round=9), last)
                 sent = late if name == "birch" else (*plain, last, last)
-                arrivals[name] = replace(arrivals[name], outcome=sent)
+                arrivals[name] = arrivals[name]._replace(outcome=sent)
         return arrivals
 
 

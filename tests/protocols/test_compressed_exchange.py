@@ -134,8 +134,8 @@ class Quiet(LocalNetwork):
         for name in to:
             self.asked.append((name, tasks))
             if any((name, task.round, type(task)) in self.lost for task in tasks):
-                arrivals[name] = replace(
-                    arrivals[name], outcome=Failure(party=name, reason="the line was cut")
+                arrivals[name] = arrivals[name]._replace(
+                    outcome=Failure(party=name, reason="the line was cut")
                 )
             elif not isinstance(arrivals[name].outcome, Failure):
                 self.answered.append((name, tasks[0].round, arrivals[name].outcome[-1]))
@@ -266,7 +266,7 @@ class Lying(LocalNetwork):
                 replace(one, **self.lie(one)) if isinstance(one, Compressed) else one
                 for one in outcome
             )
-            arrivals["ash"] = replace(arrivals["ash"], outcome=told)
+            arrivals["ash"] = arrivals["ash"]._replace(outcome=told)
         return arrivals
 
 

@@ -132,7 +132,7 @@ def test_who_missed_the_average_is_sent_it_again() -> None:
             )
             if lost:
                 failure = Failure(party="b", reason="no line", kind="late")
-                arrivals["b"] = replace(arrivals["a"], outcome=failure)
+                arrivals["b"] = arrivals["a"]._replace(outcome=failure)
             return arrivals
 
     network = Forgetful(by_hand(), Public.none())

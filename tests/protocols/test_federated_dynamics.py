@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,7 +118,7 @@ class Lossy(LocalNetwork):
         arrivals = dict(super().exchange(tasks, to, request))
         if isinstance(tasks[0], TrainDynamically) and tasks[0].round in (2, 3):
             failure = Failure(party="b", reason="no line", kind="late")
-            arrivals["b"] = replace(arrivals["b"], outcome=failure)
+            arrivals["b"] = arrivals["b"]._replace(outcome=failure)
         return arrivals
 
 

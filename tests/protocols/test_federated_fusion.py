@@ -185,7 +185,7 @@ class Deaf(LocalNetwork):
         arrivals = dict(super().exchange(tasks, to, request))
         for party in set(lost) & set(to):
             failure = Failure(party=party, reason="no line", kind="late")
-            arrivals[party] = replace(arrivals[party], outcome=failure)
+            arrivals[party] = arrivals[party]._replace(outcome=failure)
         return arrivals
 
 

@@ -76,7 +76,7 @@ class Lossy(LocalNetwork):
         arrivals = dict(super().exchange(tasks, to, request))
         if isinstance(tasks[0], TrainControlled) and tasks[0].round in (2, 3) and "b" in arrivals:
             failure = Failure(party="b", reason="no line", kind="late")
-            arrivals["b"] = replace(arrivals["b"], outcome=failure)
+            arrivals["b"] = arrivals["b"]._replace(outcome=failure)
         return arrivals
 
 

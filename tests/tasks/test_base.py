@@ -14,7 +14,9 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.messages.scores import Score
 from consilience.messages.wire import decode, encode
+from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.tasks.outgoing import LONGEST_REASON, answer
 from consilience.tasks.parameters import TrainDynamically, TrainParameters
@@ -25,7 +27,7 @@ from consilience.tasks.scores import (
     ScoreCertainty,
     ScorePublic,
     SelectPublic,
-    score_tasks,
+    score_task,
 )
 from helpers.stub_models import Share
 
@@ -145,7 +147,14 @@ def test_without_a_folder_there_is_no_state(task):
 
 def test_every_need_of_an_aggregator_has_its_task():
     needs = {kind for make in AGGREGATORS.values() for kind in make().needs}
-    assert needs == set(score_tasks())
+    replies = {task.reply_type for task in task_types().values()}
+    assert needs == {kind for kind in replies if issubclass(kind, Score)}
+    assert {score_task(kind).reply_type for kind in needs} == needs
+
+
+def test_a_score_that_no_task_asks_for_is_named():
+    with pytest.raises(TypeError, match="ask for Score, and no task does"):
+        score_task(Score)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,9 @@ def onto_simplex(values: Array, otherwise: Array | None = None) -> Array:
         values: shape ``(n, n_classes)``.
         otherwise: of the same shape, for rows of which nothing is above 0; uniform by default.
     """
-    off = (values.min(axis=1) < 0) | (np.abs(values.sum(axis=1, dtype=np.float64) - 1) > _ROUNDING)
+    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1) > _ROUNDING
+    if (values < 0).any():
+        off |= values.min(axis=1) < 0
     if not off.any():
         return values
     clipped = np.maximum(values[off], 0)

@@ -216,9 +216,9 @@ class _Faulty(LocalNetwork):
 
     def _spoilt(self, arrival: Arrival) -> Arrival | None:
         if self.fault == "fails":
-            return replace(arrival, outcome=Failure(party=self.victim, reason="it failed"))
+            return arrival._replace(outcome=Failure(party=self.victim, reason="it failed"))
         if self.fault == "is late":
-            return replace(arrival, seconds=2e9)
+            return arrival._replace(seconds=2e9)
         change = _FAULTS[self.fault]
         assert change is not None and not isinstance(arrival.outcome, Failure)
         answers = []
@@ -231,7 +231,7 @@ class _Faulty(LocalNetwork):
             a is not b and encode([a]) != encode([b])
             for a, b in zip(answers, arrival.outcome, strict=True)
         )
-        return replace(arrival, outcome=tuple(answers)) if changed else None
+        return arrival._replace(outcome=tuple(answers)) if changed else None
 
 
 def _faulty(case: ProtocolCase, fault: str, *, quorum: float) -> tuple[_Faulty, Any]:

@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -272,7 +271,7 @@ class Ledger:
         self.write(
             "deliveries",
             (
-                (method, seed, *astuple(one), round, int(aside.issuperset(one.tasks.split("+"))))
+                (method, seed, *one, round, int(aside.issuperset(one.tasks.split("+"))))
                 for one in deliveries
             ),
         )

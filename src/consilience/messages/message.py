@@ -156,4 +156,5 @@ def _equals(value: Any, default: Any) -> bool:
 
 def fields(message: Any) -> Iterator[tuple[str, Any]]:
     """The fields of a message, name and value, in the order they are declared."""
-    return ((name, getattr(message, name)) for name in _NAMES[type(message)])
+    names = _NAMES[type(message)]
+    return zip(names, [getattr(message, name) for name in names], strict=True)

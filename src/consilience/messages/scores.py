@@ -33,7 +33,7 @@ class Score(Reply):
     """Base of replies that an aggregator may need beside predictions; it reads their ``values``.
 
     The task that asks for one is the one whose ``reply_type`` it is
-    (:func:`consilience.tasks.scores.score_tasks`).
+    (:func:`consilience.tasks.scores.score_task`).
     """
 
 

@@ -75,8 +75,6 @@ def decode(data: bytes) -> tuple[Any, ...]:
 def _outline(value: object) -> object:
     """All of a value that the length of its bytes depends on."""
     kind = type(value)
-    if kind is str:
-        return value
     if kind is int:
         return kind, len(str(value))
     if isinstance(value, np.ndarray):
@@ -88,10 +86,10 @@ def _outline(value: object) -> object:
         sent = sent_fields(value)
         if isinstance(value, Brief):  # which fields are sent depends on their values
             return kind, *[(name, _outline(item)) for name, item in sent]
-        return kind, *[_outline(item) for _, item in sent]
+        return kind, *[item if type(item) is str else _outline(item) for _, item in sent]
     if isinstance(value, Mapping):
         return kind, *[(key, _outline(item)) for key, item in value.items()]
-    return kind, repr(value)
+    return value if kind is str else (kind, repr(value))
 
 
 def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:

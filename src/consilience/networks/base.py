@@ -39,7 +39,7 @@ class Network(ABC):
     quorum: int | float = field(default=0.5, kw_only=True)
     agreement: Agreement | None = field(default=None, init=False)
     deliveries: list[Delivery] = field(default_factory=list, init=False)
-    _asked: Counter[tuple[str, int]] = field(default_factory=Counter, init=False, repr=False)
+    _asked: dict[tuple[str, int], int] = field(default_factory=dict, init=False, repr=False)
     """How often a party was asked for something in a round, by the hash of the request."""
     _during: tuple[int, int] = field(default=(0, -1), init=False, repr=False)
     """The agreement and the round of these."""
@@ -184,8 +184,8 @@ class Network(ABC):
         first = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
         requests = {party: first[id(tasks)] for party, tasks in asked.items()}
         requests = self._with_repeats(requests)
-        request = next(iter(requests.values()), None)
-        if request is not None and all(one is request for one in requests.values()):
+        if len(set(requests.values())) == 1:
+            request = next(iter(requests.values()))
             arrivals = self.exchange(request.tasks, tuple(requests), request.data)
         else:
             arrivals = self.exchange_each(requests)
@@ -195,15 +195,15 @@ class Network(ABC):
         """The requests, those marked that their parties had in this round; of them a new reply is wanted."""
         made: dict[tuple[int, int], Request] = {}
         for party, request in requests.items():
-            if all(task.bookkeeping for task in request.tasks):
+            if request.bookkeeping:
                 continue
-            during = (id(self.agreement), request.tasks[0].round)
+            during = (id(self.agreement), request.round)
             if during != self._during:
                 self._during = during
                 self._asked.clear()
             asked = (party, hash(request.data))
-            before = self._asked[asked]
-            self._asked[asked] += 1
+            before = self._asked.get(asked, 0)
+            self._asked[asked] = before + 1
             if before:
                 key = (id(request), before)
                 if key not in made:

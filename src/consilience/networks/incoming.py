@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from consilience.errors import KnowledgeRefused
@@ -39,20 +40,35 @@ LONGEST_TEXT = 1_000
 """Characters kept of a party's free text, such as the reason of a failure."""
 
 
-class Request(NamedTuple):
-    """Tasks for a party.
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Tasks for parties.
 
     Attributes:
-        tasks: what it is asked.
+        tasks: what they are asked.
         data: the bytes of the tasks on the wire.
     """
 
     tasks: tuple[Task, ...]
     data: bytes
 
+    @cached_property
+    def round(self) -> int:
+        """Round of the tasks."""
+        return self.tasks[0].round
 
-@dataclass(frozen=True)
-class Arrival:
+    @cached_property
+    def names(self) -> str:
+        """Names of the tasks, as the ledger has them."""
+        return task_names(self.tasks)
+
+    @cached_property
+    def bookkeeping(self) -> bool:
+        """True if all tasks belong to the experiment, and none to a method."""
+        return all(task.bookkeeping for task in self.tasks)
+
+
+class Arrival(NamedTuple):
     """One party's part of an exchange, decoded and not yet validated.
 
     Attributes:
@@ -66,8 +82,7 @@ class Arrival:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One party's part of one exchange, as the ledger keeps it.
 
     Attributes:
@@ -142,11 +157,12 @@ def receive(
     deliveries = []
     for party, request in requests.items():
         tasks, arrival = request.tasks, arrivals[party]
-        found, tables = _decompressed(party, tasks, arrival.outcome, compression)
+        read = arrival
+        tables: dict[str, Memory] = {}
         if isinstance(tasks, CompressedTasks):
+            read, tables = _decompressed(party, tasks, arrival, compression)
             tasks = tasks.whole
-        found_there = replace(arrival, outcome=found)
-        outcome = validated(party, tasks, found_there, agreement=agreement, timeout=timeout)
+        outcome = validated(party, tasks, read, agreement=agreement, timeout=timeout)
         if isinstance(outcome, Failure):
             outcome = replace(outcome, reason=one_line(outcome.reason), mend=one_line(outcome.mend))
             missing[party] = outcome
@@ -155,7 +171,7 @@ def receive(
             if compression is not None:
                 compression.accept(party, tables)
         # Of compressed replies the ledger says what they hold, accepted or not, unless they cannot be read.
-        held = arrival if isinstance(found, Failure) else found_there
+        held = arrival if isinstance(read.outcome, Failure) else read
         deliveries.append(_delivery(party, request, held, outcome))
     return Replies(answers, missing), deliveries
 
@@ -201,19 +217,16 @@ def validated(
 
 
 def _decompressed(
-    party: str, tasks: Sequence[Task], outcome: Outcome, compression: Compression | None
-) -> tuple[Outcome, dict[str, Memory]]:
-    """Return a party's replies with their arrays, or why these cannot be read; and what to remember."""
-    if (
-        compression is None
-        or isinstance(outcome, Failure)
-        or not isinstance(tasks, CompressedTasks)
-    ):
-        return outcome, {}
+    party: str, tasks: CompressedTasks, arrival: Arrival, compression: Compression | None
+) -> tuple[Arrival, dict[str, Memory]]:
+    """Return what arrived with its arrays, or why these cannot be read; and what to remember."""
+    if compression is None or isinstance(arrival.outcome, Failure):
+        return arrival, {}
     try:
-        return compression.decompress(party, tasks, outcome)
+        outcome, tables = compression.decompress(party, tasks, arrival.outcome)
     except Exception as error:
-        return _refused(party, error), {}
+        return arrival._replace(outcome=_refused(party, error)), {}
+    return arrival._replace(outcome=outcome), tables
 
 
 def _refused(party: str, error: Exception) -> Failure:
@@ -247,8 +260,8 @@ def _delivery(party: str, request: Request, arrival: Arrival, outcome: Outcome) 
         detail = one_line("; ".join(notes))
     return Delivery(
         party=party,
-        round=request.tasks[0].round,
-        tasks=task_names(request.tasks),
+        round=request.round,
+        tasks=request.names,
         status=status,
         left=_contents(arrival.outcome, len(request.tasks)) if arrival.bytes_up else "",
         bytes_down=len(request.data),

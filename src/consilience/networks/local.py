@@ -56,7 +56,7 @@ class InProcessNetwork(Network):
 
     def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
         scheduler = BatchScheduler(
-            [partial(self._answer, name, *what) for name, what in asked.items()]
+            [partial(self._answer, name, one.tasks, one.data) for name, one in asked.items()]
         )
         return {
             name: Arrival(found.outcome, found.bytes_up, seconds)

@@ -248,7 +248,7 @@ class PopulationNetwork(InProcessNetwork):
 
     def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
         unfit = self._run_deferred_of(
-            [name for name, what in asked.items() if not _all_deferrable(what[0])]
+            [name for name, what in asked.items() if not _all_deferrable(what.tasks)]
         )
         fit = {name: what for name, what in asked.items() if name not in unfit}
         return unfit | super()._answers(fit)

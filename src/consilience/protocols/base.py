@@ -19,7 +19,7 @@ from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import Network, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
-from consilience.tasks.scores import score_tasks
+from consilience.tasks.scores import score_task
 from consilience.transforms.codec import Codec
 from consilience.validation.options import check_arguments
 
@@ -287,11 +287,10 @@ def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple
         round: the round.
         static: whether to list those that depend on a party's data alone, or the others.
     """
-    tasks = score_tasks()
     return tuple(
-        tasks[kind](round=round, **aggregate.options.get(kind, {}))  # type: ignore[call-arg]
-        for kind in aggregate.needs
-        if tasks[kind].static == static
+        task(round=round, **aggregate.options.get(kind, {}))  # type: ignore[call-arg]
+        for kind, task in zip(aggregate.needs, map(score_task, aggregate.needs), strict=True)
+        if task.static == static
     )
 
 

@@ -101,9 +101,8 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
     privacy = party.privacy
     privacy.check(((task, task.releases(party)) for task in tasks), party.agreement)
-    return tuple(
-        privacy.outgoing(task, party.agreement, partial(task.run, party)) for task in tasks
-    )
+    agreed = party.agreement
+    return tuple([privacy.outgoing(task, agreed, partial(task.run, party)) for task in tasks])
 
 
 def failure_of(party: str, error: Exception) -> Failure:

@@ -38,8 +38,6 @@ from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
 S = TypeVar("S", bound=PublicScores)
-
-
 T = TypeVar("T", bound=Task)
 
 
@@ -57,18 +55,17 @@ def of_rows(run: Callable[[T, Party], S]) -> Callable[[T, Party], S]:
     return replied
 
 
-def score_tasks() -> dict[type[Score], type[Task]]:
-    """List the task that asks for each kind of score.
+def score_task(kind: type[Score]) -> type[Task]:
+    """Find the task that asks for a kind of score.
 
     Raises:
-        TypeError: two tasks have the same score for their reply.
+        TypeError: there is none, or there are several.
     """
-    found: dict[type[Score], type[Task]] = {}
-    for task in task_types().values():
-        if issubclass(task.reply_type, Score) and found.setdefault(task.reply_type, task) != task:
-            first = found[task.reply_type].__name__
-            raise TypeError(f"{first} and {task.__name__} both ask for {task.reply_type.__name__}")
-    return found
+    found = [task for task in task_types().values() if task.reply_type is kind]
+    if len(found) != 1:
+        names = ", ".join(task.__name__ for task in found) or "no task"
+        raise TypeError(f"one task has to ask for {kind.__name__}, and {names} does")
+    return found[0]
 
 
 @message

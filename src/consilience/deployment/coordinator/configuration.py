@@ -37,7 +37,7 @@ from consilience.messages.schema import Public
 from consilience.messages.scores import Score
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
-from consilience.tasks.scores import score_tasks
+from consilience.tasks.scores import score_task
 from consilience.validation.sections import (
     Address,
     Name,
@@ -141,7 +141,7 @@ class CoordinatorSpec(Section):
         needs: tuple[type[Score], ...] = ()
         if isinstance(aggregator, Aggregator) and aggregator.forms is None:
             needs = aggregator.needs
-        if any(score_tasks()[kind].exposure == "rows" for kind in needs):
+        if any(score_task(kind).exposure == "rows" for kind in needs):
             raise InvalidInput(
                 f"{self.method.label} needs what every party refuses: rows can be rebuilt from exact density "
                 "ratios and the like",

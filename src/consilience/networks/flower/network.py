@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +243,7 @@ class FlowerNetwork(Network):
                 if name in arrived:
                     late = _late(name, tasks, request)
                     self.deliveries.append(
-                        replace(late, bytes_up=arrival.bytes_up, detail="a second answer: dropped")
+                        late._replace(bytes_up=arrival.bytes_up, detail="a second answer: dropped")
                     )
                 elif reply.has_error() and len(failed[name]) + 1 < waits.tries:
                     failed[name].append(arrival)
@@ -286,7 +286,7 @@ class FlowerNetwork(Network):
             elif (late := self._unanswered.pop(identity, None)) is not None:
                 if not reply.has_error():  # that its time is over is known
                     arrival = _arrival(late.party, reply, 0.0)
-                    self.deliveries.append(replace(late, bytes_up=arrival.bytes_up))
+                    self.deliveries.append(late._replace(bytes_up=arrival.bytes_up))
             else:
                 self.deliveries.append(_unasked(reply))
         return found
