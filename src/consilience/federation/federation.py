@@ -132,6 +132,8 @@ class Federation:
         self.network, self.public = network, public
         self._seed, self._strict, self.threads = int(seed), strict, threads
         self._encoder = encoder
+        self._last: History | None = None
+        """Record of the run that the parties are as left by."""
         self._testers: dict[str, int | None] = {}
         """Parties that can be measured, and how often in a run they let themselves be."""
 
@@ -144,6 +146,7 @@ class Federation:
         Raises:
             InvalidInput: the parties, their data or their models do not go together.
         """
+        self._last = None
         with limited_threads(self.threads):
             descriptions = self.network.require(Describe()).of(Description)
             agreement = negotiate(
@@ -184,6 +187,7 @@ class Federation:
         Raises:
             InvalidInput: the parties or the protocol's options do not go together; before any training.
         """
+        self._last = None
         return (done.round for done in drive(self, protocol, state=state))
 
     def evaluate(self, round: int, *, parties: Collection[str] | None = None) -> dict[str, Metrics]:
@@ -219,11 +223,92 @@ class Federation:
                 whose replies made the round.
             progress: show a progress bar when the output is a terminal.
         """
+        return self._recorded(protocol, History(), None, evaluate, progress)
+
+    def resume(
+        self,
+        history: History,
+        protocol: Protocol,
+        *,
+        join: Iterable[Party] = (),
+        evaluate: bool | Literal["participants"] = True,
+        progress: bool = True,
+    ) -> History:
+        """Go on after the last run of this federation, with further parties if there are any.
+
+        The parties are as that run left them; those that join late are untrained, and begin with the next
+        round. What a protocol asks for once it asks all parties for again.
+
+        Args:
+            history: of the last run.
+            protocol: the same, with more rounds.
+            join: parties that were not there, on a network within this process; their classes have to be
+                among those agreed on.
+            evaluate: as of :meth:`run`.
+            progress: as of :meth:`run`.
+
+        Returns:
+            The whole record: the rounds of ``history`` as they are, and those after them.
+
+        Raises:
+            InvalidInput: the parties are not as that run left them; a party that joins does not fit, and
+                then nobody has joined; or the protocol has no further rounds.
+        """
+        if history is not self._last:
+            raise InvalidInput(
+                "the parties are not as this run left them",
+                where="federation",
+                mend="Go on with what the last run of this federation returned.",
+            )
+        done, rounds = history.rounds[-1].state, int(protocol.options.get("rounds", 1))
+        if rounds <= done.round:
+            raise InvalidInput(
+                f"rounds is {rounds}, and {done.round} are done",
+                where="protocol",
+                mend="Give the number of all rounds, those that are done among them.",
+            )
+        self._admit(list(join))
+        before = History(list(history.rounds), list(history.metrics), list(history.deliveries))
+        return self._recorded(protocol, before, done, evaluate, progress)
+
+    def _admit(self, late: list[Party]) -> None:
+        """Have further parties join what was agreed on, or leave all as it was."""
+        if not late:
+            return
+        before, network = self.network.agreed.classes, self.network
+        with limited_threads(self.threads), network.admitting(late):
+            descriptions = network.require(Describe()).of(Description)
+            agreement = negotiate(
+                descriptions,
+                self.public,
+                seed=self._seed,
+                strict=self._strict,
+                encoder=self._encoder,
+            )
+            if new := sorted(set(agreement.classes) - set(before)):
+                raise InvalidInput(
+                    f"class {new[0]!r} is none of those that were agreed on",
+                    where="federation",
+                    mend="Classes are fixed when a run begins: leave such rows out, or run anew.",
+                )
+            network.require(Join(agreement=agreement), to=[party.name for party in late])
+        network.agreement = agreement
+        self._testers = {d.party: d.metrics for d in descriptions if d.tested}
+
+    def _recorded(
+        self,
+        protocol: Protocol,
+        history: History,
+        state: RoundState | None,
+        evaluate: bool | Literal["participants"],
+        progress: bool,
+    ) -> History:
+        """Do the rounds that follow a history, and add them to it."""
         if evaluate not in (True, False, "participants"):
             raise InvalidInput(
                 f"evaluate is {evaluate!r}", mend='Give true, false or "participants".'
             )
-        history, total = History(), int(protocol.options.get("rounds", 1))
+        total = int(protocol.options.get("rounds", 1))
         self.network.deliveries.clear()
 
         def measure(round: Round) -> dict[str, Metrics]:
@@ -239,8 +324,10 @@ class Federation:
             history.add(done.round, done.metrics, self.network.deliveries)
             self.network.deliveries.clear()
 
-        rounds = drive(self, protocol, evaluate=measure, record=record)
+        self._last = None
+        rounds = drive(self, protocol, state=state, evaluate=measure, record=record)
         for _ in tracked(rounds, total, protocol.name, show=progress):
             pass
         history.models = self.network.models()
+        self._last = history
         return history

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from consilience.errors import InvalidInput, QuorumLost, RunFailed
@@ -19,6 +20,7 @@ from consilience.networks.incoming import (
     receive,
     task_names,
 )
+from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.transforms.compressed_messages import write_request
 from consilience.transforms.coordinator_compression import Compression
@@ -94,6 +96,18 @@ class Network(ABC):
         their models stay with them, and nobody has one here.
         """
         return {}
+
+    def admitting(self, parties: Sequence[Party]) -> AbstractContextManager[None]:
+        """Take in further parties, unless the block fails: then all is as it was.
+
+        Raises:
+            InvalidInput: parties of this network cannot be added to, or there is one of that name.
+        """
+        raise InvalidInput(
+            "this network takes in no further parties",
+            where="network",
+            mend="Take a LocalNetwork; a deployed federation takes in those that its configuration names.",
+        )
 
     def close(self) -> None:
         """Release processes and connections."""

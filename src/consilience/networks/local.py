@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -99,6 +100,21 @@ class LocalNetwork(InProcessNetwork):
     def parties(self) -> tuple[str, ...]:
         """Names of the parties, sorted."""
         return tuple(self._members)
+
+    @contextmanager
+    def admitting(self, parties: Sequence[Party]) -> Iterator[None]:
+        """Take in further parties, unless the block fails: then all is as it was.
+
+        Raises:
+            InvalidInput: there is one of that name.
+        """
+        before = self._members
+        self._members = by_name([*before.values(), *parties], self.public)
+        try:
+            yield
+        except BaseException:
+            self._members = before
+            raise
 
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands."""
