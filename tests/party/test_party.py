@@ -37,7 +37,7 @@ def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
         (X[:0], [], {}, "private data: there are no rows"),
         (np.array(1.0), [1], {}, "there are no rows"),
         (X, Y[:-1], {}, "20 rows of inputs and 19 of targets"),
-        (np.where(X > 1, np.nan, X), Y, {}, "NaN or infinite"),
+        (np.where(X > 1, np.inf, X), Y, {}, "NaN or infinite"),
         (X, [0, "a"] * 10, {}, "mixed type"),
         (X, np.linspace(0, 1, 20), {}, "continuous"),
         (X, Y, {"calibration": 1.0}, "calibration is 1.0"),

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, kept_public, 
 from consilience.site.public_rows import FOLDER, SETS, read_public
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
 from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
 
 ROWS = classifiers()[1]
@@ -206,6 +208,25 @@ def test_numbers_of_every_kind_keep_their_digest(dtype: str) -> None:
 # --- refused ----------------------------------------------------------------------------------------
 
 
+def names(*columns: str) -> str:
+    """The schema of columns of these names."""
+    return Schema(tuple(map(Column, columns))).to_json()
+
+
+def with_names(*columns: str) -> Party:
+    """The party, its rows a table."""
+    party = without_rows()
+    tables = [dict(zip(columns, X.T, strict=True)) for X in (party.X, party.test[0])]
+    return Party(
+        party.name,
+        party._prototype,
+        tables[0],
+        party.y,
+        test=(tables[1], party.test[1]),
+        secret=party.secret,
+    )
+
+
 def claiming(values: Any, **fields: Any) -> TakePublic:
     """Whatever they are, under a digest that is theirs where they have one."""
     values = np.asarray(values)
@@ -237,7 +258,9 @@ GARBAGE = {
     "no rows": (claiming(np.zeros((0, 2))), "there is no public data"),
     "one number": (claiming(np.float64(1.0)), "there is no public data"),
     "texts": (texts(b"ab", 2), "one is text, the other numbers"),
-    "names of too many columns": (replace(SENT, columns=("a", "b", "c")), "3 names of columns"),
+    "names of too many columns": (replace(SENT, schema=names("a", "b", "c")), "3 names of columns"),
+    "no schema": (replace(SENT, schema='[{"name": 7}]'), "no schema of a table"),
+    "bits of other gaps": (replace(SENT, gaps=np.zeros(3, np.uint8)), "bits of gaps do not fit"),
 }
 
 
@@ -277,29 +300,23 @@ def test_a_refusal_does_not_say_where_private_rows_lie(site: PartySite) -> None:
     assert failure.mend == ""
 
 
-def test_columns_must_be_its_own_in_its_order(tmp_path: Path) -> None:
+def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     """Two columns that look alike could be taken for one another, and nobody would notice."""
-
-    def named() -> Party:
-        party = without_rows()
-        party.columns = ("age", "pressure")
-        return party
-
-    with PartySite(named, tmp_path) as site:
-        turned = ask(site, replace(SENT, columns=("pressure", "age")))
-        assert "not, in this order, those of the public rows: pressure, age" in turned.reason
-        assert "data.columns = ['pressure', 'age']" in turned.mend
+    with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
+        other = ask(site, replace(SENT, schema=names("pressure", "weight")))
+        assert "there is no input column 'weight', which the public rows have" in other.reason
+        assert "age" not in other.reason + other.mend  # what else it holds is its own
         assert kept_public(tmp_path) == ()
-        done(site, replace(SENT, columns=("age", "pressure")))
-
-    def renamed() -> Party:
-        party = without_rows()
-        party.columns = ("pressure", "age")
-        return party
-
-    with PartySite(renamed, tmp_path) as site:  # the configuration was edited since
-        failure = ask(site, Join(agreement=agreement()))
-        assert "not, in this order, those of the public rows: age, pressure" in failure.reason
+        done(
+            site,
+            replace(SENT, schema=names("pressure", "age")),
+        )
+        done(site, Join(agreement=agreement()))
+        assert site.party().schema.names == ("pressure", "age")
+        np.testing.assert_array_equal(site.party().X[:, ::-1], without_rows().X)
+    with PartySite(partial(with_names, "age", "weight"), tmp_path) as site:
+        failure = ask(site, Join(agreement=agreement()))  # the configuration was edited since
+        assert "no input column 'pressure'" in failure.reason
 
 
 def test_a_file_of_its_own_is_an_explicit_choice(tmp_path: Path) -> None:
@@ -374,7 +391,8 @@ def perturbed(draw: st.DrawFn) -> TakePublic:
     elif place == "a column less":
         values = values[:, : draw(st.integers(0, 1))]
     elif place == "names":
-        fields["columns"] = draw(st.lists(st.text(max_size=3), max_size=3).map(tuple))
+        texts = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=3, unique=True)
+        fields["schema"] = draw(texts.map(lambda columns: names(*columns)) | st.text(max_size=9))
     elif place == "digest":
         fields["public"] = draw(st.text(max_size=40))
     elif place == "lengths":
@@ -399,7 +417,7 @@ def test_whatever_is_sent_is_kept_whole_or_not_at_all(site: PartySite) -> None:
         (file,) = (home / FOLDER).iterdir()
         (kept,) = decode(file.read_bytes())
         assert kept.rows().key == task.public and kept.values.shape[1:] == (2,)
-        assert kept.columns == task.columns
+        assert kept.schema == task.schema
 
     send()
     assert len(accepted) > 5 and refused > 5
@@ -585,19 +603,13 @@ def test_rows_that_are_damaged_or_gone_are_sent_again(tmp_path: Path, lost: Any)
 
 def test_the_same_rows_under_other_names_take_the_place_of_the_first(tmp_path: Path) -> None:
     """A coordinator that mended its header; the party then follows, and joins."""
-
-    def named() -> Party:
-        party = without_rows()
-        party.columns = ("age", "pressure")
-        return party
-
     with PartySite(without_rows, tmp_path) as site:
-        done(site, replace(SENT, columns=("pressure", "age")))
-    with PartySite(named, tmp_path) as site:
-        assert "not, in this order" in ask(site, Join(agreement=agreement())).reason
-        done(site, replace(SENT, columns=("age", "pressure")))
+        done(site, replace(SENT, schema=names("age", "weight")))
+    with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
+        assert "no input column 'weight'" in ask(site, Join(agreement=agreement())).reason
+        done(site, replace(SENT, schema=names("age", "pressure")))
         done(site, Join(agreement=agreement()))
-    assert read_public(tmp_path, ROWS.key).columns == ("age", "pressure")
+    assert read_public(tmp_path, ROWS.key).schema.names == ("age", "pressure")
 
 
 def test_no_more_than_two_sets_are_on_the_disk(

@@ -6,6 +6,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from consilience.cli.output import say
 from consilience.errors import ConsilienceError, InvalidInput, nearest
 
@@ -46,9 +48,10 @@ def compared(setup: SimulatedParties, **options: Any) -> Heterogeneity:
     from consilience.diagnostics.heterogeneity import how_different
 
     data = setup.dataset
+    encode = np.asarray if data.schema is None else data.schema.encode
     return how_different(
         {
-            name: (data.X[rows], setup.labels(data.y[rows]))
+            name: (encode(data.X[rows]), setup.labels(data.y[rows]))
             for name, rows in zip(setup.names, setup.rows, strict=True)
         },
         kind="regression" if data.classes is None else "classification",

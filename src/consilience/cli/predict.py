@@ -42,6 +42,7 @@ from consilience.party.shared_space import SharedSpace, shared_space
 from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
 from consilience.site import read_party, read_session
+from consilience.validation.table_schema import Schema
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -53,14 +54,14 @@ class Kept:
 
     Attributes:
         model: ready to predict.
-        columns: the columns it was trained on, by name, where they had names.
+        schema: the columns it was trained on, where they had names.
         row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
         scaling: what was done to every row before training; ``None`` if nothing was.
         about: whose it is and of what, for people.
     """
 
     model: Model
-    columns: tuple[str, ...] | None
+    schema: Schema | None
     row_shape: tuple[int, ...] | None
     scaling: Scaling | None
     about: str
@@ -117,10 +118,9 @@ def kept(
             f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
         )
     model, scaling, about = _loaded(folder, trust, lambda: _space(run, spec, seed))
-    columns = about["columns"]
     return Kept(
         model=model,
-        columns=None if columns is None else tuple(columns),
+        schema=model.learner.schema,
         row_shape=tuple(about["row_shape"]),
         scaling=scaling,
         about=f"{method}, seed {seed}, {party}",
@@ -160,7 +160,7 @@ def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | 
         raise RunFailed(f"the model cannot be used: {error.what}", where=str(run)) from error
     return Kept(
         model=Model(learner, agreement.classes),
-        columns=spec.columns,
+        schema=learner.schema,
         row_shape=None,
         scaling=None,
         about=f"{label}, seed {spec.seed}, {party}, round {state.round}",
@@ -185,7 +185,7 @@ def of_party(path: Path) -> Kept:
             if party is not None and party.learner.fitted:
                 return Kept(
                     model=party.model(),
-                    columns=party.columns or None,
+                    schema=party.schema,
                     row_shape=party.X.shape[1:],
                     scaling=None,
                     about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
@@ -238,7 +238,13 @@ def predictions(model: Kept, data: Path) -> str:
     Raises:
         InvalidInput: the file cannot be read, or its columns are not the model's.
     """
-    rows, _ = read_rows(data, None if data.suffix == ".npz" else model.columns)
+    schema = model.schema
+    if schema is not None and model.scaling is not None:
+        schema = schema.without_units()  # those that it has are of scaled rows
+    found = read_rows(data, like=schema, unknown="missing")
+    for note in found.notes:
+        say(f"note: {note}")
+    rows = found.X
     width = int(np.prod(model.row_shape or ()))
     if model.row_shape and int(np.prod(rows.shape[1:])) != width:
         raise InvalidInput(
@@ -314,7 +320,8 @@ def _loaded(
     try:
         about = json.loads(read_text(path))
         named, classes = dict(about["model"]), tuple(map(str, about["classes"]))
-        outputs, _, _ = int(about["outputs"]), about["columns"], tuple(about["row_shape"])
+        outputs, _ = int(about["outputs"]), tuple(about["row_shape"])
+        schema = Schema.from_json(about["schema"]) if about["schema"] else None
         if not 0 < outputs <= MOST_CLASSES or (classes and outputs != len(classes)):
             raise ValueError(f"{outputs} outputs, and {len(classes)} classes")
         name = str(named.pop("name"))
@@ -330,8 +337,8 @@ def _loaded(
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
         learner, alone = make(name, **named), make(name, **named)
-    learner.bind(outputs)
-    alone.bind(outputs)
+    learner.bind(outputs, schema)
+    alone.bind(outputs, schema)
     if isinstance(learner, Frozen) and learner.classes:
         learner.align(classes, learner.classes)
     learner.load(folder / f"model{learner.suffix}")

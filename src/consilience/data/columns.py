@@ -1,36 +1,45 @@
-"""Columns of CSV and Parquet files, by pyarrow."""
+"""Columns of CSV, Parquet and Excel files.
+
+Of a CSV the separator and the encoding are found out: the separator is the one by which most lines have the
+same number of fields, more than one; the encoding UTF-8, with or without a mark in front, or else that of
+Windows (cp1252, which Latin-1 is a part of). Decimal marks are told column by column
+(:func:`consilience.validation.tables.read_texts`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import csv as lines
+import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from consilience.data.files import check_is_file, check_unpacked_size
-from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.errors import InvalidInput, MissingExtra
+from consilience.validation.memory import check_memory
+from consilience.validation.tables import GAPS, Table, check_names, is_text_column
 
-SUFFIXES = (".csv", ".parquet", ".npz")
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npz")
 """Endings of files that hold a table."""
 
-Read = Callable[[Sequence[str]], Any]
-"""Columns by name to a pyarrow table of them."""
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Characters that may stand between the fields of a line."""
+
+_LOOKED_AT = 1 << 16
+"""Characters of a file that the separator is told by."""
 
 
-def open_columns(path: Path) -> tuple[Any, Read]:
-    """Return the pyarrow schema of a CSV or Parquet file, and a function that reads columns by name.
+def read_table(path: Path) -> Table:
+    """Read a CSV, Parquet or Excel file; of an Excel file the first sheet.
 
     Args:
-        path: the file.
+        path: the file, with the names of its columns in the first line.
 
     Raises:
-        InvalidInput: no such file, another ending, or it cannot be read.
+        InvalidInput: no such file, another ending, two columns of one name, or it cannot be read.
+        MissingExtra: an Excel file, and openpyxl is not installed.
     """
     import pyarrow as arrow
-    from pyarrow import csv, parquet
 
     if path.suffix not in SUFFIXES:
         raise InvalidInput(
@@ -40,72 +49,107 @@ def open_columns(path: Path) -> tuple[Any, Read]:
         )
     check_is_file(path)
     try:
-        if path.suffix == ".csv":
-            table = csv.read_csv(path)
-            return table.schema, table.select
-        schema = parquet.read_schema(path)
-        return schema, partial(_from_parquet, path, schema)
-    except (arrow.ArrowException, OSError) as error:
+        if path.suffix == ".xlsx":
+            return _from_excel(path)
+        found = _from_parquet(path) if path.suffix == ".parquet" else _from_csv(path)
+    except (arrow.ArrowException, OSError, UnicodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    return Table.of(found, where=str(path))
 
 
-def _from_parquet(path: Path, schema: Any, names: Sequence[str]) -> Any:
-    """Read columns of a Parquet file that declares no more than there is memory for.
+def _from_csv(path: Path) -> Any:
+    from pyarrow import csv
+
+    check_memory(8 * path.stat().st_size, "what it holds", where=str(path))
+    content = path.read_bytes()
+    encoding = _encoding(content)
+    text = content.decode(encoding)
+    separator = _separator(text[:_LOOKED_AT], path)
+    header = next(lines.reader(io.StringIO(text), delimiter=separator), [])
+    check_names([name.strip() for name in header], where=str(path))
+    gaps = sorted({spelling for gap in GAPS for spelling in (gap, gap.upper(), gap.title())})
+    return csv.read_csv(
+        io.BytesIO(text.encode()),
+        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=gaps, strings_can_be_null=True),
+    )
+
+
+def _encoding(content: bytes) -> str:
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return "latin-1"
+
+
+def _separator(text: str, path: Path) -> str:
+    """The separator by which most lines have the same number of fields, two or more.
+
+    Raises:
+        InvalidInput: two do as well as one another.
+    """
+    sample = "".join(text.splitlines(keepends=True)[:200])
+    fitting: dict[str, tuple[float, int]] = {}
+    for separator in SEPARATORS:
+        counts = Counter(
+            len(line) for line in lines.reader(io.StringIO(sample), delimiter=separator) if line
+        )
+        (fields, times), *_ = counts.most_common(1) or [(0, 0)]
+        header = next(lines.reader(io.StringIO(sample), delimiter=separator), [])
+        if fields > 1 and len(header) == fields:
+            fitting[separator] = times / counts.total(), fields
+    best = [one for one in fitting if fitting[one] == max(fitting.values())]
+    if len(best) > 1:
+        raise InvalidInput(
+            f"its fields may stand between {' or '.join(SEPARATORS[one] for one in best)}",
+            where=str(path),
+            mend="Write it with one of them, and texts that hold the other in quotes.",
+        )
+    return best[0] if best else ","
+
+
+def _from_excel(path: Path) -> Table:
+    import pandas as pd
+
+    check_memory(40 * path.stat().st_size, "what it holds", where=str(path))
+    try:
+        frame = pd.read_excel(path, dtype=object, header=None)
+    except ImportError as error:
+        raise MissingExtra("openpyxl", extra="excel", where=str(path)) from error
+    except Exception as error:  # whatever openpyxl makes of a damaged file
+        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    if not len(frame):
+        raise InvalidInput("there are no rows", where=str(path))
+    names = [str(name).strip() for name in frame.iloc[0]]
+    check_names(names, where=str(path))
+    body = frame.iloc[1:]
+    return Table.of(
+        {name: body[place].to_numpy() for place, name in enumerate(names)}, where=str(path)
+    )
+
+
+def _from_parquet(path: Path) -> Any:
+    """Read a Parquet file that declares no more than there is memory for.
 
     Values that repeat take a few bytes for any number of rows.
     """
-    import pyarrow as arrow
     from pyarrow import parquet
 
+    schema = parquet.read_schema(path)
+    check_names(schema.names, where=str(path))
     # One text for all rows that have it.
-    shared = [name for name in names if _is_text(schema.field(name).type)]
-    try:
-        with parquet.ParquetFile(path, read_dictionary=shared) as file:
-            about = file.metadata
-            unpacked = 24 * len(names) * about.num_rows + sum(
-                column.total_uncompressed_size
-                for group in map(about.row_group, range(about.num_row_groups))
-                for column in map(group.column, range(about.num_columns))
-                if {column.path_in_schema, column.path_in_schema.partition(".")[0]} & {*names}
-            )
-            check_unpacked_size(unpacked, about.num_rows, path)
-            return file.read(columns=list(names))
-    except (arrow.ArrowException, OSError) as error:
-        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(test(kind) for test in tests)
-
-
-def is_number_column(kind: Any) -> bool:
-    """True for a pyarrow type of numbers, booleans or nothing but gaps, also as a dictionary's values."""
-    from pyarrow import types
-
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
-
-
-def to_numpy(column: Any) -> Array:
-    """Turn a pyarrow column into numbers (gaps as NaN), booleans or ``str`` (gaps as None)."""
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_dictionary(kind) and not is_number_column(kind):
-        # Not one copy of the text for each row that has it.
-        whole = column.combine_chunks()
-        known = np.append(whole.dictionary.to_numpy(zero_copy_only=False), [None])
-        texts: Array = known[whole.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
-        return texts
-    if types.is_dictionary(kind):  # pandas' categories
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if types.is_decimal(kind) or types.is_null(kind):
-        column = column.cast("float64")
-    elif column.null_count and (types.is_integer(kind) or types.is_boolean(kind)):
-        column = column.cast("int64").cast("float64", safe=False)
-    array: Array = column.to_numpy()
-    return array
+    shared = [name for name in schema.names if is_text_column(schema.field(name).type)]
+    with parquet.ParquetFile(path, read_dictionary=shared) as file:
+        about = file.metadata
+        unpacked = 24 * len(schema.names) * about.num_rows + sum(
+            group.column(place).total_uncompressed_size
+            for group in map(about.row_group, range(about.num_row_groups))
+            for place in range(about.num_columns)
+        )
+        check_unpacked_size(unpacked, about.num_rows, path)
+        return file.read()

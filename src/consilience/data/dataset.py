@@ -9,6 +9,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
+from consilience.validation.table_schema import Schema
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Dataset:
         group: a natural group of each training row (the hospital), shape ``(n,)``, ``str``.
         group_test: the same for test rows.
         notes: what a reader must know, such as "30,000 of 50,000 training rows found".
+        schema: what the columns of a table are; gaps (NaN) may be in ``X`` where it says so.
 
     Raises:
         InvalidInput: no rows, NaN or infinite values, labels that do not match the rows or the
@@ -44,6 +46,7 @@ class Dataset:
     group: Array | None = None
     group_test: Array | None = None
     notes: str = ""
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         # Frozen for users; only here are the arrays brought to the promised types.
@@ -56,6 +59,8 @@ class Dataset:
                 texts = as_texts(list(map(str, getattr(self, field))))
                 object.__setattr__(self, field, fixed_width(texts, f"{self.name}, {field}"))
         self.validate()
+        if self.schema is None and self.columns is not None:
+            object.__setattr__(self, "schema", Schema.of_numbers(self.X, self.columns))
 
     def validate(self) -> None:
         """Raise ``InvalidInput`` at the first thing that no learner could use."""
@@ -80,7 +85,8 @@ class Dataset:
                 raise InvalidInput(f"{len(X)} rows and {len(y)} labels", where=where)
             if group is not None and group.shape != (len(X),):
                 raise InvalidInput(f"{len(X)} rows and {len(group)} groups", where=where)
-            check_inputs(X, self.columns, where)
+            gaps = self.schema is not None and not self.schema.plain
+            check_inputs(np.where(np.isnan(X), 0, X) if gaps else X, self.columns, where)
             _check_labels(y, self.classes, where)
         if self.X.shape[1:] != self.X_test.shape[1:]:
             raise InvalidInput(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from consilience.data.columns import is_number_column, open_columns, to_numpy
+from consilience.data.columns import read_table
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.npz import array_names, read_arrays
 from consilience.data.splits import take_public
@@ -18,6 +18,9 @@ from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_schema import Schema
+from consilience.validation.tables import Table, is_text
 
 
 def load_table(
@@ -34,11 +37,12 @@ def load_table(
     """Load a dataset from the user's own file.
 
     Args:
-        path: a ``.csv`` (comma-separated, with a header line), ``.parquet`` or ``.npz`` file. An
-            ``.npz`` has arrays ``X`` and ``y``, and may have ``X_test`` and ``y_test``.
+        path: a ``.csv`` file with a header line, of any separator and encoding, ``.parquet``, ``.xlsx`` or
+            ``.npz``. An ``.npz`` has arrays ``X`` and ``y``, and may have ``X_test`` and ``y_test``.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         group: the column (array) of natural groups, such as the hospital; not an input.
-        columns: the input columns; by default all but target and group.
+        columns: the input columns; by default all but target and group. They may hold numbers, categories,
+            truth values and dates, with gaps; or there is one, of texts.
         test: a file of test rows with the same columns; else rows are set aside.
         test_fraction: the share to set aside, of every class, in every group.
         seed: of the split; the same seed gives the same one.
@@ -47,98 +51,196 @@ def load_table(
 
     Raises:
         InvalidInput: a file or column that is not there (with the nearest and the known names),
-            columns that are not numbers, missing values (by column and count), no rows.
+            columns that cannot be used, rows without a label, no rows.
     """
     path = Path(path)
-    rows = _read(path, target, group, columns)
-    where = str(path)
-    kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
-    check_choice("kind", kind, get_args(Kind), where=where)
-    if test is not None:
-        held_out = _read(Path(test), target, group, columns or rows.columns)
-    elif path.suffix == ".npz" and "X_test" in array_names(path):
-        held_out = _read_npz(path, target or "y", group, "_test")
-    else:
-        held_out = None
-    y, y_test, classes = _encode(rows, held_out, kind, where)
-    if held_out is None:
-        rng = stream(seed, path.name, 0, "test split")
-        train, aside = take_public(y, float(test_fraction), rng, group=rows.group)
-        held_out, y_test = rows.take(aside), y[aside]
-        rows, y = rows.take(train), y[train]
+    rows, held_out, classes = _labelled(
+        path, target, group, columns, test, float(test_fraction), seed, kind, as_numbers=True
+    )
     return Dataset(
         name=path.stem,
         X=rows.X,
-        y=y,
+        y=rows.target,
         X_test=held_out.X,
-        y_test=y_test,
+        y_test=held_out.target,
         classes=classes,
-        columns=rows.columns,
+        columns=None if rows.schema is None else rows.schema.names,
         group=rows.group,
         group_test=held_out.group,
+        notes="; ".join(rows.notes),
+        schema=rows.schema,
     )
 
 
+def load_own(
+    path: Path,
+    target: str | None,
+    *,
+    columns: Sequence[str] | None = None,
+    test: Path | float = 0.3,
+    kind: Kind | None = None,
+) -> tuple[tuple[Any, Array], tuple[Any, Array], bool]:
+    """Load a party's own rows, of a table as they came: the public rows say how they are read.
+
+    Args:
+        path: as in :func:`load_table`, and all that follow.
+        target: the column of labels or values.
+        columns: the input columns.
+        test: a file of test rows, or the share to set aside.
+        kind: ``"classification"`` or ``"regression"``.
+
+    Returns:
+        inputs (a :class:`~consilience.validation.tables.Table` or an array) and targets, names of classes or
+        values; the same of the test rows; and whether the targets are classes.
+
+    Raises:
+        InvalidInput: as :func:`load_table`.
+    """
+    aside = test if isinstance(test, float) else 0.0
+    file = None if isinstance(test, float) else test
+    rows, held_out, classes = _labelled(
+        path, target, None, columns, file, aside, 0, kind, as_numbers=False
+    )
+    if classes is None:
+        return (rows.X, rows.target), (held_out.X, held_out.target), False
+    if len(classes) < 2:
+        raise InvalidInput(
+            f"there is only one class ({', '.join(classes)})",
+            where=str(path),
+            mend="Two or more are needed; is this the right target column?",
+        )
+    names = np.array(classes, dtype=object)
+    return (rows.X, names[rows.target]), (held_out.X, names[held_out.target]), True
+
+
+def _labelled(
+    path: Path,
+    target: str | None,
+    group: str | None,
+    columns: Sequence[str] | None,
+    test: str | Path | None,
+    test_fraction: float,
+    seed: int,
+    kind: Kind | None,
+    *,
+    as_numbers: bool,
+) -> tuple[_Rows, _Rows, tuple[str, ...] | None]:
+    """Training rows and test rows, their targets as codes or values, and the classes."""
+    rows = _read(path, target, group, columns, as_numbers=as_numbers)
+    where = str(path)
+    kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
+    check_choice("kind", kind, get_args(Kind), where=where)
+    held_out = None
+    if test is not None:
+        held_out = _read(
+            Path(test), target, group, columns, as_numbers=as_numbers, like=rows.schema
+        )
+    elif path.suffix == ".npz" and "X_test" in array_names(path):
+        held_out = _read_npz(path, target or "y", group, "_test")
+    y, y_test, classes = _encode(rows, held_out, kind, where)
+    rows = replace(rows, target=y)
+    if held_out is not None:
+        return rows, replace(held_out, target=y_test), classes
+    rng = stream(seed, path.name, 0, "test split")
+    train, aside = take_public(y, test_fraction, rng, group=rows.group)
+    return rows.take(train), rows.take(aside), classes
+
+
 def read_rows(
-    path: str | Path, columns: Sequence[str] | None = None
-) -> tuple[Array, tuple[str, ...] | None]:
-    """Read inputs without labels, to predict on.
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    *,
+    like: Schema | None = None,
+    unknown: Lenient = "refused",
+) -> Rows:
+    """Read inputs without labels, such as public rows.
 
     Args:
         path: as in :func:`load_table`.
         columns: names of columns, in this order; ``None`` for all. An ``.npz`` has no column names.
+        like: the schema that the rows are read by, other columns being left out; by default they make one.
+        unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
 
     Returns:
-        inputs, float32, shape ``(n, columns)``, or texts; and the names of the columns.
+        inputs, float32, shape ``(n, columns)``, or texts; and their schema, where columns have names.
 
     Raises:
         InvalidInput: as in :func:`load_table`.
     """
     path = Path(path)
-    rows = _read_npz(path, None, None) if path.suffix == ".npz" else _read_frame(
-        path, None, None, columns
-    )  # fmt: skip
-    return (rows.X if rows.X.dtype == object else rows.X.astype(np.float32)), rows.columns
+    if path.suffix == ".npz":
+        X = _read_npz(path, None, None).X
+        return Rows(X if X.dtype == object else X.astype(np.float32), like)
+    table = _chosen(read_table(path), None, None, columns, str(path))
+    X, schema, notes = _inputs(table, str(path), like, unknown)
+    return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    X: Array
-    columns: tuple[str, ...] | None
+    X: Any
     target: Array
     group: Array | None
+    schema: Schema | None = None
+    notes: tuple[str, ...] = ()
 
     def take(self, rows: Array) -> _Rows:
         group = None if self.group is None else self.group[rows]
-        return _Rows(self.X[rows], self.columns, self.target[rows], group)
+        X = self.X.take(rows) if isinstance(self.X, Table) else self.X[rows]
+        return _Rows(X, self.target[rows], group, self.schema, self.notes)
 
 
 def _read(
-    path: Path, target: str | None, group: str | None, columns: Sequence[str] | None
+    path: Path,
+    target: str | None,
+    group: str | None,
+    columns: Sequence[str] | None,
+    *,
+    as_numbers: bool,
+    like: Schema | None = None,
 ) -> _Rows:
+    """Inputs, as numbers or the table that they are, targets and groups of a file.
+
+    Inputs are read as those of the schema ``like``, where one is given.
+    """
+    where = str(path)
     if path.suffix == ".npz":
         if columns is not None:
-            raise InvalidInput("arrays have no named columns to choose from", where=str(path))
+            raise InvalidInput("arrays have no named columns to choose from", where=where)
         return _read_npz(path, target or "y", group)
+    table = read_table(path)
     if target is None:
         raise InvalidInput(
             "which column is the target?",
-            where=str(path),
-            mend=f"Set target to one of: {', '.join(open_columns(path)[0].names)}.",
+            where=where,
+            mend=f"Set target to one of: {', '.join(table.columns)}.",
         )
-    return _read_frame(path, target, group, columns)
+    inputs = _chosen(table, target, group, columns, where)
+    labels = [
+        None if name is None else _complete_column(table, name, where) for name in (target, group)
+    ]
+    assert labels[0] is not None
+    group_names = None if labels[1] is None else _texts(labels[1])
+    if not as_numbers:
+        return _Rows(inputs, labels[0], group_names)
+    X, schema, notes = _inputs(inputs, where, like)
+    same = tuple(
+        f"{name!r} says the target under another name"
+        for name, values in inputs.columns.items()
+        if _says(values, labels[0])
+    )
+    return _Rows(X, labels[0], group_names, schema, notes + same)
 
 
-def _read_frame(
-    path: Path, target: str | None, group: str | None, columns: Sequence[str] | None
-) -> _Rows:
-    """Read columns of a CSV or Parquet file, inputs as numbers without gaps."""
-    where = str(path)
-    schema, read = open_columns(path)
-    names = schema.names
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidInput(f"columns that appear twice: {', '.join(twice)}", where=where)
+def _chosen(
+    table: Table,
+    target: str | None,
+    group: str | None,
+    columns: Sequence[str] | None,
+    where: str,
+) -> Table:
+    """The inputs among the columns of a table."""
+    names = list(table.columns)
     for role, name in [
         ("target", target),
         ("group", group),
@@ -150,38 +252,45 @@ def _read_frame(
                 where=where,
                 mend=f"{nearest(name, names)} The columns are: {', '.join(names)}.",
             )
-    inputs = tuple(columns) if columns else tuple(n for n in names if n not in (target, group))
+    inputs = list(columns) if columns else [n for n in names if n not in (target, group)]
     if not inputs or target in inputs or group in inputs:
         raise InvalidInput(
             "inputs must be one or more columns that are neither target nor group", where=where
         )
-    if strange := [name for name in inputs if not is_number_column(schema.field(name).type)]:
-        raise InvalidInput(
-            f"columns that are not numbers: {', '.join(strange)}",
-            where=where,
-            mend="Encode them as numbers, or drop them by listing the others under columns.",
-        )
-    frame = read([*inputs, *(name for name in (target, group) if name is not None)])
-    if frame.num_rows == 0:
+    if not len(table):
         raise InvalidInput("there are no rows", where=where)
-    X = np.column_stack([to_numpy(frame.column(name)).astype(np.float64) for name in inputs])
-    check_inputs(X, inputs, where)
-    labels = [
-        np.zeros(frame.num_rows, dtype=np.int64)
-        if name is None
-        else _complete_column(frame, name, where)
-        for name in (target, group)
-    ]
-    return _Rows(X, inputs, labels[0], _texts(labels[1]) if group else None)
+    return table.only(inputs)
 
 
-def _complete_column(frame: Any, name: str, where: str) -> Array:
+def _inputs(
+    table: Table, where: str, like: Schema | None, unknown: Lenient = "refused"
+) -> tuple[Array, Schema | None, tuple[str, ...]]:
+    """Rows of a table with their schema and remarks; a single column of texts is the text of each row."""
+    values = next(iter(table.columns.values()))
+    if like is None and len(table.columns) == 1 and is_text(values):
+        texts = np.array([text or "" for text in values], dtype=object)
+        return texts, None, ()
+    rows = rows_and_schema(table, where=where) if like is None else rows_of(
+        table, like, where=where, unknown=unknown
+    )  # fmt: skip
+    return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
+
+
+def _says(values: Array, target: Array) -> bool:
+    """True if every value of an input goes with one label and every label with one value."""
+    pairs = set(zip(values.tolist(), target.tolist(), strict=True))
+    firsts, seconds = ({pair[i] for pair in pairs} for i in (0, 1))
+    return 1 < len(firsts) == len(seconds) == len(pairs) < len(values)
+
+
+def _complete_column(table: Table, name: str, where: str) -> Array:
     """A target or group column, checked to have a value in every row."""
-    column = frame.column(name)
-    values = to_numpy(column)
-    gaps = column.null_count
-    if values.dtype == object:
-        gaps += int(np.sum(values == ""))
+    values = table.columns[name]
+    gaps = (
+        sum(one is None for one in values)
+        if values.dtype == object
+        else int((values != values).sum())
+    )
     if gaps:
         raise InvalidInput(
             f"{gaps:,} of {len(values):,} rows have no value in {name!r}",
@@ -211,7 +320,7 @@ def _read_npz(path: Path, target: str | None, group: str | None, side: str = "")
         raise InvalidInput(
             f"X has {len(X)} rows, {target}{side} has shape {labels.shape}", where=where
         )
-    return _Rows(X, None, labels, _texts(arrays[group + side]) if group else None)
+    return _Rows(X, labels, _texts(arrays[group + side]) if group else None)
 
 
 def _encode(

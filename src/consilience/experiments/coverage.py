@@ -10,7 +10,6 @@ from consilience.diagnostics.public_coverage import PublicCoverage
 from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
-from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
 
@@ -40,7 +39,7 @@ def public_known(
     """
     rows = len(setup.public)
     looked_at = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)
-    public = Public(setup.public.X[looked_at]).with_encoder(setup.public.encoder)
+    public = setup.public.take(looked_at)
     if parties is None or not setup.calibration:
         parties = replace(setup, calibration=setup.calibration or CALIBRATION).parties()
     network = LocalNetwork(parties, public)

@@ -256,7 +256,7 @@ class MethodRun:
                 "classes": model.classes,
                 "outputs": model.learner.n_outputs,
                 "model": {"name": brought.name, **brought.options},
-                "columns": self.setup.dataset.columns,
+                "schema": None if model.learner.schema is None else model.learner.schema.to_json(),
                 "row_shape": self.setup.dataset.X.shape[1:],
                 "scaling": None
                 if scaling is None

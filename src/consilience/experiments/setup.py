@@ -34,6 +34,7 @@ from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
+from consilience.validation.table_schema import Schema
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,9 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
     by, y = PARTITIONS[spec.partition.name].by, dataset.y[stay]
     if by == "inputs":  # test rows are dealt by the rule that is made of the private ones
-        options |= {"X": np.concatenate([dataset.X[stay], dataset.X_test]), "fitted": len(stay)}
+        encode = np.asarray if dataset.schema is None else dataset.schema.encode
+        X = encode(np.concatenate([dataset.X[stay], dataset.X_test]))
+        options |= {"X": X, "fitted": len(stay)}
         y = np.concatenate([y, dataset.y_test])
     dealt = partition(
         spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **options
@@ -307,7 +310,7 @@ def _kind(model: ModelSpec) -> Kind:
 def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:
     """Rows that stay private, public rows, and the public rows' true labels where they are known."""
     if spec.data.public_file is not None:
-        X, _ = read_rows(spec.data.public_file, dataset.columns)
+        X = read_rows(spec.data.public_file, dataset.columns, like=dataset.schema).X
         shared = same_rows(dataset.X_test, X)
         if shared.mean() > 0.5:
             raise InvalidInput(
@@ -315,18 +318,24 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
                 where="data.public_file",
                 mend="Parties would be taught on the rows that they are measured on: leave test rows out.",
             )
-        return np.arange(len(dataset.X)), Public(X), None
+        return np.arange(len(dataset.X)), Public(X, _schema(dataset, X)), None
     if not spec.data.public:
-        return np.arange(len(dataset.X)), Public.none(), None
+        return np.arange(len(dataset.X)), Public.none(dataset.schema), None
     stay, aside = take_public(
         dataset.y, spec.data.public, stream(seed, "experiment", 0, "public"), group=dataset.group
     )
     classes = dataset.classes
     labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
-    return stay, Public(dataset.X[aside]), labels
+    X = dataset.X[aside]
+    return stay, Public(X, _schema(dataset, X)), labels
 
 
-def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Scaling]:
+def _schema(dataset: Dataset, X: Array) -> Schema | None:
+    """The schema of the dataset's columns, its medians and scales of the public rows alone."""
+    return None if dataset.schema is None else dataset.schema.measured(X)
+
+
+def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Scaling | None]:
     """All inputs on the scale of the public rows, which every party has: no private row is looked at."""
     if dataset.is_text:
         raise InvalidInput(
@@ -334,10 +343,13 @@ def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Sc
             where="data.standardize",
             mend="Leave it out.",
         )
+    if dataset.schema is not None and not dataset.schema.plain:
+        return dataset, public, None  # what its encoder does
     check_alike(dataset.X, public.X, where="data.standardize")
     scaling = Scaling.of(public.X)
     scaled = replace(dataset, X=scaling(dataset.X), X_test=scaling(dataset.X_test))
-    return scaled, Public(scaling(public.X)), scaling
+    X = scaling(public.X)
+    return scaled, Public(X, _schema(dataset, X)), scaling
 
 
 def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:

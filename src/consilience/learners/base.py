@@ -13,8 +13,10 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.table_schema import Schema
 
 Phase = Literal["first", "private", "distill"]
+Takes = Literal["numbers", "gaps", "categories", "names"]
 LOG_FLOOR = 1e-6
 """Probabilities are clipped to this before their logarithm stands in for a logit."""
 
@@ -35,6 +37,8 @@ class Abilities:
         incremental: whether ``fit`` continues from the current parameters; else it starts anew.
         sample_weight: whether rows may be weighted.
         validation: whether it cannot be fitted without held-out rows.
+        takes: rows of a table as it takes them: ``"numbers"``; ``"gaps"``, numbers of which some are missing
+            (NaN); ``"categories"``, a pandas table where there are categories; ``"names"``, always one.
         how: one sentence for people on how soft targets are taken.
     """
 
@@ -45,6 +49,7 @@ class Abilities:
     incremental: bool = False
     sample_weight: bool = True
     validation: bool = False
+    takes: Takes = "numbers"
     how: str = ""
 
 
@@ -91,14 +96,33 @@ class Learner(ABC):
     """File ending of :meth:`save`: ``".skops"`` or ``".safetensors"``."""
 
     n_outputs: int = 0
+    schema: Schema | None = None
+    """What the columns of its rows are, where they are a table's."""
 
-    def bind(self, n_outputs: int) -> None:
-        """Fix the number of outputs before the first fit.
+    def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
+        """Fix the number of outputs, and what the columns are, before the first fit.
 
         Args:
             n_outputs: number of classes, or of regression targets.
+            schema: columns of a table; ``None`` for other rows.
         """
-        self.n_outputs = n_outputs
+        self.n_outputs, self.schema = n_outputs, schema
+
+    def rows(self, X: Any) -> Any:
+        """Turn rows into what the model takes, of a table by its schema; called wherever rows come in.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+        """
+        X, schema, takes = np.asarray(X), self.schema, self.abilities.takes
+        if schema is None or X.ndim != 2:
+            return X
+        if takes == "names" or (takes == "categories" and schema.categorical):
+            return schema.frame(X)
+        if schema.categorical or takes == "numbers":
+            plain = schema.plain and not np.isnan(X).any()
+            return X if plain else schema.encode(X, fill=takes == "numbers")
+        return X
 
     def check(self, example: Array) -> None:
         """Raise ``InvalidInput`` if rows like these cannot be used; called before any training.

@@ -21,6 +21,7 @@ from consilience.learners.files.trust import ForeignCode, find, trusted
 from consilience.validation.arrays import Array
 from consilience.validation.labels import label_names
 from consilience.validation.numbers import check_number
+from consilience.validation.table_schema import Schema
 
 AT_ONCE = 256
 """Rows that the function is called with, at most; what it answered is kept before it is called again."""
@@ -123,8 +124,8 @@ class Frozen(Learner):
     what it sends, as others do. The function may hide anything: a vendor's model, rules, a language model.
 
     Args:
-        answer: from inputs, shape ``(n, ...)``, to probabilities ``(n, n_classes)`` in the order of
-            ``classes``, or values ``(n,)`` or ``(n, n_targets)``. Of a row it has to say the same whichever
+        answer: from inputs, shape ``(n, ...)``, or a pandas table where there are categories, to
+            probabilities ``(n, n_classes)`` in the order of ``classes``, or values ``(n,)`` or ``(n, n_targets)``. Of a row it has to say the same whichever
             rows it is asked about with; it is called with at most :data:`AT_ONCE`.
         classes: the classes that it knows, by the names that the party has for them; ``None`` for values.
         targets: number of values a row, where there are no classes.
@@ -168,6 +169,7 @@ class Frozen(Learner):
             "regression" if names is None else "classification",
             "native",
             sample_weight=False,
+            takes="categories",
             how="answers as it is, and is never trained",
         )
         self.answer, self.answers = answer, Answers(most)
@@ -175,8 +177,8 @@ class Frozen(Learner):
         self.targets = targets
         self._columns: list[int] = []
 
-    def bind(self, n_outputs: int) -> None:
-        super().bind(n_outputs)
+    def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
+        super().bind(n_outputs, schema)
         self._columns = list(range(n_outputs))
 
     def align(self, agreed: Iterable[str], names: Iterable[str]) -> None:
@@ -225,7 +227,7 @@ class Frozen(Learner):
             RunFailed: it failed, or what it says is no answer.
         """
         try:
-            values = np.asarray(self.answer(X), dtype=np.float64)
+            values = np.asarray(self.answer(self.rows(X)), dtype=np.float64)
         except Exception as error:
             raise RunFailed(
                 f"it failed: {type(error).__name__}: {error}", where=self.name

@@ -15,6 +15,7 @@ from consilience.messages.message import message
 from consilience.numerics.encoder import Encoder
 from consilience.validation.arrays import Array, check_inputs, read_only
 from consilience.validation.labels import Kind
+from consilience.validation.table_schema import Schema
 
 OutputKind = Literal["probabilities", "logits", "values"]
 Ratios = Literal["none", "coarse", "exact"]
@@ -44,18 +45,18 @@ class Public:
 
     Args:
         X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
-        columns: names of the columns, where they have names; a party that knows the names of its own takes
-            no rows whose columns are others, or in another order.
+        schema: what the columns are, where they have names; a party's own table is read by it. Numbers with
+            gaps (NaN) make one of their own.
 
     Attributes:
-        encoder: makes the features that rows are compared by; ``None`` for those of
-            :mod:`consilience.numerics.feature_space` that the rows alone say.
+        encoder: makes the features that rows are compared by: the schema of a table with gaps or
+            categories; ``None`` where the rows alone say them (:mod:`consilience.numerics.feature_space`).
 
     Raises:
         InvalidInput: no rows, values that are not finite, or not a name for each column.
     """
 
-    def __init__(self, X: Array, columns: tuple[str, ...] = ()) -> None:
+    def __init__(self, X: Array, schema: Schema | None = None) -> None:
         X = np.asarray(X)
         if X.ndim == 0 or len(X) == 0:
             raise InvalidInput(
@@ -63,34 +64,60 @@ class Public:
                 where="public",
                 mend="Parties teach one another on shared unlabelled rows: give at least one.",
             )
-        check_inputs(X, where="public data")
-        if columns and X.shape[1:] != (len(columns),):
-            raise InvalidInput(
-                f"rows of shape {X.shape[1:]} have {len(columns)} names of columns",
-                where="public data",
-            )
-        self.X, self.columns = read_only(X), columns
+        check_inputs(X, where="public data", gaps=True)
+        if schema is None and X.ndim == 2 and X.dtype.kind == "f" and np.isnan(X).any():
+            schema = Schema.of_numbers(X)
+        self.X, self.schema = read_only(X), schema
+        if schema is not None:
+            schema.check(X, where="public data")
+            self.encoder = None if schema.plain else schema
 
-    encoder: Encoder | None = None  # on the class: rows that are sent have none
+    encoder: Encoder | None = None  # on the class: rows without a schema have none
 
-    @property
+    @cached_property
     def encoder_key(self) -> str:
         """Digest of the encoder; empty where there is none."""
         return "" if self.encoder is None else self.encoder.key
 
     def with_encoder(self, encoder: Encoder | None) -> Public:
         """Return the same rows, to be compared by the features of an encoder; these, if they already are."""
-        if encoder is not None and encoder.key == self.encoder_key:
+        if encoder is None or encoder.key == self.encoder_key:
             return self  # whose space all parties of a process have in common
         rows = copy.copy(self)
         rows.encoder = encoder
+        rows.__dict__.pop("encoder_key", None)
         return rows
 
+    def take(self, rows: Any) -> Public:
+        """Select rows by index, mask or slice; columns and encoder stay."""
+        found = copy.copy(self)
+        found.X = read_only(self.X[rows])
+        found.__dict__.pop("key", None)
+        return found
+
+    def only(self, places: Sequence[int]) -> Public:
+        """Select columns by their places, for a party that lacks the others; the digest stays.
+
+        Args:
+            places: of the columns that are kept.
+        """
+        assert self.schema is not None
+        found = copy.copy(self)
+        found.__dict__["key"] = self.key
+        found.__dict__["encoder_key"] = self.encoder_key
+        found.X, found.schema = read_only(self.X[:, list(places)]), self.schema.only(places)
+        found.encoder = None if found.schema.plain else found.schema
+        return found
+
     @classmethod
-    def none(cls) -> Public:
-        """Make an empty set of public rows, for protocols that exchange models."""
+    def none(cls, schema: Schema | None = None) -> Public:
+        """Make an empty set of public rows, for protocols that exchange models.
+
+        Args:
+            schema: of the columns of a table that all parties' rows are parts of.
+        """
         absent = cls.__new__(cls)
-        absent.X, absent.columns = read_only(np.zeros(0)), ()
+        absent.X, absent.schema = read_only(np.zeros(0)), schema
         return absent
 
     def __len__(self) -> int:
@@ -107,6 +134,8 @@ class Public:
                 digest.update(len(said).to_bytes(8, "little") + said)  # else "ab", "c" is "a", "bc"
         else:
             digest.update(self.X.astype(self.X.dtype.newbyteorder("<"), copy=False).tobytes())
+        if self.schema is not None and not self.schema.plain:
+            digest.update(self.schema.key.encode())
         return digest.hexdigest()[:32]  # 128 bits: one who chooses both sets finds no two alike
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from consilience.messages.schema import Public
 from consilience.validation.arrays import Array
+from consilience.validation.table_schema import Schema
 
 COPY, CROWD = 1 / 3, 1 / 2
 """Of the usual distance to the nearest row, up to which two rows are one and its copy; of the usual distance
@@ -139,10 +140,12 @@ class PublicComparison:
     Args:
         private: the private inputs, shape ``(n, ...)``.
         tests: the test inputs, shape ``(n_tests, ...)``; there may be none.
+        schema: of a table, whose rows are compared as it encodes them; ``None`` for other rows.
     """
 
-    def __init__(self, private: Array, tests: Array) -> None:
-        self._private, self._tests = private, tests
+    def __init__(self, private: Array, tests: Array, schema: Schema | None = None) -> None:
+        self._encode = np.asarray if schema is None else schema.encode
+        self._private, self._tests = map(self._encode, (private, tests))
         self.found: dict[str, Array] = {}
         """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
 
@@ -150,7 +153,7 @@ class PublicComparison:
         """Return true if public rows are copies or a crowd (:meth:`Nearness.crowded`)."""
 
         def compute(nearness: Nearness) -> NDArray[np.bool_]:
-            return np.array([nearness.crowded(public.X)])
+            return np.array([nearness.crowded(self._encode(public.X))])
 
         return bool(self._once("crowded", public, 1, compute)[0])
 
@@ -163,7 +166,9 @@ class PublicComparison:
         return self._among("tests", self._tests, public)
 
     def _among(self, name: str, rows: Array, public: Public) -> NDArray[np.bool_]:
-        return self._once(name, public, len(rows), lambda nearness: nearness.among(rows, public.X))
+        return self._once(
+            name, public, len(rows), lambda nearness: nearness.among(rows, self._encode(public.X))
+        )
 
     def _once(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,16 @@ from consilience.numerics.encoder import Encoder
 from consilience.party.agreement import check_agreement
 from consilience.party.choice import Chooser, Purpose
 from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
-from consilience.party.nearness import PublicComparison
+from consilience.party.own_table import OwnTable, ReadByPublic
 from consilience.party.row_scores import Scores
 from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
 from consilience.party.state import SavedState
 from consilience.party.training import Training
 from consilience.transforms.privacy import Privacy
-from consilience.validation.arrays import Array, check_alike, read_only
+from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind, check_aliases, class_order, label_names
 from consilience.validation.numbers import check_choice, check_flag, check_number
+from consilience.validation.table_rows import Lenient
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
@@ -38,7 +39,7 @@ _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
 
 
-class Party(Training, SavedState):
+class Party(ReadByPublic, Training, SavedState):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
@@ -48,7 +49,8 @@ class Party(Training, SavedState):
     Args:
         name: unique within the federation; results are ordered by it.
         model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
-        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; ``None`` for none.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a pandas or pyarrow table,
+            which is read by the names, kinds and categories of the public rows' columns; ``None`` for none.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
         test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
         own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
@@ -70,6 +72,10 @@ class Party(Training, SavedState):
         purpose: rows that its predictions are for, where a teacher teaches it: ``"own"`` mixes the model
             trained alone with the taught one so that its own rows are not worse off, ``"everyone"`` for all
             parties' rows; ``"taught"`` takes the taught model as it is, and keeps no other.
+        rename: of a table, own name of a column to the name that the public rows have for it.
+        missing: whether its table may lack columns of the public rows: the party is then trained on those it
+            has, and answers public rows through them.
+        unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -93,6 +99,9 @@ class Party(Training, SavedState):
         encoder: Encoder | str | None = None,
         secret: bytes = b"",
         purpose: Purpose = "own",
+        rename: Mapping[str, str] | None = None,
+        missing: Literal["refused", "allowed"] = "refused",
+        unknown: Lenient = "refused",
     ) -> None:
         where = f"party {name!r}"
         if why := odd_name(str(name)):
@@ -121,6 +130,11 @@ class Party(Training, SavedState):
         self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
+        reading: dict[str, Any] = {"rename": rename or {}, "missing": missing, "unknown": unknown}
+        self.table = OwnTable.of(X, test, where=self._where, **reading)
+        """Its rows as they came, where their columns have names."""
+        if self.table is not None:
+            X, test = self._numbers_of(self.table, test)
         self.frozen = isinstance(self._prototype, Frozen)
         """Whether its model answers, and is never trained."""
         self.labelled = y is not None
@@ -151,16 +165,12 @@ class Party(Training, SavedState):
         tested = self.y[:0] if self.test is None else self.test[1]
         self.own = own_weights(own, tested, self.classes, where=self._where)
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
-        self.comparison = PublicComparison(
-            self.X, self.X[:0] if self.test is None else self.test[0]
-        )
+        self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
         self.privacy = Privacy()
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
-        self.columns: tuple[str, ...] = ()
-        """Names of the input columns, where they are known."""
         self.max_public_bytes = 0
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.kept_public: tuple[str, ...] = ()
@@ -263,22 +273,15 @@ class Party(Training, SavedState):
                 mend="Name no public file at the party, and the coordinator sends the rows.",
             )
 
-    def _check_alike(self, public: Public) -> None:
-        """Raise ``InvalidInput`` unless public rows look like the private ones, column by column."""
-        if self.columns and public.columns and self.columns != public.columns:
-            raise InvalidInput(
-                f"its columns are not, in this order, those of the public rows: {', '.join(public.columns)}",
-                where=self._where,
-                mend="Name the columns at the party in the order of the public rows: "
-                f"data.columns = [{', '.join(map(repr, public.columns))}].",
-            )
-        if len(self.X):
-            check_alike(self.X, public.X, where=self._where, discreet=self.max_public_bytes > 0)
+    def _check_alike(self, public: Public) -> Public:
+        """Return public rows as it reads them, or raise ``InvalidInput``: they do not look like its own."""
+        public = self.read_by(public)
         if self.max_public_bytes and self.comparison.crowded(public):
             raise InvalidInput(
                 "most public rows are copies of one another, or lie around one point",
                 where=self._where,
             )
+        return public
 
     def _private_apart(self, public: Public) -> NDArray[np.bool_]:
         """Mark the private rows that are no public rows too, or all where these may overlap.
@@ -308,8 +311,9 @@ class Party(Training, SavedState):
             self.public = self.public.with_encoder(self.encoder)
         check_agreement(self, agreement)
         assert self.public is not None
-        if len(self.public):
-            self._check_alike(self.public)
+        self.public = (
+            self._check_alike(self.public) if len(self.public) else self.read_by(self.public)
+        )
         self.begin(agreement)
         self.memory = {}
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])

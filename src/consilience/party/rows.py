@@ -23,7 +23,7 @@ def checked_inputs(X: Any, *, where: str) -> Array:
     X = np.asarray(X)
     if X.ndim == 0 or len(X) == 0:
         raise InvalidInput("there are no rows", where=where)
-    check_inputs(X, where=where)
+    check_inputs(X, where=where, gaps=True)
     return read_only(X)
 
 

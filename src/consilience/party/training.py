@@ -21,6 +21,7 @@ from consilience.party.choice import ALPHAS, Chooser, Lesson, MixedModel, surely
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.table_schema import Schema
 
 
 class Training:
@@ -53,6 +54,8 @@ class Training:
         """Chooses between its model trained alone and the taught one; ``None`` for the taught one."""
         self.least_alpha = 0.0
         """The least weight of its private rows in a refit, whatever is asked for."""
+        self.schema: Schema | None = None
+        """What the columns of its rows are, where they are a table's."""
         self.public: Public | None = None
         self.agreement: Agreement | None = None
         self._changes = 0
@@ -369,7 +372,9 @@ class Training:
         Raises:
             KnowledgeRefused: the model is not trusted, damaged, or answers something else.
         """
-        return checked_answers(unpack(about, data, trusted=self.trusts), *self._train, self.kind)
+        other = unpack(about, data, trusted=self.trusts)
+        other.schema = self.schema
+        return checked_answers(other, *self._train, self.kind)
 
     def fit_on_mixed_targets(self, round: int, predictions: Array, label_weight: float) -> None:
         """Train a new model on private inputs, towards ``label_weight`` times the labels plus predictions.
@@ -397,7 +402,7 @@ class Training:
         """A new model of the agreed number of outputs."""
         assert self.agreement is not None
         learner = copy.deepcopy(self._prototype)
-        learner.bind(self.agreement.outputs)
+        learner.bind(self.agreement.outputs, self.schema)
         return learner
 
     @property

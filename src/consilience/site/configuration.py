@@ -26,13 +26,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, PrivateAttr, ValidationError
 
-from consilience.data.dataset import Dataset
-from consilience.data.table import load_table, read_rows
+from consilience.data.table import load_own, read_rows
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.learners.encoders import find_encoder
@@ -55,6 +53,7 @@ from consilience.validation.sections import (
     first_of,
     read_toml,
 )
+from consilience.validation.table_rows import Lenient
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
 
@@ -63,11 +62,10 @@ class PrivateDataSpec(Section):
     """The party's own rows.
 
     Attributes:
-        path: a ``.csv``, ``.parquet`` or ``.npz`` file, as :func:`consilience.data.load_table` reads it.
+        path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.data.load_table`
+            reads it.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
-        columns: the input columns; by default those of the public file, which every party has in the same
-            order, or all but the target where there is none. Rows that the coordinator sends must have the
-            same ones in the same order.
+        columns: the input columns; by default those of the public rows, in whatever order the file has them.
         kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
         test: rows to measure on, never trained on: a share of them, or a file with the same columns.
         calibration: share of the other rows that is kept from training, for choices along the way.
@@ -75,6 +73,9 @@ class PrivateDataSpec(Section):
         encoder: makes the features that rows are compared by, where the federation agreed on one: a name
             (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
             ``key``.
+        rename: own name of a column to the name that the public rows have for it.
+        missing: whether it may lack columns of the public rows, and take part with those it has.
+        unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
     """
 
     path: Path
@@ -85,6 +86,9 @@ class PrivateDataSpec(Section):
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     aliases: Mapping[str, str] = {}
     encoder: str | None = None
+    rename: Mapping[str, str] = {}
+    missing: Literal["refused", "allowed"] = "refused"
+    unknown: Lenient = "refused"
 
 
 class ModelSpec(Open):
@@ -160,33 +164,41 @@ class PartySpec(Section):
 
     def _party(self) -> Party:
         """The party; errors name the key of the file, and not the file, which a coordinator need not know."""
-        public, columns = None, self.data.columns
+        public, where = None, self.data
         if self.public is not None:
             with _key("public"):
-                X, found = read_rows(self.public, columns)
-            public, columns = Public(X), columns or found
+                found = read_rows(self.public, where.columns)
+                public = Public(found.X, found.schema)
         with _key("data"):
-            dataset = self._dataset(columns)
+            own, tests, classes = load_own(
+                where.path,
+                where.target,
+                columns=where.columns,
+                test=where.test,
+                kind=where.kind,
+            )
         learner = self._learner()
-        if (learner.abilities.kind == "classification") != (dataset.classes is not None):
+        if (learner.abilities.kind == "classification") != classes:
             raise InvalidInput(
                 f"{self.model.name!r} is for {learner.abilities.kind}, and the target holds "
-                f"{'values' if dataset.classes is None else 'classes'}",
+                f"{'classes' if classes else 'values'}",
                 where="model.name",
                 mend="Choose another model (consilience list learners), or say which it is: data.kind = …",
             )
         party = Party(
             self.name,
             learner,
-            dataset.X,
-            _labels(dataset, dataset.y),
-            test=(dataset.X_test, _labels(dataset, dataset.y_test)),
+            *own,
+            test=tests,
             calibration=self.data.calibration,
             aliases=self.data.aliases,
             trusts=self.trusts,
             sends_rows=self.model.sends_rows,
             encoder=self._encoder(),
             purpose=self.purpose,
+            rename=where.rename,
+            missing=where.missing,
+            unknown=where.unknown,
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(
@@ -194,7 +206,8 @@ class PartySpec(Section):
                 where="limits.classes",
                 mend="Raise it, or look whether data.target is the right column.",
             )
-        party.public, party.columns = public, dataset.columns or ()
+        if public is not None:
+            party.public = party.read_by(public)
         return party
 
     def site(self, *, wait: float = 0.0) -> PartySite:
@@ -213,19 +226,6 @@ class PartySpec(Section):
             limits=self.limits,
             threads=self.threads,
             wait=wait,
-        )
-
-    def _dataset(self, columns: tuple[str, ...] | None) -> Dataset:
-        """The party's rows, split into those to train and those to measure on."""
-        test: dict[str, Any] = {"test_fraction": self.data.test}
-        if isinstance(self.data.test, Path):
-            test = {"test": self.data.test}
-        return load_table(
-            self.data.path,
-            self.data.target,
-            columns=None if self.data.path.suffix == ".npz" else columns,
-            kind=self.data.kind,
-            **test,
         )
 
     def learner(self) -> Learner:
@@ -350,8 +350,3 @@ def _imported(file: Path) -> str:
         del sys.modules[name]
         raise InvalidInput(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
     return name
-
-
-def _labels(dataset: Dataset, y: Any) -> Any:
-    """Targets by the names of their classes, where they have names."""
-    return y if dataset.classes is None else np.array(dataset.classes, dtype=object)[y]

@@ -94,7 +94,7 @@ def try_out(spec: PartySpec) -> DryRunReport:
         origin = "coordinator" if spec.limits.max_public_bytes else "none"
     small = _smaller(party, spec)
     if origin == "coordinator":
-        small.public = Public(small.X[:MOST_ROWS])
+        small.public = Public(small.X[:MOST_ROWS], party.schema)
     public_rows, outputs = len(party.public), _agreed(party).outputs
     precision = PRECISION[_kind_of(party)]
     _asked(small, spec.threads)  # the first time libraries are imported as well
@@ -256,7 +256,7 @@ def _smaller(party: Party, spec: PartySpec) -> Party:
         encoder=party.encoder,
     )
     public = party.public
-    small.public = Public(public.X[:MOST_ROWS]) if len(public) else public
+    small.public = public.take(slice(MOST_ROWS)) if len(public) else public
     return small
 
 

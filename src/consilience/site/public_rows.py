@@ -97,7 +97,7 @@ def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
         RunFailed: they cannot be written.
     """
     kept = read_public(home, public.key)
-    held = kept is not None and kept.columns == public.columns
+    held = kept is not None and kept.schema == public.schema
     # Before the new ones are written, so that no more than two sets are ever on the disk.
     sweep_public(home, in_use | {public.key} if held else in_use)
     if not held:
@@ -127,7 +127,8 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
         limits.refuse_sets(len(sets) + 1)
         sets[name] = {}
         write_sets(home, sets)
-    form = [*map(str, party.X.shape[1:]), *party.columns]
+    names = party.X.shape[1:] if party.table is None else party.table.private.columns
+    form = list(map(str, names))
     if sets[name].get("form") != form:
         refusal = None
         try:
@@ -176,7 +177,7 @@ def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
 
 def name_of_set(public: Public) -> str:
     """Name of a set of public rows, by which it is counted: a digest of rows and names of columns."""
-    names = json.dumps([public.key, *public.columns])
+    names = json.dumps([public.key, *(public.schema.names if public.schema else ())])
     return hashlib.sha256(names.encode()).hexdigest()[:32]
 
 

@@ -12,6 +12,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.validation.arrays import Array, same_rows
+from consilience.validation.table_schema import Schema
 
 _LOOKED_AT = 200
 """Test rows that are looked for among the public rows, at most."""
@@ -58,13 +59,15 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
         public: digest of the rows, :attr:`consilience.messages.schema.Public.key`.
         values: numbers, shape ``(n_public, ...)``; of texts the UTF-8 bytes, one text after another, uint8.
         lengths: number of bytes of each text, shape ``(n_public,)``, int64; ``None`` for numbers.
-        columns: names of the columns, where they have names.
+        gaps: of a table with gaps, a bit for each number that is missing and 0 in ``values``; else ``None``.
+        schema: what the columns of a table are, as JSON; empty where they have no names.
     """
 
     public: str
     values: Array
     lengths: Array | None = None
-    columns: tuple[str, ...] = ()
+    gaps: Array | None = None
+    schema: str = ""
     round: int = 0
 
     @classmethod
@@ -75,7 +78,11 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
             InvalidInput: texts in more than one column.
         """
         if public.X.dtype.kind not in "UO":
-            return cls(public=public.key, values=public.X, columns=public.columns)
+            schema = "" if public.schema is None else public.schema.to_json()
+            if public.X.dtype.kind != "f" or not (missing := np.isnan(public.X)).any():
+                return cls(public=public.key, values=public.X, schema=schema)
+            values, gaps = np.where(missing, 0, public.X), np.packbits(missing)
+            return cls(public=public.key, values=values, gaps=gaps, schema=schema)
         if public.X.ndim != 1:
             raise InvalidInput(
                 f"public texts of shape {public.X.shape} cannot be sent",
@@ -92,7 +99,8 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
     @property
     def nbytes(self) -> int:
         """Bytes of the rows on the wire."""
-        return self.values.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+        lengths = 0 if self.lengths is None else self.lengths.nbytes
+        return self.values.nbytes + lengths + len(self.schema)
 
     @property
     def unpacked(self) -> int:
@@ -112,7 +120,9 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
         """
         try:
             X = self.values if self.lengths is None else _texts(self.values, self.lengths)
-            public = Public(X, self.columns)
+            if self.gaps is not None:
+                X = _with_gaps(X, self.gaps)
+            public = Public(X, Schema.from_json(self.schema) if self.schema else None)
         except InvalidInput as error:
             raise KnowledgeRefused(f"what was sent are no public rows: {error.what}") from error
         if self.values.dtype.kind == "f":
@@ -145,6 +155,15 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
 _LONGEST_DIGEST = 64
 """Characters of an announced digest that an error repeats."""
+
+
+def _with_gaps(values: Array, gaps: Array) -> Array:
+    """Put NaN where bits say that a number is missing."""
+    fits = values.dtype.kind == "f" and values.ndim == 2 and gaps.dtype == np.uint8
+    if not fits or gaps.shape != (-(-values.size // 8),):
+        raise InvalidInput("the bits of gaps do not fit the numbers")
+    missing = np.unpackbits(gaps, count=values.size).astype(bool).reshape(values.shape)
+    return np.where(missing, np.asarray(np.nan, dtype=values.dtype), values)
 
 
 def _texts(values: Array, lengths: Array) -> Array:

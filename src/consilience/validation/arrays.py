@@ -39,15 +39,19 @@ def same_view(one: Array, other: Array) -> bool:
     return first == second
 
 
-def check_inputs(X: Array, *, where: str) -> None:
+def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
     """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings.
 
     Args:
         X: inputs, shape ``(n, ...)``.
         where: the party, for the error.
+        gaps: whether numbers of a table, shape ``(n, d)``, may be missing (NaN).
     """
-    if X.dtype.kind in "fc" and not np.isfinite(X).all():
-        bad = ~np.isfinite(X.reshape(len(X), -1))
+    finite = X.dtype.kind not in "fc" or np.isfinite(X)
+    if gaps and X.ndim == 2 and X.dtype.kind == "f" and not np.isnan(X).all():
+        finite = finite | np.isnan(X)
+    if not np.all(finite):
+        bad = ~np.reshape(finite, (len(X), -1))
         columns = ", ".join(map(str, np.flatnonzero(bad.any(axis=0))[:5]))
         raise InvalidInput(
             f"{int(bad.any(axis=1).sum())} of {len(X)} rows hold NaN or infinite values "

@@ -172,8 +172,8 @@ class CoordinatorSpec(Section):
                     f"there are no public rows, which {self.method.label!r} needs", where="public"
                 )
             return Public.none()
-        X, columns = read_rows(self.public, self.columns)
-        return Public(X, columns or ())
+        rows = read_rows(self.public, self.columns)
+        return Public(rows.X, rows.schema)
 
 
 def read_coordinator(folder: Path) -> CoordinatorSpec:

@@ -26,6 +26,7 @@ from consilience.numerics.losses import DIVERGED, ConvexLoss, check_convex, loss
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice, check_number
+from consilience.validation.table_schema import Schema
 
 Query = Callable[[Learner, Array, Array, np.random.Generator], None]
 """A weak-learning oracle: trains a regression learner, in place, towards targets ``(n, n_outputs)``."""
@@ -166,7 +167,13 @@ class Boosted(Learner):
             )
         return copy.deepcopy(self.ensemble.learner(0))
 
-    def bind(self, n_outputs: int) -> None:
+    def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
+        if schema is not None and not schema.plain:
+            raise InvalidInput(
+                "sums of weak learners take tables of numbers without gaps",
+                where=self.name,
+                mend="Take another model, such as gradient-boosting, which takes gaps and categories.",
+            )
         super().bind(n_outputs)
         check_convex(self.loss, n_outputs)
         self.weak.bind(n_outputs)

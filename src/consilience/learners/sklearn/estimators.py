@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.learners.base import Takes
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
 
@@ -94,7 +95,19 @@ def fit_steps(
     if rows is not None and len(rows) != np.shape(X)[0]:
         X = _safe_indexing(X, rows)
     last.fit(X, seen, **given)
+    _make_writable(last)
     return model
+
+
+def _make_writable(last: Any) -> None:
+    """Make histogram boosting with categories writable: it holds a check of numbers as a partial function.
+
+    The check is of numbers that a schema has made, and is left out.
+    """
+    if (preprocessor := getattr(last, "_preprocessor", None)) is not None:
+        for name, transformer, _ in (*preprocessor.transformers, *preprocessor.transformers_):
+            if name == "numerical" and hasattr(transformer, "func"):
+                transformer.func = None
 
 
 def takes_many_outputs(last: Any) -> bool:
@@ -106,6 +119,29 @@ def takes_many_outputs(last: Any) -> bool:
     from sklearn.utils import get_tags
 
     return bool(get_tags(last).target_tags.multi_output)
+
+
+_CATEGORIES = ("XGB", "LGBM", "CatBoost", "HistGradientBoosting")
+
+
+def takes(model: Any) -> Takes:
+    """Tell how a model takes the rows of a table, by its name, its tags and its steps."""
+    before, last = parts(model)
+    steps = [step for _, step in before] + [last]
+    if any(type(step).__name__ == "ColumnTransformer" for step in steps):
+        return "names"
+    if not before and type(model).__name__.startswith(_CATEGORIES):
+        return "categories"
+    for step in steps:
+        if not hasattr(step, "__sklearn_tags__"):
+            return "numbers"
+        from sklearn.utils import get_tags
+
+        if not get_tags(step).input_tags.allow_nan:
+            return "numbers"
+        if type(step).__module__.startswith("sklearn.impute"):
+            break
+    return "gaps"
 
 
 def make_of(model: Any) -> list[type]:

@@ -19,6 +19,7 @@ from consilience.learners.sklearn.estimators import (
     make_of,
     parts,
     seeded,
+    takes,
     takes_many_outputs,
     unfitted,
     with_soft_label_equivalent,
@@ -98,8 +99,9 @@ class SklearnLearner(Learner):
                 where=self.name,
                 mend="Use X[:, None] for a single feature.",
             )
+        self.rows(example)  # says now that it cannot be made
         if not text and hasattr(self.model, "check_inputs"):
-            self.model.check_inputs(self._shaped(example))
+            self.model.check_inputs(self._shaped(self.rows(example)))
 
     def fit(
         self,
@@ -111,9 +113,8 @@ class SklearnLearner(Learner):
         validation: tuple[Array, Array] | None = None,
         phase: Phase = "private",
     ) -> None:
-        X = np.asarray(X)
         X, targets, weights = usable(
-            X,
+            self.rows(X),
             targets,
             weights,
             n_outputs=self.n_outputs,
@@ -147,7 +148,7 @@ class SklearnLearner(Learner):
         for columns in together:
             held_out = None
             if validation is not None:
-                held_out = self._shaped(np.asarray(validation[0])), validation[1][:, columns]
+                held_out = self._shaped(self.rows(validation[0])), validation[1][:, columns]
             one = copy.deepcopy(model)
             models.append(fit_steps(one, X, targets[:, columns], weights, validation=held_out))
         return models
@@ -170,7 +171,7 @@ class SklearnLearner(Learner):
     def predict(self, X: Array) -> Array:
         if not self._models:
             raise InvalidInput("the model has not been trained yet", where=self.name)
-        X = self._shaped(np.asarray(X))
+        X = self._shaped(self.rows(X))
         with self._blamed("predict this"):
             if self.abilities.kind == "regression":
                 values = [np.asarray(model.predict(X), np.float64) for model in self._models]
@@ -253,7 +254,7 @@ class SklearnLearner(Learner):
             )
         self._models, self._present, self.n_outputs = models, present, n_outputs
 
-    def _shaped(self, X: Array) -> Array:
+    def _shaped(self, X: Any) -> Any:
         if X.ndim > 2 and X.dtype.kind in "biuf" and hasattr(self.model, "get_params"):
             from sklearn.utils import get_tags
 
@@ -313,7 +314,9 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     if kind == "regression":
         how = "Regression targets are taken as they are."
         choosy = bool(getattr(last, "needs_validation", False))
-        return Abilities(kind, "native", sample_weight=weighable, validation=choosy, how=how)
+        return Abilities(
+            kind, "native", sample_weight=weighable, validation=choosy, takes=takes(model), how=how
+        )
     probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
     if hasattr(model, "predict_proba"):
         probabilities = "native"
@@ -330,7 +333,14 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     elif weighable:
         soft = "weighted"
         how = "Each soft row becomes one copy per class, weighted by the class's probability."
-    return Abilities(kind, soft, probabilities=probabilities, sample_weight=weighable, how=how)
+    return Abilities(
+        kind,
+        soft,
+        probabilities=probabilities,
+        sample_weight=weighable,
+        takes=takes(model),
+        how=how,
+    )
 
 
 def _softmax(scores: Array) -> Array:

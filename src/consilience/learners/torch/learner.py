@@ -108,7 +108,7 @@ class TorchLearner(Learner):
         return self.modules.given
 
     def check(self, example: Array) -> None:
-        self.modules.build(np.asarray(example)[:2], self.n_outputs, seed=None)
+        self.modules.build(self.rows(example)[:2], self.n_outputs, seed=None)
 
     def fit(
         self,
@@ -176,7 +176,7 @@ class TorchLearner(Learner):
         correction: GradientCorrection,
     ) -> Steps:
         X, targets, weights = usable(
-            np.asarray(X),
+            self.rows(X),
             targets,
             weights,
             n_outputs=self.n_outputs,
@@ -201,7 +201,8 @@ class TorchLearner(Learner):
             augment = None
         held_out = None
         if recipe.early_stop is not None and validation is not None and len(validation[0]):
-            held_out = modules.inputs(validation[0], module), modules.values(validation[1], module)
+            rows, values = self.rows(validation[0]), modules.values(validation[1], module)
+            held_out = modules.inputs(rows, module), values
         memory = X.__array_interface__
         outputs = modules.values(targets, module)
         job = Job(
@@ -260,7 +261,7 @@ class TorchLearner(Learner):
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
-        self._new_module(np.asarray(X)[:2], seed=int(rng.integers(2**63 - 1)))
+        self._new_module(self.rows(X)[:2], seed=int(rng.integers(2**63 - 1)))
         self._fitted = True
 
     def _new_module(self, example: Array, *, seed: int) -> nn.Module:
@@ -311,7 +312,7 @@ class TorchLearner(Learner):
 
     def _outputs(self, X: Array) -> Tensor:
         module, modules, precision = self._trained_module(), self.modules, self.recipe.precision
-        X = np.asarray(X)
+        X = self.rows(X)
 
         def by_itself() -> Tensor:
             with torch.inference_mode(), modules.errors_named():

@@ -1,0 +1,163 @@
+"""A party's own table: kept as it came until the schema of the public rows is known, and read by it then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.messages.schema import Public
+from consilience.party.nearness import PublicComparison
+from consilience.validation.arrays import Array, check_alike, read_only
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_schema import Schema
+from consilience.validation.tables import Table, is_table
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """Private rows and test rows of a party with the names of their columns.
+
+    Attributes:
+        private: the private inputs.
+        tests: the test inputs; ``None`` where there are none.
+        where: the party, for errors.
+        rename: own name of a column to the public rows' name.
+        missing: whether columns of the public rows may be missing.
+        unknown: what becomes of categories that the public rows do not have.
+    """
+
+    private: Table
+    tests: Table | None
+    where: str
+    rename: Mapping[str, str]
+    missing: Literal["refused", "allowed"]
+    unknown: Lenient
+
+    @classmethod
+    def of(cls, X: Any, test: Any, **options: Any) -> OwnTable | None:
+        """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
+        if not is_table(X):
+            return None
+        where = options["where"]
+        private, held = Table.of(X, where=f"{where}, private data"), None
+        if isinstance(test, tuple | list) and test and is_table(test[0]):
+            held = Table.of(test[0], where=f"{where}, test data")
+        return cls(private, held, **options)
+
+    def rows(self) -> tuple[Rows, Array | None]:
+        """Read the rows by the schema that they suggest themselves."""
+        where = f"{self.where}, private data"
+        found = rows_and_schema(self.private, where=where, texts="left out")
+        assert found.schema is not None
+        tests = None
+        if self.tests is not None:
+            where = f"{self.where}, test data"
+            tests = rows_of(self.tests, found.schema, where=where, unknown="missing").X
+        return found, tests
+
+    def rows_by(self, public: Public, *, discreet: bool) -> tuple[Rows, Array | None]:
+        """Read private rows and test rows by the schema of public rows.
+
+        Args:
+            public: the public rows, which have a schema.
+            discreet: leave what the tables hold out of errors.
+
+        Raises:
+            InvalidInput: they do not go together.
+        """
+        assert public.schema is not None
+        precision = public.X.dtype if public.X.dtype.kind == "f" else np.dtype(np.float64)
+        options: dict[str, Any] = {
+            "rename": self.rename,
+            "missing": self.missing,
+            "discreet": discreet,
+        }
+        found = rows_of(
+            self.private, public.schema, where=self.where, unknown=self.unknown, **options
+        )
+        tests = None
+        if self.tests is not None:
+            where = f"{self.where}, test data"
+            tests = rows_of(
+                self.tests, public.schema, where=where, unknown="missing", **options
+            ).X.astype(precision)
+        return replace(found, X=found.X.astype(precision)), tests
+
+
+class ReadByPublic:
+    """Reading of a party's rows by the columns of public rows: :class:`~.party.Party`'s part for tables."""
+
+    X: Array
+    test: tuple[Array, Array] | None
+    table: OwnTable | None
+    schema: Schema | None
+    comparison: PublicComparison
+    max_public_bytes: int
+    _where: str
+    notes: tuple[str, ...] = ()
+    """Remarks on its table."""
+
+    def _numbers_of(self, table: OwnTable, test: Any) -> tuple[Array, Any]:
+        """Rows of a table by the schema that it suggests itself, and test rows with their labels."""
+        own, tests = table.rows()
+        self.schema, self.notes = own.schema, own.notes
+        return own.X, test if tests is None else (tests, test[1])
+
+    def _compared(self) -> PublicComparison:
+        """Its rows and test rows, to be held against public ones."""
+        tests = self.X[:0] if self.test is None else self.test[0]
+        return PublicComparison(self.X, tests, self.schema)
+
+    def read_by(self, public: Public) -> Public:
+        """Read its rows by the columns of public rows, and return these, without columns that it lacks.
+
+        Raises:
+            InvalidInput: they have other columns, or do not look alike.
+        """
+        discreet, before = self.max_public_bytes > 0, self.schema
+        if len(public) and public.schema is not None and self.table is not None:
+            rows, tests = self.table.rows_by(public, discreet=discreet)
+            kept = [i for i in range(rows.X.shape[1]) if i not in rows.absent]
+            if rows.absent:
+                public = public.only(kept)
+            self.X, self.notes = read_only(rows.X[:, kept]), rows.notes
+            if self.test is not None and tests is not None:
+                self.test = read_only(tests[:, kept]), self.test[1]
+        elif len(public) and public.schema is None and before is not None and not before.plain:
+            raise InvalidInput(
+                "its columns have names or gaps, and those of the public rows have no names",
+                where=self._where,
+                mend="Give the public rows as a table too.",
+            )
+        if len(public) or public.schema is not None:
+            self.schema = public.schema
+            if self.schema is None and self.X.dtype.kind == "f" and np.isnan(self.X).any():
+                self.schema = Schema.of_numbers(public.X)
+        if self.schema != before or self.table is not None:
+            found, self.comparison = self.comparison.found, self._compared()
+            self.comparison.found = found
+        if len(public) and len(self.X):
+            _check_like(self.X, public, where=self._where, discreet=discreet)
+        return public
+
+
+def _check_like(X: Array, public: Public, *, where: str, discreet: bool) -> None:
+    """Raise ``InvalidInput`` unless private rows look like the public ones: type, shape and scale.
+
+    Args:
+        X: private rows.
+        public: the public rows.
+        where: the party, for the error.
+        discreet: leave what the private rows hold out of the error.
+    """
+    theirs, schema = public.X, public.schema
+    if schema is not None and X.shape[1:] == theirs.shape[1:] and X.dtype.kind not in "UO":
+        schema.check(X, where=where)
+        X, theirs = schema.levels(X), schema.levels(theirs)
+        if not X.shape[1]:
+            return
+    check_alike(X, theirs, where=where, discreet=discreet)

@@ -1,0 +1,195 @@
+"""Tables as they come, the schema that they suggest, and other tables held against it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from consilience.errors import InvalidInput
+from consilience.validation.table_rows import rows_and_schema, rows_of
+from consilience.validation.table_schema import Column, Schema
+from consilience.validation.tables import Table
+
+NAN = np.nan
+PUBLIC = {
+    "age": [30, 40, 50, None],
+    "sex": ["female", "male", None, "male"],
+    "insured": [True, False, True, True],
+    "seen": ["2026-01-02", "1970-01-11", None, "1970-01-02"],
+}
+
+
+def table(**columns: object) -> Table:
+    return Table.of(columns, where="here")
+
+
+def schema() -> Schema:
+    found = rows_and_schema(table(**PUBLIC), where="here").schema
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.table, dict], ids=["pandas", "pyarrow", "dict"])
+def test_a_table_becomes_rows_of_numbers_and_a_schema(make) -> None:
+    found = rows_and_schema(Table.of(make(PUBLIC), where="here"), where="here")
+    expected = [[30, 0, 1, 20455], [40, 1, 0, 10], [50, NAN, 1, NAN], [NAN, 1, 1, 1]]
+    np.testing.assert_array_equal(found.X, expected)
+    age, sex, insured, seen = found.schema.columns
+    assert (age.kind, sex.kind, insured.kind, seen.kind) == (
+        "number", "category", "boolean", "date"
+    )  # fmt: skip
+    assert (age.low, age.high, age.median, age.mean, age.gaps) == (30, 50, 40, 40, True)
+    assert age.spread == 8.16497  # sqrt(200 / 3), six digits
+    assert sex.categories == ("female", "male") and not insured.gaps
+    assert Schema.from_json(found.schema.to_json()) == found.schema
+    assert not found.schema.plain
+
+
+def test_rows_are_encoded_without_gaps() -> None:
+    """Scaled number, mark of a gap; a column a category, mark; truth value; scaled date, mark."""
+    columns = (
+        Column("age", gaps=True, median=40, mean=35, spread=10),
+        Column("sex", "category", ("female", "male"), gaps=True),
+        Column("insured", "boolean", mean=0.5, spread=0.5),
+    )
+    X = np.array([[45, 1, 1], [NAN, NAN, 0]])
+    encoded = Schema(columns).encode(X)
+    assert encoded.tolist() == [[1, 0, 0, 1, 0, 1], [0.5, 1, 0, 0, 1, -1]]
+    kept = Schema(columns).encode(X, fill=False)
+    assert np.isnan(kept[1, 0]) and kept[1, 1:].tolist() == encoded[1, 1:].tolist()
+    frame = Schema(columns).frame(X)
+    assert frame["sex"].tolist() == ["male", NAN] and frame["insured"].tolist() == [True, False]
+
+
+def test_a_table_of_numbers_stays_as_it_is() -> None:
+    found = rows_and_schema(table(a=[1, 2], b=[3, 4]), where="here")
+    assert found.X.dtype == np.int64 and found.schema.plain
+    np.testing.assert_array_equal(found.schema.encode([[NAN, 3]]), [[1.5, 3]])
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["1,234", "12", "1,234,567.5"], [1234, 12, 1234567.5]),
+        (["3,14", "-2,5", "1.234,5"], [3.14, -2.5, 1234.5]),
+        ([" 7", "?", "N/A", "1e3"], [7, NAN, NAN, 1000]),
+        (["24.12.2026", "01.02.1970"], [20811, 31]),
+        (["2/13/1970", "1/2/1970"], [43, 1]),
+        (["1970-01-02T12:00:00", ""], [1.5, NAN]),
+    ],
+)
+def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
+    found = rows_and_schema(table(x=texts), where="here")
+    np.testing.assert_array_equal(found.X[:, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["2026-12-24", "24.12.2026", "12/24/2026"], "several forms"),
+        (["1/2/2026", "3/4/2026"], "a day and a month or a month and a day"),
+        (["1,234", "5,678"], "may be 1234 or 1.234"),
+        (["1", "2", "3", "many"], "holds numbers and 'many'"),
+        ([f"he said {i}" for i in range(20)], "texts of which most differ"),
+        ([f"letter {i // 2}" for i in range(600)], "texts of which most differ"),
+    ],
+)
+def test_texts_that_could_mean_anything_are_refused(texts: list, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        rows_and_schema(table(x=texts), where="here")
+
+
+def test_columns_that_identify_are_named() -> None:
+    found = rows_and_schema(
+        table(name=[f"p{i}" for i in range(20)], row=range(100, 120), x=[1, 2] * 10), where="here"
+    )
+    assert found.schema.names == ("row", "x")
+    assert "'name' is different in every row" in found.notes[0] and "'row' counts" in found.notes[1]
+
+
+def test_other_spellings_are_mended() -> None:
+    own = table(
+        note=["a", "b"],
+        seen=["11.1.1970", "3.1.1970"],
+        insured=["Yes", "no"],
+        sex=[" FEMALE ", None],
+        years=["31", "?"],
+    )
+    found = rows_of(own, schema(), where="here", rename={"years": "age"})
+    np.testing.assert_array_equal(found.X, [[31, 0, 1, 10], [NAN, NAN, 0, 2]])
+
+
+def test_codes_of_categories_are_mended_as_numbers_and_as_truth() -> None:
+    columns = Schema(
+        (Column("grade", "category", ("1", "2")), Column("ill", "category", ("no", "yes")))
+    )
+    for grade, ill in (([1.0, 2.0], [False, True]), (["1.0", "2"], [0, 1]), ([1, 2], ["N", "Y"])):
+        found = rows_of(table(grade=grade, ill=ill), columns, where="here")
+        assert found.X.tolist() == [[0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sex": ["f", "male", "male", "male"]}, "do not know: 'f'"),
+        (
+            {"age": ["old", "x", "y", "z"]},
+            "'age' is a number in the public rows, and not here: 'old'",
+        ),
+        ({"seen": [1, 2, 3, 4]}, "'seen' is a date"),
+        ({"insured": [2, 0, 1, 1]}, "'insured' is true or false"),
+        ({"age": [300.0, NAN, np.inf, 1.0]}, "infinite values: 1 in 'age'"),
+    ],
+)
+def test_what_cannot_be_mended_is_refused_by_name(change: dict, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        rows_of(table(**{**PUBLIC, **change}), schema(), where="here")
+
+
+def test_missing_columns() -> None:
+    own = table(ages=[3, 4], Sex=["male", "male"])
+    with pytest.raises(
+        InvalidInput, match=r"column 'age', 'insured', 'seen'.*\n.*Did you mean 'ages'"
+    ):
+        rows_of(own, schema(), where="here")
+    found = rows_of(own, schema(), where="here", missing="allowed")
+    assert found.absent == (0, 2, 3) and found.X[:, 1].tolist() == [1, 1]
+    assert found.notes == ("it lacks 'age', 'insured', 'seen', and takes part without",)
+
+
+def test_a_category_of_new_rows_may_be_read_as_missing() -> None:
+    own = table(**{**PUBLIC, "sex": ["diverse", "male", "male", "male"]})
+    found = rows_of(own, schema(), where="here", unknown="missing")
+    assert np.isnan(found.X[0, 1]) and "'diverse': read as missing" in found.notes[0]
+
+
+def test_another_unit_is_named_with_its_factor() -> None:
+    public = rows_and_schema(table(weight=np.linspace(40.0, 120.0, 50)), where="here").schema
+    with pytest.raises(InvalidInput, match=r"'weight' is of another unit.*factor of about 970"):
+        rows_of(table(weight=np.linspace(45e3, 110e3, 20)), public, where="here")
+    with pytest.raises(InvalidInput) as refused:
+        rows_of(table(weight=np.linspace(45e3, 110e3, 20)), public, where="here", discreet=True)
+    assert "factor" not in str(refused.value)
+    assert not rows_of(table(weight=np.linspace(60.0, 90.0, 20)), public, where="here").notes
+
+
+def test_a_column_may_be_missing_in_every_row() -> None:
+    found = rows_of(table(**{**PUBLIC, "sex": [None] * 4}), schema(), where="here")
+    assert np.isnan(found.X[:, 1]).all() and found.notes == ("'sex' is missing in every row",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"name": 1}]',
+        "[]",
+        '[{"name": "a", "spread": 0}]',
+        '[{"name": "a", "kind": "category"}]',
+        "{",
+    ],
+)
+def test_what_is_no_schema_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        Schema.from_json(text)
