@@ -105,7 +105,7 @@ def test_public_rows_of_a_file_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="18 of 18 test rows are among its rows"):
         cohort(**given | {"public_file": given["path"]})
     table(tmp_path / "public.csv", 1, 30, scale=1000)
-    with pytest.raises(InvalidInput, match="on another scale"):
+    with pytest.raises(InvalidInput, match="'age' is of another unit"):
         cohort(**given)
 
 

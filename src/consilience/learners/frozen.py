@@ -125,8 +125,9 @@ class Frozen(Learner):
 
     Args:
         answer: from inputs, shape ``(n, ...)``, or a pandas table where there are categories, to
-            probabilities ``(n, n_classes)`` in the order of ``classes``, or values ``(n,)`` or ``(n, n_targets)``. Of a row it has to say the same whichever
-            rows it is asked about with; it is called with at most :data:`AT_ONCE`.
+            probabilities ``(n, n_classes)`` in the order of ``classes``, or values ``(n,)`` or
+            ``(n, n_targets)``. Of a row it has to say the same whichever rows it is asked about with; it is
+            called with at most :data:`AT_ONCE`.
         classes: the classes that it knows, by the names that the party has for them; ``None`` for values.
         targets: number of values a row, where there are no classes.
         most: rows that it may be asked about in all; ``None`` for no limit. What it has answered costs

@@ -351,7 +351,7 @@ def _units(values: Array, column: Column, discreet: bool, where: str) -> list[st
     spread = float(known.std()) / column.spread
     if 1 / UNITS < factor < UNITS or 1 / UNITS < spread < UNITS or (factor > 1) != (spread > 1):
         return []
-    about = f"column {column.name!r} is of another unit than in the public rows"
+    about = f"column {column.name!r} is of another unit than agreed on"
     said = about if discreet else f"{about}, by a factor of about {float(f'{factor:.2g}'):g}"
     low, high = np.quantile(known, [0.1, 0.9])
     if low > column.high or high < column.low:
