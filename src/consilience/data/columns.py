@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv as lines
 import io
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,15 @@ def _separator(text: str, path: Path) -> str:
 def _from_excel(path: Path) -> Table:
     import pandas as pd
 
-    check_memory(40 * path.stat().st_size, "what it holds", where=str(path))
     try:
+        with zipfile.ZipFile(path) as packed:
+            unpacked = sum(part.file_size for part in packed.infolist())
+        check_memory(4 * unpacked, "what it holds", where=str(path))
         frame = pd.read_excel(path, dtype=object, header=None)
     except ImportError as error:
         raise MissingExtra("openpyxl", extra="excel", where=str(path)) from error
+    except InvalidInput:
+        raise
     except Exception as error:  # whatever openpyxl makes of a damaged file
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
     if not len(frame):

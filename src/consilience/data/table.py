@@ -18,9 +18,9 @@ from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table, is_text
+from consilience.validation.tables import Table, text_rows
 
 
 def load_table(
@@ -224,12 +224,7 @@ def _read(
     if not as_numbers:
         return _Rows(inputs, labels[0], group_names)
     X, schema, notes = _inputs(inputs, where, like)
-    same = tuple(
-        f"{name!r} says the target under another name"
-        for name, values in inputs.columns.items()
-        if _says(values, labels[0])
-    )
-    return _Rows(X, labels[0], group_names, schema, notes + same)
+    return _Rows(X, labels[0], group_names, schema, notes + says_target(inputs, labels[0]))
 
 
 def _chosen(
@@ -266,21 +261,12 @@ def _inputs(
     table: Table, where: str, like: Schema | None, unknown: Lenient = "refused"
 ) -> tuple[Array, Schema | None, tuple[str, ...]]:
     """Rows of a table with their schema and remarks; a single column of texts is the text of each row."""
-    values = next(iter(table.columns.values()))
-    if like is None and len(table.columns) == 1 and is_text(values):
-        texts = np.array([text or "" for text in values], dtype=object)
+    if like is None and (texts := text_rows(table)) is not None:
         return texts, None, ()
     rows = rows_and_schema(table, where=where) if like is None else rows_of(
         table, like, where=where, unknown=unknown
     )  # fmt: skip
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
-
-
-def _says(values: Array, target: Array) -> bool:
-    """True if every value of an input goes with one label and every label with one value."""
-    pairs = set(zip(values.tolist(), target.tolist(), strict=True))
-    firsts, seconds = ({pair[i] for pair in pairs} for i in (0, 1))
-    return 1 < len(firsts) == len(seconds) == len(pairs) < len(values)
 
 
 def _complete_column(table: Table, name: str, where: str) -> Array:

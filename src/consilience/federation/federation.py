@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Literal
 
@@ -29,7 +30,8 @@ class Federation:
     Args:
         parties: at least one :class:`~consilience.party.party.Party`; or, where they are many and few take
             part in a round, a :class:`~consilience.networks.Population`.
-        public: unlabelled inputs, shape ``(n_public, ...)``; ``None`` for protocols that exchange models.
+        public: unlabelled inputs, shape ``(n_public, ...)``, or a pandas or pyarrow table, by whose columns
+            the parties' tables are read; ``None`` for protocols that exchange models.
         seed: everything random is keyed by it; the same seed gives the same bits on every network.
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.
@@ -72,7 +74,9 @@ class Federation:
         if public is None:
             shared = Public.none()
         else:
-            shared = public if isinstance(public, Public) else Public(np.asarray(public))
+            shared = public if isinstance(public, Public) else Public(public)
+            for note in shared.notes:
+                warnings.warn(f"public data: {note}", stacklevel=2)
         if encoder is not None:
             shared = shared.with_encoder(find_encoder(encoder))
         network = (

@@ -13,7 +13,9 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.table_rows import rows_of
 from consilience.validation.table_schema import Schema
+from consilience.validation.tables import Table, is_table, text_rows
 
 Phase = Literal["first", "private", "distill"]
 Takes = Literal["numbers", "gaps", "categories", "names"]
@@ -262,11 +264,35 @@ class Model:
         """Compute class probabilities or values, shape ``(n, n_outputs)``, of inputs ``(n, ...)``."""
         return self.learner.predict(X)
 
+    def rows(self, X: Any) -> Array:
+        """Read rows as numbers; a pandas or pyarrow table by the columns that the model was trained on.
+
+        Categories that were not known then are read as missing.
+
+        Args:
+            X: inputs, shape ``(n, ...)``, or a table.
+
+        Raises:
+            InvalidInput: the table lacks a column, or the model was trained on columns without names.
+        """
+        if not is_table(X):
+            return np.asarray(X)
+        table, schema = Table.of(X, where="predict"), self.learner.schema
+        if (texts := text_rows(table)) is not None and schema is None:
+            return texts
+        if schema is None:
+            raise InvalidInput(
+                "the model was trained on columns without names",
+                where="predict",
+                mend="Give an array, its columns in the order of training.",
+            )
+        return rows_of(table, schema, where="predict", unknown="missing").X
+
     def predict_proba(self, X: Any) -> Array:
         """Compute class probabilities.
 
         Args:
-            X: inputs, shape ``(n, ...)``.
+            X: inputs, shape ``(n, ...)``, or a table.
 
         Returns:
             Shape ``(n, n_classes)``, in the order of :attr:`classes`.
@@ -278,16 +304,16 @@ class Model:
             raise InvalidInput(
                 "a regression model has no class probabilities", where="predict_proba"
             )
-        return self.outputs(np.asarray(X))
+        return self.outputs(self.rows(X))
 
     def predict(self, X: Any) -> Array:
         """Predict class names, or regression values.
 
         Args:
-            X: inputs, shape ``(n, ...)``.
+            X: inputs, shape ``(n, ...)``, or a table.
 
         Returns:
             Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``.
         """
-        outputs = self.outputs(np.asarray(X))
+        outputs = self.outputs(self.rows(X))
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

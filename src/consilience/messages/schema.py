@@ -13,9 +13,11 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.numerics.encoder import Encoder
-from consilience.validation.arrays import Array, check_inputs, read_only
+from consilience.validation.arrays import check_inputs, read_only
 from consilience.validation.labels import Kind
+from consilience.validation.table_rows import rows_and_schema
 from consilience.validation.table_schema import Schema
+from consilience.validation.tables import Table, is_table, text_rows
 
 OutputKind = Literal["probabilities", "logits", "values"]
 Ratios = Literal["none", "coarse", "exact"]
@@ -44,7 +46,8 @@ class Public:
     """Unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
 
     Args:
-        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings.
+        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings; or a pandas or pyarrow table, which says its
+            schema.
         schema: what the columns are, where they have names; a party's own table is read by it. Numbers with
             gaps (NaN) make one of their own.
 
@@ -56,7 +59,13 @@ class Public:
         InvalidInput: no rows, values that are not finite, or not a name for each column.
     """
 
-    def __init__(self, X: Array, schema: Schema | None = None) -> None:
+    def __init__(self, X: Any, schema: Schema | None = None) -> None:
+        if is_table(X):
+            table = Table.of(X, where="public data")
+            X = text_rows(table)
+            if X is None:
+                rows = rows_and_schema(table, where="public data")
+                X, schema, self.notes = rows.X, rows.schema, rows.notes
         X = np.asarray(X)
         if X.ndim == 0 or len(X) == 0:
             raise InvalidInput(
@@ -73,6 +82,8 @@ class Public:
             self.encoder = None if schema.plain else schema
 
     encoder: Encoder | None = None  # on the class: rows without a schema have none
+    notes: tuple[str, ...] = ()
+    """Remarks on the table that they were given as."""
 
     @cached_property
     def encoder_key(self) -> str:

@@ -12,9 +12,9 @@ from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
 from consilience.party.nearness import PublicComparison
 from consilience.validation.arrays import Array, check_alike, read_only
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table, is_table
+from consilience.validation.tables import Table, is_table, text_rows
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OwnTable:
     @classmethod
     def of(cls, X: Any, test: Any, **options: Any) -> OwnTable | None:
         """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
-        if not is_table(X):
+        if not is_table(X) or text_rows(Table.of(X, where=options["where"])) is not None:
             return None
         where = options["where"]
         private, held = Table.of(X, where=f"{where}, private data"), None
@@ -92,6 +92,7 @@ class ReadByPublic:
     """Reading of a party's rows by the columns of public rows: :class:`~.party.Party`'s part for tables."""
 
     X: Array
+    y: Array
     test: tuple[Array, Array] | None
     table: OwnTable | None
     schema: Schema | None
@@ -101,11 +102,17 @@ class ReadByPublic:
     notes: tuple[str, ...] = ()
     """Remarks on its table."""
 
-    def _numbers_of(self, table: OwnTable, test: Any) -> tuple[Array, Any]:
+    def _numbers_of(self, X: Any, test: Any) -> tuple[Any, Any]:
         """Rows of a table by the schema that it suggests itself, and test rows with their labels."""
-        own, tests = table.rows()
+        if self.table is None:  # rows, or a single column of texts
+            if is_table(X):
+                X = text_rows(Table.of(X, where=self._where))
+            if isinstance(test, tuple | list) and test and is_table(test[0]):
+                test = (text_rows(Table.of(test[0], where=self._where)), *test[1:])
+            return X, test
+        own, tests = self.table.rows()
         self.schema, self.notes = own.schema, own.notes
-        return own.X, test if tests is None else (tests, test[1])
+        return own.X, test if tests is None else (tests, *test[1:])
 
     def _compared(self) -> PublicComparison:
         """Its rows and test rows, to be held against public ones."""
@@ -124,7 +131,8 @@ class ReadByPublic:
             kept = [i for i in range(rows.X.shape[1]) if i not in rows.absent]
             if rows.absent:
                 public = public.only(kept)
-            self.X, self.notes = read_only(rows.X[:, kept]), rows.notes
+            self.X = read_only(rows.X[:, kept])
+            self.notes = rows.notes + says_target(self.table.private, self.y) if len(self.y) else ()
             if self.test is not None and tests is not None:
                 self.test = read_only(tests[:, kept]), self.test[1]
         elif len(public) and public.schema is None and before is not None and not before.plain:

@@ -133,8 +133,7 @@ class Party(ReadByPublic, Training, SavedState):
         reading: dict[str, Any] = {"rename": rename or {}, "missing": missing, "unknown": unknown}
         self.table = OwnTable.of(X, test, where=self._where, **reading)
         """Its rows as they came, where their columns have names."""
-        if self.table is not None:
-            X, test = self._numbers_of(self.table, test)
+        X, test = self._numbers_of(X, test)
         self.frozen = isinstance(self._prototype, Frozen)
         """Whether its model answers, and is never trained."""
         self.labelled = y is not None

@@ -197,12 +197,12 @@ class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, def
     def run(self, party: Party) -> Receipt:
         """Check the agreement against the party's own data, and join."""
         party.join(self.agreement)
-        notes: tuple[str, ...] = ()
+        notes = party.notes if party.overlap else ()
         # A party whose rows must not overlap leaves them out, and says nothing of how many there are.
         if party.overlap and party.test is not None and party.public is not None:
             some = party.test[0][:: -(-len(party.test[0]) // _LOOKED_AT)]
             if len(party.public) and same_rows(some, party.public.X).mean() > 0.5:
-                notes = ("most of its test rows are public rows too, on which it is taught",)
+                notes += ("most of its test rows are public rows too, on which it is taught",)
         return Receipt(party=party.name, round=self.round, notes=notes)
 
 

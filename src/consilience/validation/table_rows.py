@@ -157,6 +157,26 @@ def _check_finite(values: Array, name: str, where: str) -> None:
         )
 
 
+def says_target(table: Table, target: Array) -> tuple[str, ...]:
+    """Remarks on inputs of which every value goes with one label, and every label with one value.
+
+    Args:
+        table: the inputs.
+        target: labels or values, shape ``(n,)``.
+    """
+
+    def says(values: Array) -> bool:
+        pairs = set(zip(values.tolist(), target.tolist(), strict=True))
+        firsts, seconds = ({pair[i] for pair in pairs} for i in (0, 1))
+        return 1 < len(firsts) == len(seconds) == len(pairs) < len(values)
+
+    return tuple(
+        f"{name!r} says the target under another name"
+        for name, values in table.columns.items()
+        if says(values)
+    )
+
+
 def rows_of(
     table: Table,
     schema: Schema,

@@ -109,6 +109,16 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
+def text_rows(table: Table) -> Array | None:
+    """Return the texts of a table whose only column holds texts, shape ``(n,)``; ``None`` for others."""
+    values = next(iter(table.columns.values()), np.zeros(0))
+    if len(table.columns) != 1 or not is_text(values):
+        return None
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = [text or "" for text in values]
+    return texts
+
+
 def check_names(names: Sequence[str], *, where: str) -> None:
     """Raise ``InvalidInput`` where two columns have one name."""
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -121,7 +121,7 @@ def takes_many_outputs(last: Any) -> bool:
     return bool(get_tags(last).target_tags.multi_output)
 
 
-_CATEGORIES = ("XGB", "LGBM", "CatBoost", "HistGradientBoosting")
+_CATEGORIES = ("XGB", "LGBM", "HistGradientBoosting")
 
 
 def takes(model: Any) -> Takes:
@@ -133,6 +133,8 @@ def takes(model: Any) -> Takes:
     if not before and type(model).__name__.startswith(_CATEGORIES):
         return "categories"
     for step in steps:
+        if type(step).__name__.startswith("CatBoost"):  # takes its categories in a form of its own
+            continue
         if not hasattr(step, "__sklearn_tags__"):
             return "numbers"
         from sklearn.utils import get_tags

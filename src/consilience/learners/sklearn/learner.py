@@ -125,6 +125,8 @@ class SklearnLearner(Learner):
         if weights is not None and not self.abilities.sample_weight:
             raise InvalidInput("the model takes no row weights", where=self.name)
         model = seeded(unfitted(self.model), rng)
+        if self.abilities.takes == "categories" and hasattr(model, "enable_categorical"):  # XGBoost
+            model.set_params(enable_categorical=True)
         X = self._shaped(X)
         with self._blamed("be trained on this"):
             if self.abilities.kind == "regression":

@@ -1,0 +1,146 @@
+"""Federations of tables: columns are found by their names, and differences are mended or named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import Federation, Party, auto, avg, ensemble_distillation
+from consilience.errors import InvalidInput
+from consilience.messages.schema import Public
+from consilience.networks import LocalNetwork
+from consilience.tasks.lifecycle import TakePublic
+
+
+def patients(seed: int, n: int = 60) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, n),
+            "smokes": rng.choice(["no", "yes"], n),
+            "pressure": rng.normal(120, 10, n),
+        }
+    )
+    ill = frame["age"] / 10 + 2 * (frame["smokes"] == "yes") + rng.normal(size=n) > 7
+    frame.loc[rng.random(n) < 0.1, "pressure"] = np.nan
+    return frame, np.where(ill, "ill", "well")
+
+
+PUBLIC = patients(9)[0]
+
+
+def run(*parties: Party, public: Any = PUBLIC, wire: bool = False, aggregate: Any = None) -> Any:
+    protocol = ensemble_distillation(aggregate=aggregate or avg(), rounds=1)
+    network = LocalNetwork(parties, shared := Public(public), wire=wire)
+    return Federation.over(network, shared).run(protocol, progress=False)
+
+
+def party(name: str, change: Any = None, model: Any = None, **options: Any) -> Party:
+    frame, y = patients(len(name))
+    test, y_test = patients(7)
+    change = change or (lambda table: table)
+    model = model or HistGradientBoostingClassifier(max_iter=5)
+    return Party(name, model, change(frame), y, test=(change(test), y_test), **options)
+
+
+def answers(history: Any, name: str = "a") -> np.ndarray:
+    return history.models[name].predict_proba(PUBLIC)
+
+
+SAME = {
+    "another order": (lambda table: table[["pressure", "age", "smokes"]], {}),
+    "more columns": (lambda table: table.assign(note="x"), {}),
+    "pyarrow": (pa.Table.from_pandas, {}),
+    "texts": (lambda table: table.astype({"age": str}), {}),
+    "capitals": (lambda table: table.assign(smokes=table["smokes"].str.upper()), {}),
+    "truth": (lambda table: table.assign(smokes=table["smokes"] == "yes"), {}),
+    "other names": (
+        lambda table: table.rename(columns={"age": "years"}),
+        {"rename": {"years": "age"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("change, options", SAME.values(), ids=SAME)
+def test_tables_that_say_the_same_give_the_same_bits(change: Any, options: Any) -> None:
+    other = party("bb", model=LogisticRegression())
+    expected = answers(run(party("a"), other))
+    np.testing.assert_array_equal(answers(run(party("a", change, **options), other)), expected)
+
+
+def test_numbers_with_names_give_the_bits_of_arrays() -> None:
+    names = ["age", "weight"]
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    y = np.where(X[:, 0] > 0, "p", "q")
+
+    def probabilities(table: Any) -> np.ndarray:
+        parties = [Party(n, GaussianNB(), table(X[i::2]), y[i::2]) for i, n in enumerate("ab")]
+        history = run(*parties, public=table(X[:30]), aggregate=auto())
+        return history.models["a"].predict_proba(X)
+
+    expected = probabilities(np.asarray)
+    np.testing.assert_array_equal(probabilities(lambda X: pd.DataFrame(X, columns=names)), expected)
+
+
+def test_rows_cross_the_wire_with_their_gaps_and_columns() -> None:
+    sent = TakePublic.of(Public(PUBLIC)).rows()
+    np.testing.assert_array_equal(sent.X, Public(PUBLIC).X)
+    assert (sent.schema, sent.key) == (Public(PUBLIC).schema, Public(PUBLIC).key)
+    both = [answers(run(party("a"), party("bb"), wire=wire)) for wire in (False, True)]
+    np.testing.assert_array_equal(*both)
+
+
+REFUSED = {
+    "no names in common": (
+        lambda t: t.rename(columns=str.swapcase).add_prefix("x"),
+        "no input column",
+    ),
+    "a column less": (lambda t: t.drop(columns="age"), "no input column 'age'"),
+    "another unit": (lambda t: t.assign(age=t["age"] * 12 * 30), "'age' is of another unit"),
+    "a category": (lambda t: t.assign(smokes="pipe"), "do not know: 'pipe'"),
+}
+
+
+@pytest.mark.parametrize("change, said", REFUSED.values(), ids=REFUSED)
+def test_tables_that_do_not_go_together_are_refused_by_name(change: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        run(party("a", change), party("bb"))
+
+
+def test_a_party_with_fewer_columns_takes_part() -> None:
+    few = party("few", lambda table: table[["smokes"]], missing="allowed")
+    history = run(few, party("a"), aggregate=auto())
+    assert few.X.shape == (60, 1) and few.public.X.shape == (60, 1)
+    assert few.public.key == Public(PUBLIC).key
+    assert few.notes == ("it lacks 'age', 'pressure', and takes part without",)
+    said = history.models["few"].predict_proba(PUBLIC)
+    smokes = (PUBLIC["smokes"] == "yes").to_numpy()
+    assert len(np.unique(said[smokes], axis=0)) == 1  # nothing else tells them apart
+
+
+def test_an_input_that_says_the_target_is_noted() -> None:
+    frame, y = patients(1)
+    public = PUBLIC.assign(outcome=np.where(PUBLIC["age"] > 60, "dead", "alive"))
+    leaking = Party(
+        "a", GaussianNB(), frame.assign(outcome=np.where(y == "ill", "dead", "alive")), y
+    )
+    run(leaking, party("bb", lambda table: table.assign(outcome="alive")), public=public)
+    assert leaking.notes == ("'outcome' says the target under another name",)
+
+
+def test_arrays_with_gaps_are_taken() -> None:
+    """Numbers without names: each column's gaps are filled by the public rows' median."""
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    y = np.where(X[:, 0] > 0, "p", "q")
+    X[::5, 1] = np.nan
+    history = run(
+        *(Party(n, GaussianNB(), X[i::3], y[i::3]) for i, n in enumerate("ab")), public=X[2::3]
+    )
+    assert (history.models["a"].predict(X) == y).mean() > 0.8

@@ -1,0 +1,90 @@
+"""Models on rows of a table: each takes them as it can, and is the same after it was saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from consilience.learners import as_learner
+from consilience.validation.table_schema import Column, Schema
+
+RNG = np.random.default_rng(0)
+COLUMNS = (Column("age", gaps=True), Column("ward", "category", ("a", "b", "c"), gaps=True))
+ROWS = np.stack([RNG.normal(size=60), RNG.integers(3, size=60)], axis=1)
+TARGETS = np.eye(2)[(ROWS[:, 0] + (ROWS[:, 1] == 1) > 0.3).astype(int)]
+ROWS[::7, 0], ROWS[::11, 1] = np.nan, np.nan
+SCHEMA = Schema(COLUMNS).measured(ROWS)
+
+
+def by_name() -> Any:
+    steps = [
+        ("numbers", SimpleImputer(), ["age"]),
+        ("words", OneHotEncoder(handle_unknown="ignore"), ["ward"]),
+    ]
+    return make_pipeline(ColumnTransformer(steps), LogisticRegression())
+
+
+def xgboost() -> Any:
+    return pytest.importorskip("xgboost").XGBClassifier(n_estimators=5, n_jobs=1)
+
+
+def lightgbm() -> Any:
+    return pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1)
+
+
+MODELS = {
+    "names": by_name,
+    "categories": lambda: HistGradientBoostingClassifier(max_iter=5),
+    "categories of xgboost": xgboost,
+    "categories of lightgbm": lightgbm,
+    "gaps": lambda: RandomForestClassifier(n_estimators=5),
+    "gaps, imputed": lambda: make_pipeline(StandardScaler(), SimpleImputer(), LogisticRegression()),
+    "numbers": LogisticRegression,
+    "numbers of a network": lambda: "mlp",
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_takes_gaps_and_categories(kind: str, tmp_path: Path) -> None:
+    learner = as_learner(MODELS[kind]())
+    assert learner.abilities.takes == kind.split(" ")[0].rstrip(",")
+    learner.bind(2, SCHEMA)
+    learner.check(ROWS[:5])
+    learner.fit(ROWS, TARGETS * 0.9 + 0.05, rng=np.random.default_rng(1), phase="first")
+    said = learner.predict(ROWS)
+    assert said.shape == (60, 2) and np.isfinite(said).all()
+    path = tmp_path / f"model{learner.suffix}"
+    learner.save(path)
+    again = as_learner(MODELS[kind]())
+    again.bind(2, SCHEMA)
+    again.load(path)
+    np.testing.assert_array_equal(again.predict(ROWS), said)
+
+
+def test_what_models_are_given() -> None:
+    given = {}
+    for kind in ("names", "categories", "gaps", "numbers"):
+        learner = as_learner(MODELS[kind]())
+        learner.bind(2, SCHEMA)
+        given[kind] = learner.rows(ROWS)
+    assert list(given["names"].columns) == ["age", "ward"]
+    assert given["categories"]["ward"].cat.categories.tolist() == ["a", "b", "c"]
+    assert given["gaps"].shape == (60, 6) and np.isnan(given["gaps"][0, 0])
+    assert not np.isnan(given["numbers"]).any()
+
+
+@pytest.mark.parametrize("kind", ["categories", "gaps", "numbers"])
+def test_numbers_without_gaps_are_given_as_they_are(kind: str) -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    learner = as_learner(MODELS[kind]())
+    learner.bind(2, Schema.of_numbers(X, ("a", "b")))
+    assert learner.rows(X) is X
