@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Kept:
         row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
         scaling: what was done to every row before training; ``None`` if nothing was.
         about: whose it is and of what, for people.
+        rename: name of a column in the party's files to the name that the schema has for it.
     """
 
     model: Model
@@ -65,6 +66,7 @@ class Kept:
     row_shape: tuple[int, ...] | None
     scaling: Scaling | None
     about: str
+    rename: Mapping[str, str] = field(default_factory=dict)
 
 
 def kept(
@@ -189,6 +191,7 @@ def of_party(path: Path) -> Kept:
                     row_shape=party.X.shape[1:],
                     scaling=None,
                     about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
+                    rename=spec.data.rename,
                 )
     raise InvalidInput(
         "it has no trained model yet",
@@ -241,7 +244,7 @@ def predictions(model: Kept, data: Path) -> str:
     schema = model.schema
     if schema is not None and model.scaling is not None:
         schema = schema.without_units()  # those that it has are of scaled rows
-    found = read_rows(data, like=schema, unknown="missing")
+    found = read_rows(data, like=schema, unknown="missing", rename=model.rename)
     for note in found.notes:
         say(f"note: {note}")
     rows = found.X

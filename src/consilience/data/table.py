@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -152,6 +152,7 @@ def read_rows(
     *,
     like: Schema | None = None,
     unknown: Lenient = "refused",
+    rename: Mapping[str, str] | None = None,
 ) -> Rows:
     """Read inputs without labels, such as public rows.
 
@@ -160,6 +161,7 @@ def read_rows(
         columns: names of columns, in this order; ``None`` for all. An ``.npz`` has no column names.
         like: the schema that the rows are read by, other columns being left out; by default they make one.
         unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
+        rename: name in the file to the name in ``like``, where the file has that one.
 
     Returns:
         inputs, float32, shape ``(n, columns)``, or texts; and their schema, where columns have names.
@@ -172,7 +174,8 @@ def read_rows(
         X = _read_npz(path, None, None).X
         return Rows(X if X.dtype == object else X.astype(np.float32), like)
     table = _chosen(read_table(path), None, None, columns, str(path))
-    X, schema, notes = _inputs(table, str(path), like, unknown)
+    renamed = {own: name for own, name in (rename or {}).items() if own in table.columns}
+    X, schema, notes = _inputs(table, str(path), like, unknown, renamed)
     return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
 
 
@@ -258,13 +261,17 @@ def _chosen(
 
 
 def _inputs(
-    table: Table, where: str, like: Schema | None, unknown: Lenient = "refused"
+    table: Table,
+    where: str,
+    like: Schema | None,
+    unknown: Lenient = "refused",
+    rename: Mapping[str, str] | None = None,
 ) -> tuple[Array, Schema | None, tuple[str, ...]]:
     """Rows of a table with their schema and remarks; a single column of texts is the text of each row."""
     if like is None and (texts := text_rows(table)) is not None:
         return texts, None, ()
     rows = rows_and_schema(table, where=where) if like is None else rows_of(
-        table, like, where=where, unknown=unknown
+        table, like, where=where, unknown=unknown, rename=rename
     )  # fmt: skip
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
 

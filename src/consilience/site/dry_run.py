@@ -270,7 +270,7 @@ def _agreed(party: Party) -> Agreement:
         public=party.public.key,
         rows=len(party.public),
         seed=0,
-        encoder="" if party.encoder is None else party.encoder.key,
+        encoder=party.public.encoder_key if party.encoder is None else party.encoder.key,
     )
 
 

@@ -113,7 +113,7 @@ class _DeployedRun:
             seed=seed,
             strict=spec.strict,
             threads=spec.threads,
-            encoder=spec.encoder,
+            encoder=spec.encoder or None,
         )
         state = None if self.found is None else self._restored(*self.found)
         ledger.mark(label, seed, "running")
