@@ -1,133 +1,272 @@
 """Compare every rule and rival: all data sets and ways to deal out rows, on everyone's and on own rows.
 
-    python benchmarks/rivals.py                      # digits and heart disease; an hour on two cores
-    python benchmarks/rivals.py --data mnist fashion-mnist cifar-10 cifar-100 20newsgroups trec diabetes
-    python benchmarks/rivals.py --data digits --parties 50 --models five --seeds 5
-    python benchmarks/rivals.py --page               # the page and the figure again, of what is there
-    python benchmarks/rivals.py --quick              # a minute: digits, k = 2, one seed; writes no page
+    python benchmarks/rivals.py              # the whole table, hours on a core; goes on where it was stopped
+    python benchmarks/rivals.py --data digits heart-disease --seeds 1
+    python benchmarks/rivals.py --page       # the page and the figure again, of what is there
+    python benchmarks/rivals.py --quick      # a minute: digits, k = 2, one seed; writes no page
 
-One trial is one rule, setting and seed. It is kept under runs/results/rivals/ as soon as it is done, and not
-computed again. The table docs/results/rivals.csv has a line for each rule and setting, and keeps the lines
-that a call does not compute.
+The first seed of every cell comes first, then the second. A trial is one rule, cell and seed; it is kept
+under runs/results/rivals/ as soon as it is done, with a digest of the library's code, and not computed again
+with the same code. Parties are trained alone once for all rules. docs/results/rivals.csv has a line for each
+rule and cell, and keeps the lines that a call does not compute. The page is benchmarks/rivals_page.py.
+
+Images, pictures and texts are read as tables, made once and kept under runs/results/rivals/: means of four
+pixels, and the features of the encoders that come with consilience.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import hashlib
-import json
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from aggregators import FOLDER as BESIDE
-from aggregators import PROBLEMS as USUAL
-from page import RESULTS, table, write
+import rivals_page
+from page import RESULTS, write
 
+import consilience
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, fedgo, suwa
+from consilience.data import load
 from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.learners.encoders import find_encoder
 from consilience.networks import LocalNetwork
+from consilience.party.choice import MixedModel
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.protocols import analytic_federation, local_only
-from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 
-FOLDER = BESIDE.with_name("rivals")
+FOLDER = Path(__file__).parent.parent / "runs" / "results" / "rivals"
 TABLE = RESULTS / "rivals.csv"
 LOGISTIC = {"name": "logistic-regression"}
+FOREST = {"name": "random-forest", "n_estimators": 20}
+RIDGE = {"name": "ridge"}
 FIVE = [
-    {"name": "random-forest", "n_estimators": 30},
+    FOREST,
     LOGISTIC,
     {"name": "knn"},
     {"name": "extra-trees", "n_estimators": 30},
     {"name": "naive-bayes"},
 ]
-REGRESSORS = [{"name": "ridge"}, {"name": "random-forest-regressor", "n_estimators": 30}]
-PROBLEMS: Mapping[str, Mapping[str, Any]] = {
-    **USUAL,
-    "digits": {"data": {"public": 400}, "samples": 80, "model": LOGISTIC, "classes": 10},
-    "cifar-100": {
-        **USUAL["cifar-10"],
-        "data": {"public": 2000, "test_rows": 1000, "coarse": True},
-        "classes": 20,
-    },
-    "20newsgroups": {**USUAL["20newsgroups"], "classes": 20},
-    "trec": {**USUAL["trec"], "classes": 6},
-    "heart-disease": {"data": {"public": 0.2}, "parties": 4, "model": LOGISTIC},
-    "diabetes": {"data": {"public": 100}, "parties": 4, "model": REGRESSORS[0], "values": True},
+FIVE_REGRESSORS = [
+    RIDGE,
+    {"name": "random-forest-regressor", "n_estimators": 30},
+    {"name": "knn-regressor"},
+    {"name": "extra-trees-regressor", "n_estimators": 30},
+    {"name": "gradient-boosting-regressor"},
+]
+
+
+class Problem(NamedTuple):
+    """A data set of the table.
+
+    Attributes:
+        model: that every party brings where all bring one kind.
+        classes: how many; 0 for values.
+        samples: private rows of each of ten parties that hold some of the classes; by default all.
+        public: public rows, or their share.
+        parties: how many, where it is not ten.
+        source: name and options of the data set behind a table that is made here; ``None`` for none.
+        encoder: of its rows, and how many numbers of the features are kept.
+    """
+
+    model: Mapping[str, Any] = LOGISTIC
+    classes: int = 0
+    samples: int | None = None
+    public: float = 600
+    parties: int = 10
+    source: tuple[str, Mapping[str, Any]] | None = None
+    encoder: tuple[str, int] | None = None
+
+
+_FEATURES = {**LOGISTIC, "C": 0.02}  # as the presets static-logistic and encoded-logistic
+PROBLEMS: Mapping[str, Problem] = {
+    "digits": Problem(classes=10, samples=80, public=400),
+    "heart-disease": Problem(classes=2, public=0.2, parties=4),
+    "diabetes": Problem(RIDGE, public=100, parties=4),
+    "mnist": Problem(FOREST, 10, source=("mnist", {})),
+    "20newsgroups": Problem(
+        _FEATURES, 20, source=("20newsgroups", {}), encoder=("static-words", 256)
+    ),
+    "fashion-mnist": Problem(FOREST, 10, source=("fashion-mnist", {})),
+    "trec": Problem(
+        _FEATURES, 6, None, parties=6, source=("trec", {}), encoder=("static-words", 256)
+    ),
+    "cifar-10": Problem(_FEATURES, 10, source=("cifar-10", {}), encoder=("photographs", 64)),
+    "cifar-100": Problem(
+        _FEATURES, 20, source=("cifar-100", {"coarse": True}), encoder=("photographs", 64)
+    ),
 }
-SHARES = (0.1, 0.2, 0.3, 0.5, 1.0)
+ROWS, TESTS = 2600, 800
+"""Rows of a table that is made here, and test rows of a trial at most."""
+
+SHARES = (0.1, 0.3, 0.5, 1.0)
 ALPHAS = (0.05, 0.5, 10.0)
-BY_INPUTS = {
-    "clusters": {"name": "clusters"},
-    "sorted": {"name": "sorted"},
-    "half mixed": {"name": "clusters", "portion": 0.5},
-}
 VARIANTS = {
     "suwa-auto": partial(suwa, "auto"),
     "fedgo-generated": partial(fedgo, "generated"),
     "density-ratio-logistic": partial(density_ratio, estimator="logistic"),
 }
-REFERENCES = ("alone", "analytic-federation", "class-holders", "true-labels")
-"""Methods that are no aggregator."""
+SHORT = (
+    "avg", "uwa", "suwa-auto", "certainty", "selective", "density-ratio", "ratios-alone", "fedgo", "dafkd",
+    "fedd3a", "auto", "analytic-federation",
+)  # fmt: skip
+"""Rules of the cells that are not small."""
+
+FULL = ("digits", "heart-disease", "diabetes")
+"""Data sets with every rule in every cell of ten parties or fewer, of one kind."""
 
 
-def rules(values: bool) -> tuple[str, ...]:
-    """Names of all that is compared, for classes or for values."""
-    wanted = "regression" if values else "classification"
-    found = [name for name, make in AGGREGATORS.items() if make().kind == wanted]
-    if values:
-        return *found, *(name for name in REFERENCES if name != "class-holders")
-    return *found, *VARIANTS, *REFERENCES
+class Cell(NamedTuple):
+    """Data, and how they are dealt out to whom; the fields are columns of the table."""
+
+    data: str
+    setting: str
+    parties: int
+    models: str
+
+    @property
+    def seeds(self) -> int:
+        """Five, and three with encoders."""
+        return 3 if PROBLEMS[self.data].encoder else 5
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of everything that is compared; first the lines to measure by."""
+        if not PROBLEMS[self.data].classes:
+            named = [n for n, make in AGGREGATORS.items() if _for_values(make())]
+            return ("alone", "true-labels", *named, "analytic-federation")
+        small = self.data in FULL and self.models == "one" and self.parties <= 10
+        named = [n for n, make in AGGREGATORS.items() if make().kind == "classification"]
+        full = ("class-holders", *named, *VARIANTS, "analytic-federation")
+        return ("alone", "true-labels", *(full if small else SHORT))
+
+
+def _for_values(rule: Aggregator) -> bool:
+    """True for a rule of values, or one that has a form for them."""
+    return rule.kind == "regression" or rule.forms is not None
 
 
 def settings(data: str) -> dict[str, Mapping[str, Any]]:
     """Ways to deal out the rows of a data set, by the label of each."""
     problem = PROBLEMS[data]
+    inputs = {
+        # A cluster of pictures may be one class, which few models can be trained on alone.
+        "clusters": {"name": "clusters", "portion": 0.2 if problem.classes > 2 else 0.0},
+        "sorted": {"name": "sorted"},
+        "half mixed": {"name": "clusters", "portion": 0.5},
+    }
     if data == "heart-disease":
-        return {"hospitals": {"name": "group"}, **BY_INPUTS}
-    if problem.get("values"):
-        return {"at random": {"name": "iid"}, **BY_INPUTS}
-    k = problem.get("classes", 10)
+        return {"hospitals": {"name": "group"}, **inputs}
+    if not problem.classes:
+        return {"at random": {"name": "iid"}, **inputs}
+    k = problem.classes
     held = dict.fromkeys(max(2, round(share * k)) for share in SHARES)
-    rows = {} if problem["samples"] is None else {"samples": problem["samples"]}
+    rows = {} if problem.samples is None else {"samples": problem.samples}
     return {
         **{f"k = {n} of {k}": {"name": "classes", "per_party": n, **rows} for n in held},
         **{f"α = {a:g}": {"name": "dirichlet", "alpha": a, "min_rows": 10} for a in ALPHAS},
-        **BY_INPUTS,
-        # A cluster of pictures may be one class, which few models can be trained on alone.
-        "clusters": {"name": "clusters", "portion": 0.2},
+        **inputs,
     }
 
 
-def made(
-    data: str,
-    setting: Mapping[str, Any],
-    parties: int,
-    models: str,
-    purpose: str,
-    repetition: int,
-) -> SimulatedParties:
-    """The parties of a setting."""
-    problem, dealt = PROBLEMS[data], dict(setting)
-    if "samples" in dealt:
-        dealt["samples"] = dealt["samples"] * 10 // parties
-    brought = [problem["model"]]
-    if models == "five":
-        brought = REGRESSORS if problem.get("values") else FIVE
+def plan() -> list[Cell]:
+    """Cells of the whole table, in the order in which they are measured."""
+    first, then = list[Cell](), list[Cell]()
+    for data, problem in PROBLEMS.items():
+        for label in settings(data):
+            cell = Cell(data, label, problem.parties, "one")
+            k = problem.classes
+            main = (
+                f"k = {max(2, round(0.1 * k))} of {k}",
+                "α = 0.05",
+                "clusters",
+                "hospitals",
+                "sorted",
+            )
+            (first if label in main else then).append(cell)
+    five = [
+        Cell("digits", label, 10, "five")
+        for label in ("k = 2 of 10", "k = 5 of 10", "clusters", "α = 0.5")
+    ]
+    five += [Cell("heart-disease", "hospitals", 4, "five"), Cell("diabetes", "clusters", 4, "five")]
+    five += [Cell("mnist", "k = 2 of 10", 10, "five")]
+    many = [
+        Cell(data, label, 50, "one")
+        for data in ("digits", "mnist")
+        for label in ("k = 2 of 10", "k = 5 of 10", "sorted")
+    ]
+    return [*first, *five[:2], *many[:1], *then, *five[2:], *many[1:]]
+
+
+def table_file(data: str) -> Path:
+    """The file of a table that is made here, made now if it is not there."""
+    problem, path = PROBLEMS[data], FOLDER / f"{data}.npz"
+    if path.exists():
+        return path
+    assert problem.source is not None
+    name, options = problem.source
+    dataset = load(name, **options)
+    rng = np.random.default_rng(0)
+    kept = {}
+    for side, X, y, count in (
+        ("", dataset.X, dataset.y, ROWS),
+        ("_test", dataset.X_test, dataset.y_test, 2 * TESTS),
+    ):
+        rows = np.sort(rng.permutation(len(X))[:count])
+        kept[f"X{side}"], kept[f"y{side}"] = _numbers(X[rows], problem), y[rows]
+    if problem.encoder is not None and kept["X"].shape[1] > (width := problem.encoder[1]):
+        mean = kept["X"].mean(axis=0)
+        axes = np.linalg.svd(kept["X"] - mean, full_matrices=False)[2][:width]
+        for side in ("X", "X_test"):
+            kept[side] = (kept[side] - mean) @ axes.T
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **kept)
+    return path
+
+
+def _numbers(X: np.ndarray, problem: Problem) -> np.ndarray:
+    """Rows as numbers: features of length 1, or means of two by two pixels."""
+    if problem.encoder is not None:
+        found = np.asarray(find_encoder(problem.encoder[0])(X), dtype=np.float64)
+        return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12))
+    side = X.shape[-1] // 2
+    pooled = X.reshape(len(X), side, 2, side, 2).mean(axis=(2, 4))
+    return np.asarray(pooled.reshape(len(X), -1), dtype=np.float64)
+
+
+def made(cell: Cell, purpose: str, repetition: int) -> SimulatedParties:
+    """The parties of a cell."""
+    problem, dealt = PROBLEMS[cell.data], dict(settings(cell.data)[cell.setting])
+    if cell.parties != problem.parties:
+        dealt.pop("samples", None)
+    brought: list[Mapping[str, Any]] = [problem.model]
+    if cell.models == "five":
+        brought = [*(FIVE if problem.classes else FIVE_REGRESSORS)]
+    if dealt["name"] == "dirichlet":  # a party may have one class, which these can be trained on
+        brought = [
+            {"name": "decision-tree"} if one["name"] == "logistic-regression" else one
+            for one in brought
+        ]
+        brought = [FOREST] if cell.models == "one" else brought
+    data: dict[str, Any] = {"name": cell.data, "public": problem.public}
+    if problem.source is not None:
+        data |= {"name": "npz", "path": str(table_file(cell.data)), "test_rows": TESTS}
+        data |= {"kind": "classification"}
     document = {
         "name": "rivals",
-        "data": {"name": data, **problem["data"]},
-        "partition": dealt if dealt["name"] == "group" else {"parties": parties, **dealt},
+        "data": data,
+        "partition": dealt if dealt["name"] == "group" else {"parties": cell.parties, **dealt},
         "models": brought,
         "purpose": purpose,
     }
-    return gather(parse_spec(document, where=data), repetition)
+    return gather(parse_spec(document, where=cell.data), repetition)
 
 
 class Counting(LocalNetwork):
@@ -144,11 +283,46 @@ class Counting(LocalNetwork):
         return replies
 
 
+class Prepared(NamedTuple):
+    """Parties of a cell and seed, trained alone once for all rules.
+
+    Attributes:
+        setup: the parties.
+        learners: of each, by name, trained alone.
+        outputs: of these for the test rows, shape ``(parties, n_test, n_outputs)``.
+        classes: of the columns.
+    """
+
+    setup: SimulatedParties
+    learners: dict[str, Any]
+    outputs: np.ndarray
+    classes: tuple[str, ...]
+
+
+@lru_cache(maxsize=4)
+def prepared(cell: Cell, purpose: str, repetition: int) -> Prepared:
+    """Train the parties of a cell alone."""
+    setup = made(cell, purpose, repetition)
+    learners: dict[str, Any] = {}
+    said, _, classes = outputs(setup, "alone", 1, repetition, learners)
+    return Prepared(setup, learners, said["mixed"], classes)
+
+
 def outputs(
-    setup: SimulatedParties, rule: str, rounds: int, seed: int
-) -> tuple[np.ndarray, float, tuple[str, ...]]:
-    """What parties predict of the test rows in the end, the numbers that left each, and the classes."""
+    setup: SimulatedParties, rule: str, rounds: int, seed: int, learners: dict[str, Any]
+) -> tuple[dict[str, np.ndarray], float, tuple[str, ...]]:
+    """Predictions of the test rows in the end, by the mixed and the taught models; numbers sent; classes.
+
+    Args:
+        setup: the parties.
+        rule: name of a rule, or of a reference.
+        rounds: of exchange.
+        seed: of the run.
+        learners: trained alone, by party; those that are missing are trained and added.
+    """
     parties = setup.parties()
+    for party in parties:
+        _train_once(party, learners)
     network = Counting(parties, setup.public)
     federation = Federation.over(network, setup.public, seed=seed, strict=False)
     if rule == "alone":
@@ -156,61 +330,90 @@ def outputs(
     elif rule == "analytic-federation":
         protocol = analytic_federation(rounds=rounds)
     else:
-        aggregate = setup.informed(rule) or _rule(rule)
+        aggregate = setup.informed(rule) or (VARIANTS.get(rule) or AGGREGATORS[rule])()
         protocol = ensemble_distillation(aggregate=aggregate, rounds=rounds)
     federation.run(protocol, progress=False)
-    said = np.stack([_predicted(party, setup.dataset.X_test) for party in parties])
+    models = [party.model() for party in parties]
+    X = setup.dataset.X_test
+    taught = [one.taught if isinstance(one, MixedModel) else one for one in models]
+    said = {
+        name: np.stack([np.asarray(one.outputs(X), dtype=np.float32) for one in ones])
+        for name, ones in (("mixed", models), ("taught", taught))
+    }
     return said, network.numbers / len(parties), network.agreed.classes
 
 
-def _rule(name: str) -> Aggregator:
-    return (VARIANTS.get(name) or AGGREGATORS[name])()
+def _train_once(party: Party, learners: dict[str, Any]) -> None:
+    """Let a party take the model that it trained alone for another rule, the same bits."""
+    train = party.fit_private
 
+    def fit_private(round: int) -> None:
+        if party.learner.fitted:
+            train(round)
+        elif party.name in learners:
+            party.learner = copy.deepcopy(learners[party.name])
+            party.model_changed()
+        else:
+            train(round)
+            learners[party.name] = copy.deepcopy(party.learner)
 
-def _predicted(party: Party, X: np.ndarray) -> np.ndarray:
-    model = party.model()
-    ask = model.predict_proba if model.classes else model.predict
-    return np.asarray(ask(X), dtype=np.float32)
+    party.fit_private = fit_private  # type: ignore[method-assign]
 
 
 def trial(
-    *,
-    data: str,
-    setting: Mapping[str, Any],
-    parties: int,
-    models: str,
-    rule: str,
-    rounds: int,
-    purpose: str,
-    repetition: int,
+    *, cell: Sequence[Any], rule: str, rounds: int, purpose: str, code: str, repetition: int
 ) -> dict[str, float]:
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
-    setup = made(data, setting, parties, models, purpose, repetition)
+    setup, learners, alone, classes = prepared(Cell(*cell), purpose, repetition)
+    said = {"mixed": alone, "taught": alone}
+    floats = 0.0
+    if rule != "alone":
+        said, floats, _ = outputs(setup, rule, rounds, repetition, learners)
     y = setup.labels(setup.dataset.y_test)
-    said, floats, classes = outputs(setup, rule, rounds, repetition)
-    key = json.dumps([data, setting, parties, models, rounds, repetition], sort_keys=True)
-    kept = FOLDER / "alone" / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.npy"
-    if rule == "alone":
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        np.save(kept, said)
-    alone = np.load(kept) if kept.exists() else outputs(setup, "alone", rounds, repetition)[0]
     values = setup.dataset.classes is None
     targets = y.reshape(len(y), -1) if values else (y[:, None] == np.asarray(classes)).astype(float)
     measure = regression_metrics if values else classification_metrics
+    losses = _losses(targets, values)
     found: dict[str, list[float]] = {}
-    for mine, before, own in zip(said, alone, setup.own, strict=True):
-        for name, value in measure(mine, targets, own).items():
-            found.setdefault(name, []).append(value)
-        for name, lost in _losses(targets, values).items():
-            found.setdefault(f"worse_{name}", []).append(
-                float(_worse(lost(mine) - lost(before), own))
-            )
+    for mine, before, taught, own in zip(
+        said["mixed"], alone, said["taught"], setup.own, strict=True
+    ):
+        measured = measure(mine, targets, own)
+        about = measure(taught, targets, own)
+        if values:
+            measured |= {f"rmse{end}": measured[f"mse{end}"] ** 0.5 for end in ("", "_own")}
+            about["rmse"] = about["mse"] ** 0.5
+        measured["taught"] = about["rmse" if values else "accuracy"]
+        for name, lost in losses.items():
+            one, other = lost(mine), lost(before)
+            more = float(own @ (one - other) / own.sum())
+            measured[f"worse_{name}"] = more > max(_error(other, own), 1e-12)
+            measured[f"worse_paired_{name}"] = more > max(_error(one - other, own), 1e-12)
+        for name, value in measured.items():
+            found.setdefault(name, []).append(float(value))
     means = {name: float(np.mean(values)) for name, values in found.items()}
-    for name in ("mse", "mse_own"):
-        if name in means:
-            means[name.replace("mse", "rmse")] = float(np.mean(np.sqrt(found[name])))
     worse = {name: float(np.sum(v)) for name, v in found.items() if name.startswith("worse")}
-    return {**means, **worse, "floats": floats, "parties": len(said)}
+    return {
+        **means,
+        **worse,
+        "floats": floats,
+        "parties": len(alone),
+        **_errors(said, losses, targets),
+    }
+
+
+def _errors(
+    said: Mapping[str, np.ndarray], losses: Mapping[str, Any], targets: np.ndarray
+) -> dict[str, float]:
+    """Standard errors, over test rows, of the score of the mixed and of the taught models."""
+    lost, rows = losses["error"], np.ones(len(targets))
+    found = {}
+    for name, ones in said.items():
+        each = np.mean([lost(one) for one in ones], axis=0)
+        # The error of a root is that of the mean, over twice the root.
+        scale = 1.0 if "log_loss" in losses else 2 * float(each.mean()) ** 0.5
+        found[f"{name}_error"] = _error(each, rows) / scale
+    return found
 
 
 def _losses(targets: np.ndarray, values: bool) -> dict[str, Any]:
@@ -224,73 +427,84 @@ def _losses(targets: np.ndarray, values: bool) -> dict[str, Any]:
     }
 
 
-def _worse(more: np.ndarray, own: np.ndarray) -> bool:
-    """Whether own rows lose more than before, by more than the standard error of the paired difference."""
-    mean = float(own @ more / own.sum())
-    return mean > np.sqrt((own**2) @ (more - mean) ** 2) / own.sum() and mean > 0
+def _error(values: np.ndarray, own: np.ndarray) -> float:
+    """Standard error of a weighted mean over rows."""
+    mean = float(own @ values / own.sum())
+    return float(np.sqrt((own**2) @ (values - mean) ** 2) / own.sum())
 
 
 COLUMNS = (
-    "data", "parties", "models", "purpose", "setting", "rule", "seeds", "rounds", "score", "score_se",
-    "own", "own_se", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off", "worse_off_log_loss",
-    "way", "floats", "command",
+    "data", "setting", "parties", "models", "purpose", "rule", "seeds", "rounds", "score", "score_error",
+    "own", "taught", "taught_error", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off",
+    "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "way", "way_taught", "floats",
+    "code",
 )  # fmt: skip
-GROUP = ("data", "parties", "models", "purpose")
-KEY = (*GROUP, "setting", "rule")
+KEY = (*rivals_page.GROUP, "rule")
+
+
+@cache
+def digest() -> str:
+    """Digest of the library's code."""
+    found = hashlib.sha256()
+    for file in sorted(Path(consilience.__file__).parent.rglob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def lines(
-    study: Study,
-    data: str,
-    dealt: Mapping[str, Mapping[str, Any]],
-    parties: int,
-    models: str,
-    purpose: str,
-    seeds: int,
-    rounds: int,
-    wanted: Sequence[str],
-) -> Iterator[dict[str, Any]]:
-    """A line of the table for each setting and rule of a data set; the score is accuracy or RMSE."""
-    values = bool(PROBLEMS[data].get("values"))
-    score = "rmse" if values else "accuracy"
-    for label, setting in dealt.items():
-        common = {"data": data, "setting": setting, "parties": parties, "models": models}
-        common |= {"rounds": rounds, "purpose": purpose}
-        found = {
-            rule: study.repeat(trial, seeds, label=f"{data}, {label}, {rule}", rule=rule, **common)
-            for rule in wanted
+    study: Study, cell: Cell, rules: Sequence[str], purpose: str, seeds: int, rounds: int
+) -> Iterator[dict[str, str]]:
+    """A line of the table for each rule of a cell; the score is accuracy or RMSE."""
+    values = not PROBLEMS[cell.data].classes
+    about = {"cell": cell, "rounds": rounds, "purpose": purpose, "code": digest()}
+    label = ", ".join(map(str, cell))
+    found = {
+        rule: study.repeat(trial, seeds, label=f"{label}: {rule}", rule=rule, **about)
+        for rule in rules
+    }
+    low, high = found["mean" if values else "avg"], found["true-labels"]
+    for rule, one in found.items():
+        score = "rmse" if values else "accuracy"
+        numbers = {
+            "score": one[score].mean(),
+            "score_error": _over_seeds(one["mixed_error"]),
+            "own": one[f"{score}_own"].mean(),
+            "taught": one["taught"].mean(),
+            "taught_error": _over_seeds(one["taught_error"]),
+            **{
+                n: one[n].mean() for n in ("log_loss", "log_loss_own", "ece", "ece_own") if n in one
+            },
+            "worse_off": one["worse_error"].mean(),
+            "worse_off_paired": one["worse_paired_error"].mean(),
+            "way": _way(low[score], one[score], high[score], values),
+            "way_taught": _way(low["taught"], one["taught"], high["taught"], values),
         }
-        low, high = (found[rule][score] for rule in ("mean" if values else "avg", "true-labels"))
-        for rule, one in found.items():
-            far = abs(float((high - low).mean()))
-            least = (
-                0.02 * float(low.mean()) if values else 0.01
-            )  # nearer ones have no way between them
-            way = float((one[score] - low).mean() / (high - low).mean()) if far > least else None
-            numbers = {
-                "score": one[score].mean(),
-                "score_se": standard_error(one[score]) if seeds > 1 else None,
-                "own": one[f"{score}_own"].mean(),
-                "own_se": standard_error(one[f"{score}_own"]) if seeds > 1 else None,
-                **{
-                    n: one[n].mean()
-                    for n in ("log_loss", "log_loss_own", "ece", "ece_own")
-                    if n in one
-                },
-                "worse_off": one["worse_error"].mean(),
-                "worse_off_log_loss": None if values else one["worse_log_loss"].mean(),
-                "way": way,
-            }
-            yield {
-                "data": data, "parties": str(int(one["parties"][0])), "models": models, "purpose": purpose,
-                "setting": label,
-                "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
-                **{n: "" if v is None else f"{v:.3f}" for n, v in numbers.items()},
-                "floats": f"{one['floats'].mean():.0f}",
-            }  # fmt: skip
+        if not values:
+            numbers["worse_off_log_loss"] = one["worse_log_loss"].mean()
+            numbers["worse_off_log_loss_paired"] = one["worse_paired_log_loss"].mean()
+        yield {
+            **dict(zip(("data", "setting", "parties", "models"), map(str, cell), strict=True)),
+            "parties": str(int(one["parties"][0])),
+            "purpose": purpose, "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
+            **{n: "" if v is None else f"{v:.4f}" for n, v in numbers.items()},
+            "floats": f"{one['floats'].mean():.0f}",
+            "code": digest(),
+        }  # fmt: skip
 
 
-def stored() -> dict[tuple[str, ...], dict[str, str]]:
+def _over_seeds(errors: np.ndarray) -> float:
+    """Standard error of a mean over seeds, given each one's own."""
+    return float(np.sqrt((errors**2).sum()) / len(errors))
+
+
+def _way(low: np.ndarray, one: np.ndarray, high: np.ndarray, values: bool) -> float | None:
+    """Share of the way from the plain mean to true labels; ``None`` where there is none between them."""
+    far = float((high - low).mean())
+    least = 0.02 * float(low.mean()) if values else 0.01
+    return float((one - low).mean() / far) if abs(far) > least else None
+
+
+def stored() -> dict[tuple[str, ...], rivals_page.Line]:
     """The lines of the table as it is."""
     if not TABLE.exists():
         return {}
@@ -298,7 +512,7 @@ def stored() -> dict[tuple[str, ...], dict[str, str]]:
         return {tuple(line[name] for name in KEY): line for line in csv.DictReader(file)}
 
 
-def keep(rows: Mapping[tuple[str, ...], Mapping[str, str]]) -> None:
+def keep(rows: Mapping[tuple[str, ...], rivals_page.Line]) -> None:
     """Write the table."""
     with TABLE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
@@ -306,167 +520,59 @@ def keep(rows: Mapping[tuple[str, ...], Mapping[str, str]]) -> None:
         writer.writerows(rows.values())
 
 
-def page(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The page: for each data set and each rule a line, of settings a column."""
-    yield HEAD
-    yield ""
-    yield "![Accuracy against numbers that leave a party](rivals.svg)"
-    yield ""
-    for group in dict.fromkeys(tuple(row[name] for name in GROUP) for row in rows):
-        here = [row for row in rows if tuple(row[name] for name in GROUP) == group]
-        about = f"{here[0]['seeds']} seeds, {here[0]['rounds']} rounds"
-        yield f"## {_titled(group)}"
-        yield ""
-        commands = dict.fromkeys(f"`{row['command']}`" for row in here)
-        yield f"{', '.join(commands)} · {about}."
-        yield ""
-        labels = list(dict.fromkeys(row["setting"] for row in here))
-        by_rule: dict[str, dict[str, Mapping[str, str]]] = {}
-        for row in here:
-            by_rule.setdefault(row["rule"], {})[row["setting"]] = row
-        body = [
-            [rule, *(_cell(found.get(label)) for label in labels), _floats(found.values())]
-            for rule, found in by_rule.items()
-        ]
-        yield from table(["rule", *labels, "numbers that left a party"], body)
-        yield ""
-
-
-def _titled(group: tuple[str, ...]) -> str:
-    """Title of a data set's section."""
-    data, parties, models, purpose = group
-    kinds = "one kind" if models == "one" else "five kinds"
-    return f"{data}, {parties} parties, models of {kinds}, purpose {purpose}"
-
-
-def _cell(row: Mapping[str, str] | None) -> str:
-    if row is None:
-        return "–"
-    losses = f"{row['log_loss_own']} · " if row.get("log_loss_own") else ""
-    return f"**{row['score']}** · {row['own']} · {losses}{float(row['worse_off']):.1f}"
-
-
-def _floats(rows: Any) -> str:
-    found = [int(row["floats"]) for row in rows]
-    return f"{min(found):,}" if min(found) == max(found) else f"{min(found):,} to {max(found):,}"
-
-
-def draw(rows: Sequence[Mapping[str, str]]) -> None:
-    """The figure: mean score over settings against numbers that left a party, a panel a data set."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "rivals"
-    from matplotlib import pyplot
-
-    groups = list(dict.fromkeys(tuple(row[name] for name in GROUP) for row in rows))
-    figure, axes = pyplot.subplots(
-        len(groups), 1, figsize=(8, 5 * len(groups)), squeeze=False, layout="constrained"
-    )
-    for axis, group in zip(axes[:, 0], groups, strict=True):
-        here = [row for row in rows if tuple(row[name] for name in GROUP) == group]
-        points = {}
-        for rule in dict.fromkeys(row["rule"] for row in here):
-            mine = [row for row in here if row["rule"] == rule]
-            points[rule] = [np.mean([float(row[n]) for row in mine]) for n in ("floats", "score")]
-        most = max(floats for floats, _ in points.values())
-        # Names stand in a column beside the panel, in the order of the scores, a line to each point.
-        names = sorted(points, key=lambda rule: points[rule][1])
-        for place, rule in zip(np.linspace(0, 1, len(names)), names, strict=True):
-            floats, score = points[rule]
-            mark = rule in ("alone", "true-labels", "class-holders")
-            if mark:
-                axis.axhline(score, color="0.6", lw=0.8)
-            else:
-                axis.plot(floats, score, "o", ms=4, color="#0072B2")
-            axis.annotate(
-                rule,
-                (most if mark else floats, score),
-                xytext=(1.08, place),
-                textcoords="axes fraction",
-                fontsize=7,
-                va="center",
-                arrowprops={"arrowstyle": "-", "lw": 0.3, "color": "0.5"},
-            )
-        values = PROBLEMS[group[0]].get("values")
-        axis.set(
-            xscale="log",
-            title=_titled(group),
-            xlabel="numbers that leave a party, all rounds",
-            ylabel=f"{'RMSE' if values else 'accuracy'} on everyone's rows, mean over settings",
-        )
-    figure.savefig(RESULTS / "rivals.svg", metadata={"Date": None})
-
-
-HEAD = (
-    "In each cell: **mean score of the parties on everyone's test rows** · on own rows · log loss on own "
-    "rows · number of parties that are worse off than alone on own rows, by more than the standard error of "
-    "the paired difference. The score is accuracy, and RMSE for diabetes. All numbers, with standard errors, "
-    "calibration errors and the share of the way from `avg` to `true-labels`, are in "
-    "[rivals.csv](rivals.csv). Numbers that left a party are those of all replies in all rounds; "
-    "`true-labels` and `class-holders` read the public rows' true labels, as marks to measure by; `alone` "
-    "exchanges nothing."
-)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", choices=PROBLEMS, default=["digits", "heart-disease"])
-    parser.add_argument("--models", choices=["one", "five"], default="one")
-    parser.add_argument(
-        "--parties", type=int, help="10; 6 on trec, 4 on heart disease and diabetes"
-    )
+    parser.add_argument("--data", nargs="+", choices=PROBLEMS)
     parser.add_argument("--settings", nargs="+", metavar="S", help='such as "k = 2 of 10" clusters')
-    parser.add_argument("--rules", nargs="+", help="these; the baselines are always there")
+    parser.add_argument("--models", choices=["one", "five"])
+    parser.add_argument("--parties", type=int, help="cells with so many")
+    parser.add_argument(
+        "--rules", nargs="+", help="these; the lines to measure by are always there"
+    )
     parser.add_argument("--purpose", choices=["own", "everyone", "taught"], default="own")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seeds", type=int, help="at most; five, three with encoders")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
 
     def report(label: str, done: int, total: int) -> None:
-        print(f"{label}: {done} of {total}", file=sys.stderr, flush=True)
+        if done == total:
+            print(f"{label}: {total}", file=sys.stderr, flush=True)
 
-    study = Study(FOLDER, processes=given.processes, report=report)
+    study = Study(FOLDER, processes=1, report=report)  # so that parties trained alone are at hand
+    wanted = {
+        "data": given.data,
+        "setting": given.settings,
+        "models": [given.models] if given.models else None,
+        "parties": [given.parties] if given.parties else None,
+    }
+    cells = [
+        cell
+        for cell in ([] if given.page else plan())
+        if all(some is None or getattr(cell, name) in some for name, some in wanted.items())
+    ]
     if given.quick:
-        common = {"data": "digits", "setting": settings("digits")["k = 2 of 10"], "parties": 10}
-        common |= {"models": "one", "rounds": 2, "purpose": given.purpose}
-        for rule in given.rules or rules(values=False):
-            one = study.repeat(trial, 1, label=rule, rule=rule, **common)
-            print(rule, {name: round(float(v[0]), 3) for name, v in one.items()})
+        cell = Cell("digits", "k = 2 of 10", 10, "one")
+        for row in lines(study, cell, given.rules or cell.rules, given.purpose, 1, given.rounds):
+            print(row["rule"], row["score"], row["own"], row["taught"])
         return
     rows = stored()
-    for data in () if given.page else given.data:
-        values = bool(PROBLEMS[data].get("values"))
-        marks = ("alone", "mean" if values else "avg", "true-labels")
-        wanted = dict.fromkeys((*marks, *(given.rules or rules(values))))
-        parties = given.parties or PROBLEMS[data].get("parties", 10)
-        dealt = {
-            label: setting
-            for label, setting in settings(data).items()
-            if given.settings is None or label in given.settings
-        }
-        computed = lines(
-            study,
-            data,
-            dealt,
-            parties,
-            given.models,
-            given.purpose,
-            given.seeds,
-            given.rounds,
-            tuple(wanted),
-        )
-        for line in computed:
-            line["command"] = shlex.join(["python", "benchmarks/rivals.py", *sys.argv[1:]])
-            rows[tuple(line[name] for name in KEY)] = line
+    for seeds in range(1, 1 + (given.seeds or max(cell.seeds for cell in cells or plan()))):
+        for cell in (one for one in cells if seeds <= one.seeds):
+            values = not PROBLEMS[cell.data].classes
+            marks = ("alone", "true-labels", "mean" if values else "avg")
+            rules = dict.fromkeys((*marks, *given.rules)) if given.rules else cell.rules
+            for line in lines(study, cell, tuple(rules), given.purpose, seeds, given.rounds):
+                rows[tuple(line[name] for name in KEY)] = line
             keep(rows)
-    draw(list(rows.values()))
-    write(__file__, page(list(rows.values())), about="seeds 0, 1, …")
+    shown = list(rows.values())
+    rivals_page.draw(shown)
+    about = f"{given.rounds} round of exchange"
+    named = [tuple(map(str, cell)) for cell in plan()]
+    write(__file__, rivals_page.page(shown, named), about=about)
 
 
 if __name__ == "__main__":
