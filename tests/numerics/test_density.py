@@ -111,6 +111,19 @@ def test_dense_public_rows_do_not_count_for_more():
     np.testing.assert_allclose(found[20:, 0], 0, atol=0.02)
 
 
+def test_another_ridge_and_the_public_rows_themselves_are_not_computed_anew():
+    """The bits of a ratio of its own; and a copy of the public rows, whose kernel is computed, agrees."""
+    public = np.random.default_rng(0).normal(size=(30, 4))
+    rows, groups = public[:7] + 0.1, np.ones((7, 1))
+    first = PublicRatio(public, np.random.default_rng(1), ridge=1.0, most_landmarks=20)
+    again = first.with_ridge(5.0)
+    fresh = PublicRatio(public, np.random.default_rng(1), ridge=5.0, most_landmarks=20)
+    np.testing.assert_array_equal(again(rows, groups), fresh(rows, groups))
+    assert np.abs(again(rows, groups) - first(rows, groups)).max() > 0.01
+    found = first.coefficients(rows, groups)
+    np.testing.assert_array_equal(first.at(public, found), first.at(public.copy(), found))
+
+
 def test_few_landmarks_are_as_good():
     """A third of the public rows, on smooth densities, gives nearly what all of them do."""
     rng = np.random.default_rng(2)

@@ -6,6 +6,7 @@ Rows can be rebuilt from exact ratios (:class:`PublicRatio`), which are for part
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,14 +67,25 @@ class PublicRatio:
     ) -> None:
         count = public.shape[0]
         chosen = np.sort(rng.permutation(count)[:most_landmarks])
-        self._landmarks = public[chosen]
+        self._landmarks, self._features = public[chosen], public
         apart = _squared_distances(self._landmarks, self._landmarks)
         self._width = _median_of(apart)
-        self._public = self._kernel(public)
-        system = self._public.T @ self._public + ridge * np.exp(-apart / self._width)
+        self._near = np.exp(-_squared_distances(public, self._landmarks) / self._width)
+        self._products = self._near.T @ self._near
+        self._penalty = np.exp(-apart / self._width)
+        self._solve(ridge)
+
+    def _solve(self, ridge: float) -> None:
+        system = self._products + ridge * self._penalty
         # Public rows that occur twice leave it singular, and rounding may then make it indefinite.
         system[np.diag_indices_from(system)] += _JITTER * np.trace(system)
         self._factor = cho_factor(system, overwrite_a=True)
+
+    def with_ridge(self, ridge: float) -> PublicRatio:
+        """Make the ratio to the same public rows with another ridge, above 0."""
+        other = copy(self)
+        other._solve(ridge)
+        return other
 
     @property
     def landmarks(self) -> int:
@@ -81,6 +93,8 @@ class PublicRatio:
         return int(self._landmarks.shape[0])
 
     def _kernel(self, features: Any) -> Array:
+        if features is self._features:
+            return self._near
         return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
 
     def __call__(self, features: Any, groups: Array) -> Array:
@@ -93,7 +107,7 @@ class PublicRatio:
         Returns:
             Shape ``(N, n_groups)``.
         """
-        return np.asarray(self._public @ self.coefficients(features, groups))
+        return np.asarray(self._near @ self.coefficients(features, groups))
 
     def coefficients(self, features: Any, groups: Array) -> Array:
         """Compute what :meth:`at` makes the ratio of each group of rows from.

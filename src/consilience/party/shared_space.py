@@ -42,7 +42,9 @@ class SharedSpace:
         return _made_again, (*self._made_of, self._seed)
 
     def features(self, X: Array) -> Any:
-        """Compute the features of rows; kept for the last ones, such as test rows that all parties have."""
+        """Compute the features of rows; kept for public ones and the last, such as everyone's test rows."""
+        if same_view(self._made_of[0], X):
+            return self.space.public
         if self._last is None or not same_view(self._last[0], X):
             self._last = X, self.space(X)
         return self._last[1]
@@ -108,8 +110,14 @@ class SharedSpace:
 
     def ratio(self, ridge: float) -> PublicRatio:
         """Make the ratio to the density of the public rows with this ridge, once."""
-        rng = stream(self._seed, "coordinator", 0, "landmarks")
-        return once(self._ratios, ridge, lambda: PublicRatio(self.space.public, rng, ridge=ridge))
+
+        def made() -> PublicRatio:
+            if self._ratios:
+                return next(iter(self._ratios.values())).with_ridge(ridge)
+            rng = stream(self._seed, "coordinator", 0, "landmarks")
+            return PublicRatio(self.space.public, rng, ridge=ridge)
+
+        return once(self._ratios, ridge, made)
 
 
 def public_features(public: Public, seed: int) -> Array:
