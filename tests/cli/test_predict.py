@@ -13,7 +13,7 @@ from consilience.data import load
 from consilience.experiments import gather
 from consilience.experiments.run import stored_spec
 from consilience.learners import make
-from consilience.party.choice import MixedModel
+from consilience.party.mixed_model import MixedModel
 from helpers.command_line import Call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,6 +21,7 @@ CONFIG = """
 name = "scaled"
 methods = ["local", "mean"]
 metric = "r2"
+purpose = "everyone"
 [data]
 name = "diabetes"
 public = 150

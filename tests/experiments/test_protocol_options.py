@@ -18,6 +18,7 @@ from consilience.protocols import PROTOCOLS
 
 CONFIG = """
 name = "sites"
+purpose = "taught"
 calibration = 0
 methods = [
   "local",

@@ -33,7 +33,7 @@ from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
-from consilience.party.choice import MixedModel
+from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party
 from consilience.party.state import write_mixture
 from consilience.protocols import Protocol, Round, RoundState

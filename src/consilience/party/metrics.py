@@ -137,10 +137,10 @@ def log_losses(outputs: Array, targets: Array) -> Array:
 
     Args:
         outputs: probabilities, shape ``(n, n_classes)``.
-        targets: one-hot, shape ``(n, n_classes)``.
+        targets: one-hot or soft, shape ``(n, n_classes)``.
     """
-    likelihood = outputs[targets.astype(bool)].astype(np.float64)
-    return np.asarray(-np.log(np.clip(likelihood, LEAST_LIKELIHOOD, None)))
+    likelihood = np.maximum(outputs.astype(np.float64), LEAST_LIKELIHOOD)
+    return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
 
 
 def area_under_curve(scores: Array, positive: Array, weights: Array) -> float:

@@ -35,7 +35,7 @@ from consilience.files import inside, write_folder
 from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
-from consilience.party.choice import RIDGE, Choice, MixedModel, OwnRegion
+from consilience.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
 from consilience.party.shared_space import SharedSpace
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.randomness import stream
 from consilience.party.agreement import checked_answers
-from consilience.party.choice import ALPHAS, Chooser, Lesson, MixedModel, surely_lower
+from consilience.party.choice import ALPHAS, Chooser, Lesson, surely_lower
+from consilience.party.mixed_model import MixedModel
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
