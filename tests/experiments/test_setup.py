@@ -179,3 +179,28 @@ def test_own_rows_by_inputs_are_dealt_by_the_private_rows() -> None:
     assert [len(rows) for rows in found.rows] == [30, 30]
     assert found.own[0].tolist() == [1.0] * 30 + [0.0] * 10
     assert found.own[1].tolist() == [0.0] * 30 + [1.0] * 10
+
+
+def test_test_rows_are_grouped_by_a_column() -> None:
+    """Few values are groups; of many the thirds of all rows are, the same with every seed."""
+    document = tomllib.loads(CONFIG)
+    found = {}
+    for column in ("sex", "bmi"):
+        document["report"] = {"subgroup": column}
+        setup = gather(parse_spec(document, where="test"), seed=0)
+        assert len(setup.subgroups) == len(setup.dataset.X_test)
+        found[column] = sorted(set(setup.subgroups))
+    assert len(found["sex"]) == 2 and [name.split()[0] for name in found["bmi"][-2:]] == [
+        "above",
+        "up",
+    ]
+    assert len(found["bmi"]) == 3
+    document["report"] = {"subgroup": "sexe"}
+    with pytest.raises(InvalidInput, match=r"report\.subgroup: there is no column 'sexe'\n.*'sex'"):
+        gather(parse_spec(document, where="test"), seed=0)
+
+
+def test_the_class_that_is_looked_for_is_one_of_two() -> None:
+    document = tomllib.loads(CONFIG) | {"report": {"positive": "ill"}}
+    with pytest.raises(InvalidInput, match=r"report\.positive: there is no class 'ill'"):
+        gather(parse_spec(document, where="test"), seed=0)

@@ -34,8 +34,12 @@ def test_all_rows_and_own_rows_by_hand() -> None:
         "balanced_accuracy_own": 0.75,  # all of class 0, half of class 1
         "ece": 0.45,
         "ece_own": 0.275,
+        "brier": 0.275,  # (0.01 + 0.36 + 0.09 + 0.64) / 4
+        "brier_own": 0.1175,  # (0.02 + 0.36 + 0.09) / 4
         "auc": 0.5,
         "auc_own": 1.0,
+        "average_precision": 2 / 3,  # of class 1 (1/2 + 2/3) / 2, of class 0 (1 + 1/2) / 2
+        "average_precision_own": 1.0,
     }
     assert found == pytest.approx(expected)
 
@@ -53,7 +57,7 @@ def test_a_probability_of_one_has_a_bin() -> None:
 
 def test_one_class_has_no_curve_and_no_own_rows_no_metrics() -> None:
     found = classification_metrics(SAID[:1], TRUE[:1], np.zeros(1))
-    assert set(found) == {"accuracy", "log_loss", "balanced_accuracy", "ece"}
+    assert set(found) == {"accuracy", "log_loss", "balanced_accuracy", "ece", "brier"}
 
 
 def test_values_by_hand() -> None:
@@ -74,3 +78,9 @@ def test_the_curve_is_that_of_scikit_learn() -> None:
     assert area_under_curve(scores, positive, weights) == pytest.approx(
         roc_auc_score(positive, scores, sample_weight=weights)
     )
+
+
+def test_of_more_classes_the_brier_score_is_the_whole_squared_distance() -> None:
+    """(0.5, 0.3, 0.2) against the first class: 0.25 + 0.09 + 0.04."""
+    found = classification_metrics(np.array([[0.5, 0.3, 0.2]]), np.eye(3)[:1])
+    assert found["brier"] == pytest.approx(0.38)

@@ -144,7 +144,9 @@ def test_evaluation_by_hand():
         "log_loss": 0.562335,
         "balanced_accuracy": 0.5,
         "ece": 0.0,
+        "brier": 0.1875,
         "auc": 0.5,
+        "average_precision": 0.5,
     }
     expected |= {f"{name}_own": value for name, value in expected.items()}
     assert values == pytest.approx(expected, abs=1e-6)

@@ -40,7 +40,15 @@ from consilience.networks import LocalNetwork
 from consilience.party.party import Party
 
 _METRICS = {
-    "classification": ("accuracy", "balanced_accuracy", "log_loss", "ece", "auc"),
+    "classification": (
+        "accuracy",
+        "balanced_accuracy",
+        "log_loss",
+        "ece",
+        "brier",
+        "auc",
+        "average_precision",
+    ),
     "regression": ("mse", "r2"),
 }
 
@@ -198,9 +206,9 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
             where="metric",
             mend=nearest(spec.metric, measured),
         )
-    if spec.metric == "auc" and len(agreed.classes) != 2:
+    if spec.metric in ("auc", "average_precision") and len(agreed.classes) != 2:
         raise InvalidInput(
-            f"auc is for two classes, and there are {len(agreed.classes)}",
+            f"{spec.metric} is for two classes, and there are {len(agreed.classes)}",
             where="metric",
             mend="Take accuracy or log_loss.",
         )
@@ -286,6 +294,7 @@ def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
             dataset=setup.dataset.notes,
             public_rows=len(setup.public),
             columns=setup.dataset.columns,
+            **({f"subgroup {seed}": list(setup.subgroups)} if setup.subgroups else {}),
             learners=[
                 name
                 for name, model in zip(setup.names, setup.models, strict=True)

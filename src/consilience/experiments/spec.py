@@ -137,6 +137,18 @@ class NetworkSpec(Section):
     threads: Whole = Field(default=1, ge=1)
 
 
+class ReportSpec(Section):
+    """Contents of the page beyond those that every run has.
+
+    Attributes:
+        positive: the class that is looked for, of two; by default the rarer one among the test rows.
+        subgroup: the input column, or the groups' column, by whose values test rows are also looked at apart.
+    """
+
+    positive: str | None = None
+    subgroup: str | None = None
+
+
 class Spec(Section):
     """A whole configuration file.
 
@@ -163,7 +175,18 @@ class Spec(Section):
     seeds: Whole | tuple[Whole, ...] = 1
     methods: tuple[MethodSpec, ...] = ("local", "auto", "central")  # type: ignore[assignment]
     metric: (
-        Literal["accuracy", "balanced_accuracy", "log_loss", "ece", "auc", "mse", "r2"] | None
+        Literal[
+            "accuracy",
+            "balanced_accuracy",
+            "log_loss",
+            "ece",
+            "brier",
+            "auc",
+            "average_precision",
+            "mse",
+            "r2",
+        ]
+        | None
     ) = None
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     purpose: Purpose = "own"
@@ -177,6 +200,7 @@ class Spec(Section):
     models: tuple[ModelSpec, ...] = Field(min_length=1)
     protocol: ProtocolSpec = ProtocolSpec()
     network: NetworkSpec = NetworkSpec()
+    report: ReportSpec = ReportSpec()
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 

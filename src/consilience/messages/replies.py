@@ -49,6 +49,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "balanced_accuracy": (0.0, 1.0),
     "ece": (0.0, 1.0),
     "auc": (0.0, 1.0),
+    "average_precision": (0.0, 1.0),
+    "brier": (0.0, 2.0),
     "log_loss": (0.0, LARGEST),
     "mse": (0.0, LARGEST**2),
     "r2": (-(LARGEST**2), 1.0),

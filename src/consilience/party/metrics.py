@@ -57,12 +57,14 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
 def classification_metrics(
     outputs: Array, targets: Array, own: Array | None = None
 ) -> dict[str, float]:
-    """Compute accuracy, log loss, balanced accuracy, calibration error and, for two classes, AUC.
+    """Compute metrics of class probabilities; of two classes, ranks too.
 
     ``accuracy``; ``log_loss`` in nats; ``balanced_accuracy``, the mean over the classes that occur of the
     share of their rows that are right; ``ece``, the expected calibration error: the mean over rows of the
-    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``auc``, the area
-    under the ROC curve, where both of two classes occur.
+    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``brier``, the Brier
+    score: the mean squared distance from the truth, of two classes in the probability of either. Where both
+    of two classes occur ``auc``, the area under the ROC curve, and ``average_precision``, the mean of both
+    classes' area under the curve of precision against recall.
 
     Args:
         outputs: probabilities, shape ``(n, n_classes)``.
@@ -70,7 +72,8 @@ def classification_metrics(
         own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` for no metrics of own rows.
 
     Source:
-        Guo et al. 2017, "On calibration of modern neural networks", equation 3.
+        Brier 1950, "Verification of forecasts expressed in terms of probability"; Guo et al. 2017,
+        "On calibration of modern neural networks", equation 3.
     """
     truth, rows = targets.argmax(axis=1), np.arange(len(targets))
     right = (outputs.argmax(axis=1) == truth).astype(np.float64)
@@ -78,6 +81,8 @@ def classification_metrics(
     top = outputs.max(axis=1).astype(np.float64)
     bins = np.minimum(np.nan_to_num(top) * BINS, BINS - 1).astype(np.int64)
     gaps = right - top
+    two = targets.shape[1] == 2
+    squares = ((outputs - targets) ** 2).sum(axis=1) / (2 if two else 1)
 
     def weighted(weights: Array) -> dict[str, float]:
         total = weights.sum()
@@ -88,9 +93,12 @@ def classification_metrics(
             "log_loss": weights @ loss / total,
             "balanced_accuracy": (hits[held > 0] / held[held > 0]).mean(),
             "ece": np.abs(np.bincount(bins, weights * gaps)).sum() / total,
+            "brier": weights @ squares / total,
         }
-        if targets.shape[1] == 2 and (weights[truth == 0].any() and weights[truth == 1].any()):
+        if two and weights[truth == 0].any() and weights[truth == 1].any():
             found["auc"] = area_under_curve(outputs[rows, 1], truth == 1, weights)
+            sides = [average_precision(outputs[rows, c], truth == c, weights) for c in (0, 1)]
+            found["average_precision"] = sum(sides) / 2
         return found
 
     return _both(weighted, len(targets), own)
@@ -157,3 +165,20 @@ def area_under_curve(scores: Array, positive: Array, weights: Array) -> float:
     _, place = np.unique(scores, return_inverse=True)
     hits, misses = (np.bincount(place, weights * side) for side in (positive, ~positive))
     return float(hits @ (misses.cumsum() - misses / 2) / (hits.sum() * misses.sum()))
+
+
+def average_precision(scores: Array, positive: Array, weights: Array) -> float:
+    """Compute the weighted mean of precision over recall, rows of equal scores together.
+
+    Args:
+        scores: shape ``(n,)``.
+        positive: true for rows of the positive class, shape ``(n,)``.
+        weights: of the rows, shape ``(n,)``; of some positive ones above 0.
+
+    >>> average_precision(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]), np.ones(3))
+    0.5
+    """
+    _, place = np.unique(-scores, return_inverse=True)
+    hits, held = (np.bincount(place, weights * side) for side in (positive, np.ones(len(scores))))
+    found = held.cumsum()
+    return float(hits @ (hits.cumsum() / np.where(found > 0, found, 1)) / hits.sum())

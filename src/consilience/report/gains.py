@@ -100,7 +100,7 @@ def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Ga
         (method.label, pair)
         for method in methods
         for name in names
-        if (pair := _pair(results, method, name)) is not None
+        if (pair := pair_of(results, method, name)) is not None
     ]
     draws = _draws(results, [pair for _, pair in pairs])
     found: dict[str, dict[str, Gain]] = {method.label: {} for method in methods}
@@ -124,7 +124,7 @@ def worse_off(results: Results, label: str) -> str:
     return f"{len(worse)} of {len({party for gain in found for party in gain.by_party})}"
 
 
-def _pair(results: Results, method: Method, metric: str) -> _Pair | None:
+def pair_of(results: Results, method: Method, metric: str) -> _Pair | None:
     """A method's metric beside the baseline's; ``None`` where it was not measured alone or after."""
     local = results.baseline("local")
     base, at = (local, -1) if local is not None and metric in local.scores else (method, 0)
@@ -166,14 +166,14 @@ def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
             low, high = np.nanpercentile(together, [2.5, 97.5])
             interval = float(low), float(high)
         else:
-            interval = _t_interval(overall, float(np.nanvar(together)))
+            interval = t_interval(overall, float(np.nanvar(together)))
         of_rows = np.ma.filled(np.ma.masked_invalid(draws).var(axis=0), 0.0)
         errors = np.sqrt(of_rows + _variance_of_mean(each))
     elif overall is not None and overall.sd is not None:
-        over, interval = "seeds", _t_interval(overall)
+        over, interval = "seeds", t_interval(overall)
         errors = np.sqrt(_variance_of_mean(each))
     elif (known := spread(by_party)) is not None and known.seeds > 2:
-        over, interval = "parties", _t_interval(known)
+        over, interval = "parties", t_interval(known)
     shown = [i for i in range(len(parties)) if both[:, i].any()]
     return Gain(
         metric=pair.metric,
@@ -194,7 +194,7 @@ def _variance_of_mean(values: Array) -> Array:
     return np.asarray(np.nan_to_num(variances / np.maximum(known.count(axis=0), 1)))
 
 
-def _t_interval(found: Spread, known: float = 0.0) -> tuple[float, float]:
+def t_interval(found: Spread, known: float = 0.0) -> tuple[float, float]:
     """Student's 95 % interval of a mean, to whose variance a known one adds."""
     assert found.sd is not None
     seen = found.sd**2 / found.seeds
@@ -222,7 +222,7 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
             for pair, values in zip(pairs, found, strict=True)
             if values is not None and seed in pair.rows
         ]
-        for part, counts in _row_counts(tests.key, tests.own.shape[1]):
+        for part, counts in row_counts(tests.key, tests.own.shape[1]):
             averages: dict[tuple[int, bool], Array] = {}  # alone is the same for all methods
             for pair, values in mine:
                 own = pair.metric.endswith("_own")
@@ -235,7 +235,7 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
     return [None if values is None else mean(values, 1) for values in found]
 
 
-def _row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
+def row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
     """Counts of each test row in a draw: parts of the draws, shape ``(draws of the part, n)``."""
     rng, step = stream(0, "coordinator", 0, f"draws of {key}"), max(1, _NUMBERS // rows)
     for start in range(0, DRAWS, step):

@@ -12,6 +12,7 @@ from consilience.errors import RunFailed
 from consilience.federation.methods import method_lines
 from consilience.files import inside, write_whole
 from consilience.report.by_party import marked_best, metric_tables, party_sentences
+from consilience.report.clinical import clinical
 from consilience.report.gains import worse_off
 from consilience.report.html import amount, render
 from consilience.report.plots import Plot, draw_all, uneven
@@ -76,6 +77,7 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
         ranges="ranges" if results.regression else "classes",
         parties=metric_tables(results, found),
         sentences=[] if found is None else party_sentences(results, found)[:MANY],
+        clinical=clinical(results, found),
         trust=[
             {"picture": pictures.get(f"trust-{i}"), "caption": _trust_caption(results, method)}
             for i, method in enumerate(uneven_ones, start=1)

@@ -16,6 +16,7 @@ import numpy as np
 from consilience.data import Holdings, draw
 from consilience.errors import visible
 from consilience.files import write_whole
+from consilience.report.clinical import clinical_figures
 from consilience.report.results import Method, Results, mean
 from consilience.validation.arrays import Array
 
@@ -87,6 +88,7 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
         yield f"rounds{suffix}", f"{title}, over rounds", partial(over_rounds, results, name)
         if few and any(method.exchanges for method in results.methods):
             yield f"parties{suffix}", f"{title}, by party", partial(per_party, results, name)
+    yield from clinical_figures(results)
     unequal = [method for method in results.methods if few and uneven(method.trust)]
     top = max((float(np.nanmax(m.trust)) for m in unequal if m.trust is not None), default=1.0)
     for i, method in enumerate(unequal):
