@@ -129,3 +129,19 @@ def test_a_run_with_parties_of_other_kinds(table: Path, tmp_path: Path) -> None:
     assert avg.scores["accuracy"][0, -1, place] > 0.8
     page = write_report(run).read_text()
     assert "unlabelled: learns only: it has no model trained alone" in page
+
+
+def test_test_rows_are_grouped_by_a_category_and_by_site(table: Path, tmp_path: Path) -> None:
+    rows = list(csv.reader(table.read_text().splitlines()))
+    for i, row in enumerate(rows[1:]):
+        row[1] = ("f", "m")[i % 2]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    document = tomllib.loads(CONFIG)
+    document["data"]["path"] = str(table)
+    found = {}
+    for column in ("noise", "site"):
+        document["report"] = {"subgroup": column}
+        with trusting():
+            found[column] = set(gather(parse_spec(document, where="test"), 0).subgroups)
+    assert found == {"noise": {"f", "m"}, "site": {"east", "north", "unlabelled", "vendor"}}

@@ -25,6 +25,7 @@ from consilience.data import (
 )
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
+from consilience.experiments.subgroups import check_positive, subgroups_of
 from consilience.federation.methods import INFORMED
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
@@ -184,8 +185,8 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
-    _check_positive(spec, dataset)
-    subgroups = _subgroups(spec, dataset)
+    check_positive(spec.report, dataset)
+    subgroups = subgroups_of(spec.report, dataset, spec.data.options.get("group"))
     stay, public, labels = _public(spec, dataset, seed)
     encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
     scaling = None
@@ -248,62 +249,6 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         scaling=scaling,
         subgroups=subgroups,
     )
-
-
-def _check_positive(spec: Spec, dataset: Dataset) -> None:
-    """Raise ``InvalidInput`` where the class that the report looks for is none of two."""
-    asked, classes = spec.report.positive, dataset.classes or ()
-    if asked is not None and (asked not in classes or len(classes) != 2):
-        raise InvalidInput(
-            f"there is no class {asked!r}" if asked not in classes else "there are more than two",
-            where="report.positive",
-            mend=nearest(asked, classes) if classes else "Leave it out: there are no classes.",
-        )
-
-
-def _subgroups(spec: Spec, dataset: Dataset) -> tuple[str, ...]:
-    """Group of each test row, by the column that the report names; empty where it names none.
-
-    Numbers of more than :data:`_MOST_GROUPS` values are parted at the thirds of all rows, the same with every
-    seed.
-
-    Raises:
-        InvalidInput: there is no such column.
-    """
-    asked, names = spec.report.subgroup, tuple(dataset.columns or ())
-    if asked is None:
-        return ()
-    if dataset.group_test is not None and asked == spec.data.options.get("group"):
-        return tuple(map(str, dataset.group_test))
-    if asked not in names:
-        known = [*names, *filter(None, [spec.data.options.get("group")])]
-        raise InvalidInput(
-            f"there is no column {asked!r}",
-            where="report.subgroup",
-            mend=nearest(asked, known) if known else "The columns of this dataset have no names.",
-        )
-    column = names.index(asked)
-    everyone, tests = (
-        [_plain(value) for value in X[:, column].tolist()]
-        for X in (np.concatenate([dataset.X, dataset.X_test]), dataset.X_test)
-    )
-    numbers = [value for value in everyone if isinstance(value, float)]
-    if len({*everyone}) <= _MOST_GROUPS or not numbers:
-        return tuple(f"{v:g}" if isinstance(v, float) else v for v in tests)
-    low, high = (float(f"{np.quantile(numbers, third):.3g}") for third in (1 / 3, 2 / 3))
-    parts = (f"up to {low:g}", f"{low:g} to {high:g}", f"above {high:g}")
-    return tuple(v if isinstance(v, str) else parts[(v > low) + (v > high)] for v in tests)
-
-
-_MOST_GROUPS = 6
-"""Values of a column that are groups by themselves."""
-
-
-def _plain(value: Any) -> float | str:
-    """A cell as a number or a text; ``"missing"`` for none."""
-    if value is None or value != value:
-        return "missing"
-    return float(value) if isinstance(value, int | float) else str(value)
 
 
 def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:

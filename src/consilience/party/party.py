@@ -214,7 +214,7 @@ class Party(ReadByPublic, Training, SavedState):
         return model.classes if isinstance(model, Frozen) and model.classes else None
 
     def _named_by_all(self) -> list[str]:
-        """Those by the names that the federation has for them."""
+        """The same classes by the names that the federation has for them."""
         names = label_names(self._named or (), where=self._where, aliases=self._aliases)
         return [str(name) for name in names]
 

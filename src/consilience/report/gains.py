@@ -125,7 +125,13 @@ def worse_off(results: Results, label: str) -> str:
 
 
 def pair_of(results: Results, method: Method, metric: str) -> _Pair | None:
-    """A method's metric beside the baseline's; ``None`` where it was not measured alone or after."""
+    """Pair a method's metric with the baseline's; ``None`` where it was not measured alone or after.
+
+    Args:
+        results: of a run.
+        method: the method.
+        metric: name of the metric, of own rows with the suffix ``_own``.
+    """
     local = results.baseline("local")
     base, at = (local, -1) if local is not None and metric in local.scores else (method, 0)
     if metric not in method.scores:
