@@ -37,8 +37,8 @@ from consilience.data import load
 from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.learners.encoders import find_encoder
 from consilience.networks import LocalNetwork
-from consilience.party.choice import MixedModel
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
+from consilience.party.mixed_model import MixedModel
 from consilience.protocols import analytic_federation, local_only
 from consilience_papers.study import Study
 
