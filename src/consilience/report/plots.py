@@ -172,23 +172,26 @@ def per_party(results: Results, metric: str) -> Figure:
     central = results.baseline("central")
     step = 0.8 / len(methods)
     figure, axis = _figure(min(300, 1.3 + len(results.parties) * max(0.3, 0.14 * len(methods))))
-    for party in range(len(results.parties)):
-        if party % 2:
-            axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)
-        for i, method in enumerate(methods):
-            first = method.scores[metric][:, 0, party]
-            if alone is not None and metric in alone.scores:
-                first = alone.scores[metric][:, -1, party]
-            before = mean(first, 0)
-            after = mean(method.scores[metric][:, -1, party], 0)
-            y = party + (i - (len(methods) - 1) / 2) * step
-            look = _look(results, method)
-            axis.plot([before, after], [y, y], color=look["color"], lw=1.6, alpha=0.55)
-            axis.plot(before, y, "o", mfc="white", mec="#777777", ms=4.5)
-            axis.plot(after, y, look["marker"], color=look["color"], ms=5.5)
-        if central is not None and metric in central.scores:
-            pooled = mean(central.scores[metric][:, -1, party], 0)
-            axis.plot([pooled] * 2, [party - 0.42, party + 0.42], color="#222222", lw=1.4, ls=":")
+    rows = np.arange(len(results.parties))
+    for party in rows[1::2]:
+        axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)
+    for i, method in enumerate(methods):
+        first = method.scores[metric][:, 0]
+        if alone is not None and metric in alone.scores:
+            first = alone.scores[metric][:, -1]
+        before, after = mean(first, 0), mean(method.scores[metric][:, -1], 0)
+        y = rows + (i - (len(methods) - 1) / 2) * step
+        look = _look(results, method)
+        ends = np.column_stack(
+            [before, after, np.full(len(rows), np.nan)]
+        )  # a gap after each party
+        axis.plot(ends.ravel(), y.repeat(3), color=look["color"], lw=1.6, alpha=0.55)
+        axis.plot(before, y, "o", mfc="white", mec="#777777", ms=4.5)
+        axis.plot(after, y, look["marker"], color=look["color"], ms=5.5)
+    if central is not None and metric in central.scores:
+        pooled = mean(central.scores[metric][:, -1], 0)
+        for party, x in zip(rows, pooled, strict=True):
+            axis.plot([x, x], [party - 0.42, party + 0.42], color="#222222", lw=1.4, ls=":")
     axis.plot([], [], "o", mfc="white", mec="#777777", ms=4.5, label="alone")
     for method in methods:
         look = {**_look(results, method), "ls": ""}
@@ -392,9 +395,14 @@ def _style() -> Iterator[None]:
 
 
 def _render(figure: Figure, png: bool) -> tuple[str, bytes]:
+    """Draw a figure once for each format; ``savefig`` would draw it twice, to place everything first."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     text, picture = io.StringIO(), io.BytesIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
     if png:
         figure.set_layout_engine("none")  # everything is in its place
-        figure.savefig(picture, format="png", dpi=200)
+        figure.set_dpi(200)
+        FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
     return text.getvalue(), picture.getvalue()
