@@ -22,8 +22,8 @@ import page
 from consilience.experiments import parse_spec
 from consilience.experiments.setup import gather
 from consilience.federation.federation import Federation
-from consilience.federation.methods import protocol_for
 from consilience.networks import LocalNetwork
+from consilience.protocols.methods import protocol_for
 from consilience.transforms.codec import Codec
 from consilience_papers.study import Study
 

@@ -13,8 +13,8 @@ import pytest
 from consilience.aggregation import Deregularization, mean
 from consilience.errors import InvalidInput
 from consilience.experiments import Ledger, Spec, parse_spec, start
-from consilience.federation.methods import ProtocolSpec
 from consilience.protocols import PROTOCOLS
+from consilience.protocols.methods import ProtocolSpec
 
 CONFIG = """
 name = "sites"

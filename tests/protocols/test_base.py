@@ -7,7 +7,6 @@ import pytest
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
-from consilience.federation.methods import PROTOCOL_METHODS, MethodSpec
 from consilience.networks import LocalNetwork
 from consilience.protocols import (
     ALSO_CALLED,
@@ -18,6 +17,7 @@ from consilience.protocols import (
     federated_averaging,
     local_only,
 )
+from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec
 
 
 def test_a_protocol_says_what_leaves_a_party() -> None:

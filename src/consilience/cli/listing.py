@@ -42,34 +42,34 @@ def _partitions() -> dict[str, str]:
 
 def _aggregators() -> dict[str, str]:
     from consilience.aggregation import AGGREGATORS
-    from consilience.federation.methods import first_lines
+    from consilience.protocols.methods import first_lines
 
     return first_lines(AGGREGATORS)
 
 
 def _consensus() -> dict[str, str]:
     from consilience.aggregation import CONSENSUS
-    from consilience.federation.methods import first_lines
+    from consilience.protocols.methods import first_lines
 
     return first_lines(CONSENSUS)
 
 
 def _codecs() -> dict[str, str]:
-    from consilience.federation.methods import first_lines
+    from consilience.protocols.methods import first_lines
     from consilience.transforms.codec import CODECS
 
     return first_lines(CODECS)
 
 
 def _protocols() -> dict[str, str]:
-    from consilience.federation.methods import first_lines
     from consilience.protocols import PROTOCOLS
+    from consilience.protocols.methods import first_lines
 
     return first_lines(PROTOCOLS)
 
 
 def _methods() -> dict[str, str]:
-    from consilience.federation.methods import method_lines
+    from consilience.protocols.methods import method_lines
 
     return method_lines()
 

@@ -21,7 +21,6 @@ from consilience.deployment.coordinator.configuration import deployed_spec
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, command, nearest
 from consilience.experiments import Ledger, Spec, stored_spec
 from consilience.experiments.setup import Scaling
-from consilience.federation.methods import BASELINES
 from consilience.federation.run_folder import (
     LEDGER,
     file_name,
@@ -41,6 +40,7 @@ from consilience.messages.wire import decode
 from consilience.party.shared_space import SharedSpace, shared_space
 from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
+from consilience.protocols.methods import BASELINES
 from consilience.site import read_party, read_session
 from consilience.validation.table_schema import Schema
 

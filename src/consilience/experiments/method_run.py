@@ -25,7 +25,6 @@ from consilience.experiments.spec import Spec
 from consilience.federation.driver import CompletedRound, drive
 from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
-from consilience.federation.methods import MethodSpec
 from consilience.federation.run_folder import file_name, model_folder, public_file
 from consilience.files import inside, write_whole
 from consilience.learners import Model
@@ -37,6 +36,7 @@ from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party
 from consilience.party.state import write_mixture
 from consilience.protocols import Protocol, Round, RoundState
+from consilience.protocols.methods import MethodSpec
 from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.validation.arrays import Array
 

@@ -26,13 +26,13 @@ from consilience.data import (
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.experiments.subgroups import check_positive, subgroups_of
-from consilience.federation.methods import INFORMED
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
+from consilience.protocols.methods import INFORMED
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.table_schema import Schema

@@ -42,12 +42,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
 from consilience.errors import InvalidInput
-from consilience.federation.methods import (
-    PROTOCOL_METHODS,
-    MethodSpec,
-    ProtocolSpec,
-    protocol_for,
-)
 from consilience.learners import ForeignCode, foreign_code, make
 from consilience.learners.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.learners.files.transfer import TRUSTED
@@ -55,6 +49,12 @@ from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
+from consilience.protocols.methods import (
+    PROTOCOL_METHODS,
+    MethodSpec,
+    ProtocolSpec,
+    protocol_for,
+)
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Open, Quorum, Section, Whole, known
 

@@ -27,8 +27,8 @@ from pydantic import BaseModel
 
 from consilience import __version__
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.methods import MethodSpec, ProtocolSpec
 from consilience.files import database, read_text, without_links, write_whole
+from consilience.protocols.methods import MethodSpec, ProtocolSpec
 
 CONFIGURATION = "config.json"
 LEDGER = "ledger.sqlite"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import RunFailed
-from consilience.federation.methods import method_lines
 from consilience.files import inside, write_whole
+from consilience.protocols.methods import method_lines
 from consilience.report.by_party import marked_best, metric_tables, party_sentences
 from consilience.report.clinical import clinical
 from consilience.report.gains import worse_off

@@ -13,8 +13,8 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
-from consilience.federation.methods import BASELINES
 from consilience.federation.run_folder import RunSpec
+from consilience.protocols.methods import BASELINES
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
 

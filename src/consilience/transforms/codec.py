@@ -27,11 +27,11 @@ are not asked for); Reznik 2011, "An Algorithm for Quantization of Discrete Prob
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
 
 
@@ -272,6 +272,18 @@ def chain(*codecs: Codec) -> Codec:
                     mend="Each thing can be done once.",
                 )
     return Codec(**{name: value for name, (value, _) in said.items()})
+
+
+def read_codec(settings: Mapping[str, Any]) -> Codec:
+    """Make the codec of a request's settings.
+
+    Raises:
+        KnowledgeRefused: these are none.
+    """
+    try:
+        return Codec(**settings)
+    except (TypeError, InvalidInput) as error:
+        raise KnowledgeRefused(f"no settings of a codec ({error})") from error
 
 
 CODECS: dict[str, Callable[..., Codec]] = {

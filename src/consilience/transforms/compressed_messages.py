@@ -375,18 +375,6 @@ def read_content(
     return decompress(codec, given.data, given.size, tables + encoded)
 
 
-def read_codec(settings: Mapping[str, Any]) -> Codec:
-    """Make the codec of a request's settings.
-
-    Raises:
-        KnowledgeRefused: these are none.
-    """
-    try:
-        return Codec(**settings)
-    except (TypeError, InvalidInput) as error:
-        raise KnowledgeRefused(f"no settings of a codec ({error})") from error
-
-
 def write_content(
     codec: Codec, content: bytes, messages: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> Array:

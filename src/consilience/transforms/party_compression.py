@@ -10,13 +10,13 @@ import numpy as np
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.schema import Agreement
+from consilience.transforms.codec import read_codec
 from consilience.transforms.compressed_messages import (
     Compressed,
     CompressedTasks,
     changes_since,
     lossy_forms,
     put_arrays,
-    read_codec,
     read_content,
     reply_table,
     take_arrays,

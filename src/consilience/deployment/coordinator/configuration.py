@@ -30,13 +30,13 @@ from consilience.aggregation import Aggregator
 from consilience.data import read_rows
 from consilience.deployment.certificates import make_authority, public_key, require_cryptography
 from consilience.errors import InvalidInput, command
-from consilience.federation.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
 from consilience.messages.scores import Score
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
+from consilience.protocols.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.tasks.scores import score_task
 from consilience.validation.sections import (
     Address,
