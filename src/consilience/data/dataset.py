@@ -30,6 +30,7 @@ class Dataset:
         group_test: the same for test rows.
         notes: what a reader must know, such as "30,000 of 50,000 training rows found".
         schema: what the columns of a table are; gaps (NaN) may be in ``X`` where it says so.
+        remarks: warnings of columns that may give persons or the target away.
 
     Raises:
         InvalidInput: no rows, NaN or infinite values, labels that do not match the rows or the
@@ -47,6 +48,7 @@ class Dataset:
     group_test: Array | None = None
     notes: str = ""
     schema: Schema | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Frozen for users; only here are the arrays brought to the promised types.

@@ -93,6 +93,7 @@ DATASETS: dict[str, DatasetEntry] = {
     ),
     "csv": DatasetEntry(load_table, "your own table with a header line; path=, target=", OWN),
     "parquet": DatasetEntry(load_table, "your own Parquet table; path=, target=", OWN),
+    "excel": DatasetEntry(load_table, "your own Excel sheet; path=, target=", OWN),
     "npz": DatasetEntry(load_table, "your own arrays X and y in an .npz file; path=", OWN),
 }
 

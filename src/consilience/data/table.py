@@ -67,8 +67,8 @@ def load_table(
         columns=None if rows.schema is None else rows.schema.names,
         group=rows.group,
         group_test=held_out.group,
-        notes="; ".join(rows.notes),
         schema=rows.schema,
+        remarks=rows.notes,
     )
 
 
@@ -226,7 +226,7 @@ def _read(
     group_names = None if labels[1] is None else _texts(labels[1])
     if not as_numbers:
         return _Rows(inputs, labels[0], group_names)
-    X, schema, notes = _inputs(inputs, where, like)
+    X, schema, notes = _inputs(inputs, where, like, "missing")
     return _Rows(X, labels[0], group_names, schema, notes + says_target(inputs, labels[0]))
 
 

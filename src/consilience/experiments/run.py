@@ -117,14 +117,15 @@ class Rehearsal:
 
 
 def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
-    """Warn that the parties know little of the public rows; nothing where none are needed."""
+    """Warn of odd columns, and where the parties know little of the public rows."""
+    told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
     if not any(method.needs_public for method in spec.methods):
-        return []
+        return told
     try:
         found = public_known(spec, rehearsal.setup, rehearsal.seed, rehearsal.parties)
-        return list(found.warnings)
+        return told + list(found.warnings)
     except ConsilienceError as error:  # rows that cannot be judged may serve all the same
-        return [f"What the parties know of the public rows cannot be said: {error.what}"]
+        return [*told, f"What the parties know of the public rows cannot be said: {error.what}"]
 
 
 def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
