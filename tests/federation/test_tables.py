@@ -16,6 +16,7 @@ from consilience import Federation, Party, auto, avg, ensemble_distillation
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
+from consilience.protocols.models.model_exchange import averaged_distillation
 from consilience.tasks.lifecycle import TakePublic
 
 
@@ -144,3 +145,17 @@ def test_arrays_with_gaps_are_taken() -> None:
         *(Party(n, GaussianNB(), X[i::3], y[i::3]) for i, n in enumerate("ab")), public=X[2::3]
     )
     assert (history.models["a"].predict(X) == y).mean() > 0.8
+
+
+def test_without_public_rows_tables_are_of_the_same_columns() -> None:
+    """Nothing says what the columns of models that are exchanged mean, but for their names."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.where(X[:, 0] > 0, "p", "q")
+    tables = [pd.DataFrame(X, columns=names) for names in (["a", "b"], ["b", "a"])]
+    parties = [
+        Party(name, GaussianNB(), table, y) for name, table in zip("xy", tables, strict=True)
+    ]
+    with pytest.raises(InvalidInput, match="same columns in the same order"):
+        Federation(parties).run(averaged_distillation(rounds=1), progress=False)
+    parties[1] = Party("y", GaussianNB(), tables[0], y)
+    Federation(parties).run(averaged_distillation(rounds=1), progress=False)

@@ -105,7 +105,8 @@ def incompatible_parties(
                 f"an input of {one.party!r} is {one.row}, one of {unlike[one.party].party!r} "
                 f"{unlike[one.party].row}",
                 where="federation",
-                mend="Parties that use one another's models need the same columns in the same order.",
+                mend="Parties that use one another's models need the same columns in the same order, of "
+                "numbers without gaps; or public rows, whose columns say how every party's are read.",
             )
             for one in odd
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -113,6 +115,19 @@ class ReadByPublic:
         own, tests = self.table.rows()
         self.schema, self.notes = own.schema, own.notes
         return own.X, test if tests is None else (tests, *test[1:])
+
+    @property
+    def row(self) -> str:
+        """The form of its rows, of a table with a digest of the columns; ``"any"`` where it has none."""
+        if not len(self.X):
+            return "any"
+        if self.X.dtype.kind in "UO":
+            return "text"
+        shape, schema = str(self.X.shape[1:]), self.schema
+        if self.table is None or schema is None:
+            return shape
+        said = json.dumps(schema.names) if schema.plain else schema.key
+        return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
     def _compared(self) -> PublicComparison:
         """Its rows and test rows, to be held against public ones."""

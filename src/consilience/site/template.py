@@ -17,11 +17,16 @@ state = "state"                   # your model and your audit log; make backups,
 threads = 1                       # processor cores to work with
 
 [data]
-path = "data.csv"                 # your rows: .csv with a header line, .parquet or .npz; they stay here
+path = "data.csv"                 # your rows: .csv with a header line, .parquet, .xlsx or .npz
 target = "label"                  # the column to predict
-# columns = ["age", "pressure"]   # inputs; without it, the columns of the public file, or all but the target
+# columns = ["age", "pressure"]   # inputs; without it, those of the public rows, in any order
+# missing = "allowed"             # take part without columns that you lack
+# unknown = "missing"             # read categories that the public rows do not have as missing
 test = 0.2                        # share of rows to measure on, never trained on; or a file: "test.csv"
 calibration = 0.2                 # share of the other rows for choices along the way
+
+# [data.rename]                   # your column = the name that the public rows have for it
+# years = "age"
 
 # [data.aliases]                  # your label = the name that the federation uses
 # "1" = "ill"

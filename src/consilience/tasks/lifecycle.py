@@ -34,7 +34,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             soft_targets=party.how_soft_targets,
             fewest_classes=party.fewest_classes,
             tested=party.test is not None,
-            row=_row_form(party),
+            row=party.row,
             public=party.public_digests,
             takes_public=party.max_public_bytes,
             metrics=party.most_measurements,
@@ -42,13 +42,6 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             labelled=party.labelled,
             frozen=party.frozen,
         )
-
-
-def _row_form(party: Party) -> str:
-    """The form of a party's rows; ``"any"`` where it has none, and takes what there is."""
-    if not len(party.X):
-        return "any"
-    return "text" if party.X.dtype.kind in "UO" else str(party.X.shape[1:])
 
 
 @message
