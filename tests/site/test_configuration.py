@@ -266,3 +266,64 @@ def test_every_key_of_the_template_is_known(folder: Path) -> None:
     assert spec.limits.density_ratios == Coarseness()
     assert spec.coordinator.key == folder / "party.key"
     assert spec.data.aliases == {"1": "ill"} and spec.data.columns == ("age", "pressure")
+
+
+FROZEN = """
+name = "vendor"
+public = "public.csv"
+[model]
+name = "frozen"
+answer = "vendor_rule.py:answer"
+classes = ["yes", "no"]
+[limits]
+answers = 40
+"""
+
+RULE = """
+import numpy as np
+
+def answer(X):
+    return np.tile([0.3, 0.7], (len(X), 1))
+"""
+
+
+def test_a_frozen_model_needs_no_rows(folder: Path) -> None:
+    """Its 30 answers are kept beside the state, so that neither a trial nor a run asks again."""
+    (folder / "vendor_rule.py").write_text(RULE)
+    spec = spec_of(folder, FROZEN)
+    found = try_out(spec)
+    assert (found.rows, found.test_rows, found.public_rows) == (0, 0, 30)
+    assert "DensityRatios" not in found.leaves.values()
+    assert len((folder / "state-answers.jsonl").read_text().splitlines()) == 30
+    assert spec.party().classes == ("no", "yes")
+    tested = FROZEN.replace("[model]", '[data]\ntarget = "ill"\ntest = "north.csv"\n[model]')
+    assert try_out(spec_of(folder, tested.replace("= 40", "= 110"))).test_rows == 80
+    with spec.site() as site:
+        assert site.limits.density_ratios is not None  # it may say that it has no rows to compare
+
+
+def test_answers_beyond_the_limit_are_refused_before_any_is_asked(folder: Path) -> None:
+    (folder / "other_rule.py").write_text(RULE)
+    with pytest.raises(InvalidInput, match="30 rows have no answer yet, and 29 of its 29"):
+        try_out(
+            spec_of(folder, FROZEN.replace("= 40", "= 29").replace("vendor_rule", "other_rule"))
+        )
+
+
+def test_a_site_without_labels_learns_only(folder: Path) -> None:
+    lines = (folder / "north.csv").read_text().splitlines()
+    unlabelled = [line.rpartition(",")[0] for line in lines]
+    (folder / "unlabelled.csv").write_text("\n".join(unlabelled) + "\n")
+    text = FILLED.replace('path = "north.csv"', 'path = "unlabelled.csv"\nlabels = false')
+    spec = spec_of(folder, text.replace('target = "ill"\n', ""))
+    party = spec.party()
+    assert (party.labelled, party.test, party.X.shape) == (False, None, (80, 2))
+    assert set(try_out(spec).seconds) == {"learn from the teacher", "read and write the state"}
+    tested = text.replace('target = "ill"', 'target = "ill"\ntest = "north.csv"')
+    found = try_out(spec_of(folder, tested))
+    assert (found.rows, found.test_rows, found.classes) == (80, 80, {})
+
+
+def test_rows_are_needed_by_all_others(folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="a frozen model alone needs none"):
+        spec_of(folder, FILLED.replace('path = "north.csv"\n', ""))

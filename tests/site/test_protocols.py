@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import (
     Federation,
+    Frozen,
     LocalNetwork,
     Party,
     certainty_weighted,
@@ -156,3 +157,19 @@ def test_any_model_comes_back(tmp_path: Path) -> None:
 
     case = ProtocolCase(ensemble_distillation(aggregate=uwa(), rounds=2), made)
     assert case.run(LocalNetwork(*made())).equals(case.run(SiteNetwork(*made(), tmp_path)))
+
+
+def test_parties_of_other_kinds_give_the_same_bits(tmp_path: Path) -> None:
+    """A frozen party without rows and one without labels, each anew from its folder for every request."""
+    parties, public = classifiers()
+    rule = Frozen(lambda X: np.eye(2)[(X[:, 0] > 0).astype(int)], classes=parties[0].classes)
+    found = []
+    for network_of in (LocalNetwork, lambda *given: SiteNetwork(*given, tmp_path)):
+        members, _ = classifiers()
+        others = [Party("oracle", rule), Party("unlabelled", GaussianNB(), members[0].X)]
+        network = network_of([*members, *others], public)
+        federation = Federation.over(network, public, seed=3, strict=False)
+        history = federation.run(ensemble_distillation(aggregate=uwa(), rounds=2))
+        assert not history.failures
+        found.append([history.models[n].predict_proba(public.X) for n in sorted(history.models)])
+    np.testing.assert_array_equal(*found)

@@ -113,6 +113,21 @@ def load_own(
     return (rows.X, names[rows.target]), (held_out.X, names[held_out.target]), True
 
 
+def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """Load a party's own rows without labels: a table as it came, or an array.
+
+    Args:
+        path: as in :func:`load_table`.
+        columns: the input columns; by default all.
+
+    Raises:
+        InvalidInput: as :func:`load_table`.
+    """
+    if path.suffix == ".npz":
+        return read_rows(path, columns).X
+    return _chosen(read_table(path), None, None, columns, str(path))
+
+
 def _labelled(
     path: Path,
     target: str | None,

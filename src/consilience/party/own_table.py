@@ -30,6 +30,7 @@ class OwnTable:
         rename: own name of a column to the public rows' name.
         missing: whether columns of the public rows may be missing.
         unknown: what becomes of categories that the public rows do not have.
+        tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
     """
 
     private: Table
@@ -38,10 +39,13 @@ class OwnTable:
     rename: Mapping[str, str]
     missing: Literal["refused", "allowed"]
     unknown: Lenient
+    tested_alone: bool = False
 
     @classmethod
     def of(cls, X: Any, test: Any, **options: Any) -> OwnTable | None:
         """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
+        if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
+            X, options = test[0], {**options, "tested_alone": True}
         if not is_table(X) or text_rows(Table.of(X, where=options["where"])) is not None:
             return None
         where = options["where"]
@@ -114,7 +118,10 @@ class ReadByPublic:
             return X, test
         own, tests = self.table.rows()
         self.schema, self.notes = own.schema, own.notes
-        return own.X, test if tests is None else (tests, *test[1:])
+        return None if self.table.tested_alone else own.X, test if tests is None else (
+            tests,
+            *test[1:],
+        )
 
     @property
     def row(self) -> str:
@@ -146,7 +153,8 @@ class ReadByPublic:
             kept = [i for i in range(rows.X.shape[1]) if i not in rows.absent]
             if rows.absent:
                 public = public.only(kept)
-            self.X = read_only(rows.X[:, kept])
+            own = slice(0 if self.table.tested_alone else None)
+            self.X = read_only(rows.X[own][:, kept])
             self.notes = rows.notes + says_target(self.table.private, self.y) if len(self.y) else ()
             if self.test is not None and tests is not None:
                 self.test = read_only(tests[:, kept]), self.test[1]
@@ -160,6 +168,8 @@ class ReadByPublic:
             self.schema = public.schema
             if self.schema is None and self.X.dtype.kind == "f" and np.isnan(self.X).any():
                 self.schema = Schema.of_numbers(public.X)
+        if not len(self.X) and self.test is None:
+            self.X = public.X[:0]
         if self.schema != before or self.table is not None:
             found, self.comparison = self.comparison.found, self._compared()
             self.comparison.found = found

@@ -365,13 +365,15 @@ class Party(ReadByPublic, Training, SavedState):
         return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
 
     def keep_answers(self, file: Path) -> None:
-        """Keep the answers of a frozen model in a file, and read those that are there; others give none.
-
-        Raises:
-            RunFailed: it holds something else, or cannot be written.
-        """
+        """Keep a frozen model's answers in a file, and read those that are there (:class:`.Answers`)."""
         if isinstance(self._prototype, Frozen):
             self._prototype.answers.keep_in(file)
+
+    def most_answers(self, most: int) -> None:
+        """Bound the rows that a frozen model is asked about in all."""
+        if isinstance(self._prototype, Frozen):
+            own = self._prototype.answers.most
+            self._prototype.answers.most = most if own is None else min(most, own)
 
     def untrained(self) -> Learner:
         """A new model of the agreed number of outputs; a frozen one as it is, in the agreed class order."""

@@ -26,16 +26,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from consilience.data.table import load_own, read_rows
+from consilience.data.table import load_own, load_unlabelled, read_rows
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
+from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
@@ -63,7 +64,9 @@ class PrivateDataSpec(Section):
 
     Attributes:
         path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.data.load_table`
-            reads it.
+            reads it; a frozen model needs none.
+        labels: whether the rows have labels; without them the party learns only, and what it is measured on
+            is a file of labelled rows, ``test``, or nothing.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         columns: the input columns; by default those of the public rows, in whatever order the file has them.
         kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
@@ -78,7 +81,8 @@ class PrivateDataSpec(Section):
         unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
     """
 
-    path: Path
+    path: Path | None = None
+    labels: Flag = True
     target: str | None = None
     columns: tuple[str, ...] | None = None
     kind: Kind | None = None
@@ -137,11 +141,22 @@ class PartySpec(Section):
     purpose: Purpose = "own"
     trusts: tuple[str, ...] = TRUSTED
     threads: Whole = Field(default=1, ge=1)
-    data: PrivateDataSpec
+    data: PrivateDataSpec = PrivateDataSpec()
     model: ModelSpec
     limits: Limits = Limits()
     coordinator: ConnectionSpec | None = None
     _file: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        if self.data.path is None and self.model.name != "frozen":
+            raise ValueError("name the file of its rows; a frozen model alone needs none")
+        return self
+
+    @property
+    def labelled(self) -> bool:
+        """Tell whether it has labelled rows of its own."""
+        return self.data.path is not None and self.data.labels
 
     @contextmanager
     def located(self) -> Iterator[None]:
@@ -170,15 +185,9 @@ class PartySpec(Section):
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
         with _key("data"):
-            own, tests, classes = load_own(
-                where.path,
-                where.target,
-                columns=where.columns,
-                test=where.test,
-                kind=where.kind,
-            )
+            own, tests, classes = self._rows()
         learner = self._learner()
-        if (learner.abilities.kind == "classification") != classes:
+        if classes is not None and (learner.abilities.kind == "classification") != classes:
             raise InvalidInput(
                 f"{self.model.name!r} is for {learner.abilities.kind}, and the target holds "
                 f"{'classes' if classes else 'values'}",
@@ -208,7 +217,19 @@ class PartySpec(Section):
             )
         if public is not None:
             party.public = party.read_by(public)
+        party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))
         return party
+
+    def _rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
+        """Own inputs and targets, test rows with theirs, and whether these are classes; ``None`` for none."""
+        where, tests, classes = self.data, None, None
+        options: dict[str, Any] = {"columns": where.columns, "kind": where.kind}
+        if where.path is not None and where.labels:
+            return load_own(where.path, where.target, test=where.test, **options)
+        if isinstance(where.test, Path):
+            _, tests, classes = load_own(where.test, where.target, test=where.test, **options)
+        X = None if where.path is None else load_unlabelled(where.path, where.columns)
+        return (X, None), tests, classes
 
     def site(self, *, wait: float = 0.0) -> PartySite:
         """The site that answers for the party; its data are read when the first request comes.
@@ -223,7 +244,7 @@ class PartySpec(Section):
             self._party,
             self.state,
             name=self.name,
-            limits=self.limits,
+            limits=self.limits if self.labelled else _without_rows(self.limits),
             threads=self.threads,
             wait=wait,
         )
@@ -241,7 +262,10 @@ class PartySpec(Section):
     def _learner(self) -> Learner:
         """The untrained model; errors name the section of the file."""
         with _key("model"), trusting():  # the file is the party's own
-            return make(_import_path(self.model.name), **self.model.options)
+            options = dict(self.model.options)
+            if isinstance(options.get("answer"), str):
+                options["answer"] = _import_path(options["answer"])
+            return make(_import_path(self.model.name), **options)
 
     def _encoder(self) -> Encoder | None:
         """The encoder that the file names, of whatever code."""
@@ -285,6 +309,11 @@ def state_of(path: Path) -> Path:
     return path.resolve().parent / str(document.get("state", "state"))
 
 
+def _without_rows(limits: Limits) -> Limits:
+    """Limits of a party without labelled rows: asked how densely these lie, it may say that none do."""
+    return limits.model_copy(update={"density_ratios": limits.density_ratios or Coarseness()})
+
+
 @contextmanager
 def _key(key: str) -> Iterator[None]:
     """Name a key of the file in the errors of this block."""
@@ -313,7 +342,7 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
         files = {"certificate": "ca.pem", "key": "party.key"}
         named = {key: str(folder / str(connection.get(key, file))) for key, file in files.items()}
         whole["coordinator"] = connection | named
-    for section, key in (("model", "name"), ("data", "encoder")):
+    for section, key in (("model", "name"), ("model", "answer"), ("data", "encoder")):
         if isinstance(code := whole.get(section), dict) and _text(code, key):
             file, colon, name = code[key].rpartition(":")
             if colon and file.endswith(".py"):

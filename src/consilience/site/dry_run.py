@@ -26,6 +26,7 @@ from consilience.site.session import read_session
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.validation.labels import class_order
 
 MOST_ROWS = 300
 """Own rows, and public ones, that a dry run works with."""
@@ -88,20 +89,20 @@ def try_out(spec: PartySpec) -> DryRunReport:
         RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
     """
     party = join_alone(spec)
-    assert party.public is not None and party.test is not None
+    assert party.public is not None
     origin: Literal["file", "coordinator", "none"] = "file"
     if spec.public is None:
         origin = "coordinator" if spec.limits.max_public_bytes else "none"
     small = _smaller(party, spec)
     if origin == "coordinator":
-        small.public = Public(small.X[:MOST_ROWS], party.schema)
+        small.public = Public(small.X[:MOST_ROWS], party.schema) if len(small.X) else Public.none()
     public_rows, outputs = len(party.public), _agreed(party).outputs
     precision = PRECISION[_kind_of(party)]
     _asked(small, spec.threads)  # the first time libraries are imported as well
     return DryRunReport(
         name=spec.name,
         rows=len(party.X),
-        test_rows=len(party.test[0]),
+        test_rows=0 if party.test is None else len(party.test[0]),
         inputs=party.X.shape[1:],
         classes={name: int((party.y == name).sum()) for name in party.classes},
         public_rows=public_rows,
@@ -217,24 +218,33 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
 
         ask(Describe())
         ask(Join(agreement=agreed))  # trains nothing: what it takes is the state's
-        ask(FitPrivate(round=1))
+        if learns_only := not (party.labelled or party.frozen):
+            targets = np.full((agreed.rows, agreed.outputs), 1 / agreed.outputs, PRECISION[kind])
+            targets[:: agreed.outputs] *= 0.5  # of one class alone not every model learns
+            targets[:: agreed.outputs, 0] += 0.5
+        else:
+            ask(FitPrivate(round=1))
         if agreed.rows:
-            said = ask(PredictPublic(round=1, outputs=kind))
-            ask(Distill(round=1, targets=said.values, alpha=0.5))
+            if not learns_only:
+                targets = ask(PredictPublic(round=1, outputs=kind)).values
+            ask(Distill(round=1, targets=targets, alpha=0.5))
     return taken
 
 
 def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
     """Seconds of a round on all rows, if time grows with them; public rows to come are taken for as many."""
     assert small.public is not None and party.public is not None
-    own = len(party.X) / len(small.X)
-    state = taken["Join"]
-    seconds = {"train": own * max(0.0, taken["FitPrivate"] - state)}
+    own, state = len(party.X) / max(len(small.X), 1), taken["Join"]
+    factors = {"FitPrivate": own}
     if len(small.public):
         public = (len(party.public) or len(party.X)) / len(small.public)
-        both = max(own, public)
-        seconds["predict"] = public * max(0.0, taken["PredictPublic"] - state)
-        seconds["learn from the teacher"] = both * max(0.0, taken["Distill"] - state)
+        factors |= {"PredictPublic": public, "Distill": max(own, public)}
+    words = {"FitPrivate": "train", "PredictPublic": "predict", "Distill": "learn from the teacher"}
+    seconds = {
+        words[task]: factor * max(0.0, taken[task] - state)
+        for task, factor in factors.items()
+        if task in taken
+    }
     seconds["read and write the state"] = state * (len(taken) - 2)
     return seconds
 
@@ -242,14 +252,14 @@ def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str
 def _smaller(party: Party, spec: PartySpec) -> Party:
     """The same party with a few rows of every class."""
     assert party.public is not None
-    groups = [np.flatnonzero(party.y == name) for name in party.classes]
+    groups = [np.flatnonzero(party.y == name) for name in party.classes if party.labelled]
     groups = groups or [np.arange(len(party.X))]
     rows = np.sort(np.concatenate([group[: -(-MOST_ROWS // len(groups))] for group in groups]))
     small = Party(
         party.name,
-        spec.learner(),
-        party.X[rows],
-        party.y[rows],
+        party.untrained() if party.frozen else spec.learner(),  # a frozen one keeps its answers
+        party.X[rows] if len(party.X) else None,
+        party.y[rows] if party.labelled else None,
         calibration=spec.data.calibration,
         trusts=spec.trusts,
         sends_rows=spec.model.sends_rows,
@@ -263,10 +273,13 @@ def _smaller(party: Party, spec: PartySpec) -> Party:
 def _agreed(party: Party) -> Agreement:
     """The agreement of a federation of this party alone."""
     assert party.public is not None
+    classes, tested = party.classes, party.test
+    if party.kind == "classification" and not classes:  # it learns only: any will do
+        classes = ("one", "other") if tested is None else class_order(tested[1].tolist())
     return Agreement(
         kind=party.kind,
-        classes=party.classes,
-        outputs=len(party.classes) or party.y.shape[1],
+        classes=classes,
+        outputs=len(classes) or party.targets or (1 if tested is None else tested[1].shape[1]),
         public=party.public.key,
         rows=len(party.public),
         seed=0,

@@ -107,6 +107,8 @@ class Limits(Section):
             ``None`` for as often as it is asked.
         metrics_in_all: the same in all its life, over runs that are started anew.
         digits: digits of these metrics. ``None`` for all.
+        answers: how many rows its model is asked about in all, where that is frozen and its answers cost
+            something; those that were answered do not count again. ``None`` for the model's own limit.
         secret: whether the party's random streams are mixed with a secret of its own. Without it the
             coordinator, who knows the seed, can compute again what the party's model does with rows that it
             guesses, and compare.
@@ -132,6 +134,7 @@ class Limits(Section):
     metrics: Whole | None = Field(default=1, ge=0)
     metrics_in_all: Whole | None = Field(default=10, ge=0)
     digits: Whole | None = Field(default=3, ge=1)
+    answers: Whole | None = Field(default=None, ge=1)
     secret: Flag = True
 
     def check_names(self) -> None:
@@ -303,6 +306,8 @@ class Limits(Section):
             measured: how often it was measured in all its life.
         """
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
+        if self.answers is not None:
+            party.most_answers(self.answers)
         budget = None if self.epsilon is None else PrivacyLoss(self.epsilon, self.delta)
         party.privacy.accountant.budget = budget
         party.ratios = "exact" if self.density_ratios == "exact" else "none"

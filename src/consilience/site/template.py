@@ -19,6 +19,7 @@ threads = 1                       # processor cores to work with
 [data]
 path = "data.csv"                 # your rows: .csv with a header line, .parquet, .xlsx or .npz
 target = "label"                  # the column to predict
+# labels = false                  # without labels you are taught, and send nothing
 # columns = ["age", "pressure"]   # inputs; without it, those of the public rows, in any order
 # missing = "allowed"             # take part without columns that you lack
 # unknown = "missing"             # read categories that the public rows do not have as missing
@@ -48,6 +49,7 @@ rounds = 200                      # in how many rounds you take part, in all
 # alpha = 0.1                     # the least weight of your own rows beside the teacher's
 # metrics = 1                     # how often in a run you say how good your model is, to three digits
 # metrics_in_all = 10             # how often in all
+# answers = 5_000                 # how many rows a model with name = "frozen" is asked about, in all
 
 # [limits.density_ratios]         # with this line you say how densely your rows lie, by these settings
 # rows = 20                       # of no class with fewer rows
