@@ -98,7 +98,10 @@ def test_parquet_categories_and_decimals_are_read(tmp_path: Path) -> None:
         ({"target": "il"}, "no target column 'il'\n.*Did you mean 'ill'.*name, ill, day, remark"),
         ({"target": "ill", "group": "wart"}, "no group column 'wart'"),
         ({"target": "ill", "columns": ["agee"]}, "no input column 'agee'\n.*Did you mean 'age'"),
-        ({"target": "ill", "columns": ["age", "remark"]}, "'remark' holds texts.*\n.*Leave it out"),
+        (
+            {"target": "ill", "columns": ["age", "remark"]},
+            "'remark': texts of which.*\n.*Leave them out",
+        ),
         ({"target": "ill", "columns": ["age", "ill"]}, "neither target nor group"),
         ({"target": "ill", "columns": ["age"], "kind": "regression"}, "must be numbers"),
         ({"target": "ill", "columns": ["age"], "kind": "clasification"}, "Known: classif"),

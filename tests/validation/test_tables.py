@@ -78,6 +78,9 @@ def test_a_table_of_numbers_stays_as_it_is() -> None:
         (["24.12.2026", "01.02.1970"], [20811, 31]),
         (["2/13/1970", "1/2/1970"], [43, 1]),
         (["1970-01-02T12:00:00", ""], [1.5, NAN]),
+        (["45 %", "7%", None], [45, 7, NAN]),
+        (["$1,200", "$ 5.5"], [1200, 5.5]),
+        (["12:30", "6:15"], [12.5, 6.25]),
     ],
 )
 def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
@@ -99,6 +102,19 @@ def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
 def test_texts_that_could_mean_anything_are_refused(texts: list, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         rows_and_schema(table(x=texts), where="here")
+
+
+def test_all_columns_of_long_texts_are_named_at_once_with_the_line_that_leaves_them_out() -> None:
+    letters = [f"he said {i}" for i in range(20)]
+    with pytest.raises(InvalidInput, match=r"'a', 'b': texts.*\n.*columns = \[.x.\]"):
+        rows_and_schema(table(a=letters, x=[1, 2] * 10, b=letters), where="here")
+    found = rows_and_schema(table(a=letters, x=[1, 2] * 10), where="here", texts="left out")
+    assert found.schema.names == ("x",)
+
+
+def test_codes_of_digits_and_letters_are_categories() -> None:
+    found = rows_and_schema(table(code=["1", "1", "2", "A", "A", "1"]), where="here")
+    assert found.schema.columns[0].categories == ("1", "2", "A")
 
 
 def test_columns_that_identify_are_named() -> None:

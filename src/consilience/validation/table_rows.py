@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -72,59 +73,76 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
     columns: list[Column] = []
     parts: list[Array] = []
     notes: list[str] = []
+    long: list[str] = []
     for name, given in table.columns.items():
-        values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
-        if values.dtype.kind == "O":
-            known = [text for text in values if text is not None]
-            distinct = sorted(set(known))
-            if numbers := _numbers_among(known):
-                raise InvalidInput(
-                    f"column {name!r} holds numbers and {numbers!r}",
-                    where=where,
-                    mend="Leave it empty where there is no number.",
-                )
-            many = len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2
-            unique = len(distinct) == len(known) and not any(" " in text for text in distinct)
-            if many and not unique and texts == "left out":
+        try:
+            column, part = _column(name, given, where)
+        except _Names:
+            notes.append(
+                f"{name!r} is different in every row, as a name or number of a person is: left out"
+            )
+            continue
+        except _Texts:
+            long.append(name)
+            continue
+        except InvalidInput:
+            if texts == "left out":
                 continue
-            if len(distinct) > FEW and unique:
-                notes.append(
-                    f"{name!r} is different in every row, as a name or number of a person is: left out"
-                )
-                continue
-            if many:
-                raise _texts(name, where)
-            column = Column(name, "category", tuple(distinct))
-            place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
-            part = np.array([place.get(text, np.nan) for text in values])
-        else:
-            kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
-            column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
-            if column.kind == "number" and _identifies(part):
-                notes.append(
-                    f"{name!r} counts the rows: if it is the number of a person, leave it out"
-                )
-        _check_finite(part, name, where)
+            raise
+        if column.kind == "number" and _identifies(part):
+            notes.append(f"{name!r} counts the rows: if it is the number of a person, leave it out")
         columns.append(column.measured(part))
         parts.append(part)
+    if long and texts == "refused":
+        others = ", ".join(json.dumps(column.name, ensure_ascii=False) for column in columns)
+        raise InvalidInput(
+            f"{', '.join(map(repr, long))}: texts of which most differ, neither numbers nor categories",
+            where=where,
+            mend=f"Leave them out: columns = [{others}]; or take one alone, as the text of a row.",
+        )
     if not columns:
         raise InvalidInput("no column is left that says anything", where=where)
     schema = Schema(tuple(columns))
     return Rows(_stacked(parts), schema, notes=tuple(notes))
 
 
-def _numbers_among(texts: list[str]) -> str | None:
-    """The first text that is no number, where most are; else ``None``."""
-    others = [text for text in texts if not is_number(text)]
-    return others[0] if others and len(others) < len(texts) / 2 else None
+class _Texts(Exception):
+    """A column of texts that are no categories."""
 
 
-def _texts(name: str, where: str) -> InvalidInput:
-    return InvalidInput(
-        f"column {name!r} holds texts of which most differ, which is neither a number nor a category",
-        where=where,
-        mend="Leave it out (columns = […] names the others), or take it alone as the text of a row.",
-    )
+class _Names(Exception):
+    """A column of words that are different in every row."""
+
+
+def _column(name: str, given: Array, where: str) -> tuple[Column, Array]:
+    """A column and its values as numbers.
+
+    Raises:
+        InvalidInput: infinite numbers, or values that could mean two things.
+    """
+    values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
+    if values.dtype.kind != "O":
+        kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
+        column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
+        _check_finite(part, name, where)
+        return column, part
+    known = [text for text in values if text is not None]
+    distinct = sorted(set(known))
+    if not len(distinct) <= min(FEW, len(known) / 2):
+        words = [text for text in known if not is_number(text)]
+        if len(words) < len(known) / 2:
+            raise InvalidInput(
+                f"column {name!r} holds numbers and {words[0]!r}",
+                where=where,
+                mend="Leave it empty where there is no number.",
+            )
+        if len(distinct) == len(known) > FEW and not any(" " in text for text in distinct):
+            raise _Names
+        if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
+            raise _Texts
+    place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
+    part = np.array([place.get(text, np.nan) for text in values])
+    return Column(name, "category", tuple(distinct)), part
 
 
 def _identifies(values: Array) -> bool:

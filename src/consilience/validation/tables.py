@@ -1,7 +1,7 @@
 """Tables as they come: columns with names, of numbers, truth values, dates or texts, with gaps.
 
 A pandas or pyarrow table, or a mapping of names to columns, becomes one :class:`Table`. A column of texts
-that says numbers or dates in one way is read as such: ``1,234`` of a spreadsheet, ``3,14``, ``24.12.2026``.
+that says numbers or dates in one way is read as such: ``1,234`` of a spreadsheet, ``3,14``, ``45 %``, ``24.12.2026``; a time of the day is hours.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ DATES = {
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
+_TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
 _COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 
 
@@ -68,7 +70,7 @@ class Table:
             names, column = list(table), table.__getitem__
         else:
             names, column = list(table.columns), lambda name: table[name]
-        texts = [str(name).strip() for name in names]
+        texts = [str(name).strip() or f"column {i + 1}" for i, name in enumerate(names)]
         check_names(texts, where=where)
         found = {
             text: _column(column(name), text, where)
@@ -233,7 +235,8 @@ def from_arrow(column: Any) -> Array:
     elif column.null_count and (types.is_integer(kind) or types.is_boolean(kind)):
         column = column.cast("int64").cast("float64", safe=False)
     elif types.is_temporal(kind):
-        column = column.cast("timestamp[ms]") if not types.is_time(kind) else column.cast("string")
+        to = "string" if types.is_time(kind) else "timestamp[ms]"
+        column = column.cast(to, safe=False)
     array: Array = column.to_numpy()
     return array
 
@@ -265,6 +268,13 @@ def read_texts(texts: Array, name: str, *, where: str) -> Array:
         return np.full(len(texts), np.nan)
     if all(map(_NUMBER.fullmatch, known)):
         return _numbers(texts)
+    signs = {_SIGN.sub(r"\1\3", text) for text in known}
+    if len(signs) == 1 and signs <= {"%", "$", "€", "£"}:
+        bare = [None if text is None else _SIGN.sub(r"\2", text).strip() for text in texts]
+        found = read_texts(np.array(bare, dtype=object), name, where=where)
+        return texts if found.dtype.kind == "O" else found
+    if all(map(_TIME.fullmatch, known)):
+        return np.array([np.nan if text is None else _hours(text) for text in texts])
     plain = [text for text in known if not _NUMBER.fullmatch(text)]
     thousands, comma = (all(map(form.fullmatch, plain)) for form in (_THOUSANDS, _COMMA))
     if thousands and comma and len(plain) == len(known):
@@ -281,6 +291,12 @@ def read_texts(texts: Array, name: str, *, where: str) -> Array:
         ]
         return _numbers(np.array(changed, dtype=object))
     return _dates(texts, known, name, where)
+
+
+def _hours(text: str) -> float:
+    """Hours of a time of the day."""
+    hours, minutes, *seconds = map(float, text.split(":"))
+    return hours + minutes / 60 + sum(seconds) / 3600
 
 
 def _decimal_points(texts: Sequence[str]) -> bool:
