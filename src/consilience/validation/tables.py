@@ -1,7 +1,8 @@
 """Tables as they come: columns with names, of numbers, truth values, dates or texts, with gaps.
 
 A pandas or pyarrow table, or a mapping of names to columns, becomes one :class:`Table`. A column of texts
-that says numbers or dates in one way is read as such: ``1,234`` of a spreadsheet, ``3,14``, ``45 %``, ``24.12.2026``; a time of the day is hours.
+that says numbers or dates in one way is read as such: ``1,234`` of a spreadsheet, ``3,14``, ``45 %``, ``$5``,
+``24.12.2026``; a time of the day is hours.
 """
 
 from __future__ import annotations
