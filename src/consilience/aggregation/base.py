@@ -139,7 +139,7 @@ class Aggregator:
             total = replies.sum(Predictions)
             mean, shares = total.values / len(replies), total.weights / len(replies)
         values = self.rule(one_party(mean, needs=self.needs))[0]
-        return values, np.repeat(shares[:, None], len(mean), axis=1)
+        return values, np.broadcast_to(shares[:, None], (len(shares), len(mean)))
 
 
 def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:

@@ -50,7 +50,7 @@ def weighted_sum(values: Iterable[Array], weights: Iterable[float]) -> Array:
     for weight, one in zip(weights, values, strict=True):
         if total is None:
             total = np.zeros(np.shape(one))
-        total += np.float64(weight) * one
+        total += one if weight == 1 else np.float64(weight) * one
     if total is None:
         raise ValueError("there is nothing to add up")
     return total
