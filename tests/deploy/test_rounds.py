@@ -291,6 +291,26 @@ def three(run: Path) -> Grid:
     return nodes
 
 
+@pytest.mark.parametrize("kind", ["labelled", "learns only"])
+def test_a_party_that_is_added_later_takes_part_in_the_next_round(run: Path, kind: str) -> None:
+    assert served(run, grid(run)) is True
+    path = run / "coordinator.toml"
+    nodes = three(run)
+    path.write_text(path.read_text().replace("rounds = 2", "rounds = 3"))
+    toml = run.parent / "east" / "party.toml"
+    if kind != "labelled":
+        toml.write_text(toml.read_text().replace("[data]", "[data]\nlabels = false"))
+    assert served(run, nodes) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        found = ledger.read(
+            "SELECT tasks, status FROM deliveries WHERE party = 'east' AND round = 3"
+        )
+        assert ledger.meta["learners"] == ([] if kind == "labelled" else ["east"])
+    tasks = {part for names, status in found if status == "ok" for part in names.split("+")}
+    assert "Distill" in tasks and ("PredictPublic" in tasks) == (kind == "labelled")
+    assert {status for _, status in found} == {"ok"}
+
+
 def other_rows(home: Path) -> None:
     (home / "public.csv").write_text("age,pressure\n50,100\n")
 

@@ -92,9 +92,8 @@ class MembershipNetwork(FlowerNetwork):
         replies = self.gather(*tasks, to=[name for name in named if name not in self.excluded])
         missing, answers = dict(replies.missing), dict(replies.answers)
         if isinstance(tasks[0], Describe):
-            for said in _descriptions(answers):
-                self.most_measurements[said.party] = said.metrics if said.tested else 0
-            self._too_small_limit = set(too_large_for(_descriptions(answers), self.public))
+            self._too_small_limit.clear()
+            self._describe(_descriptions(answers))
             while odd := incompatible_parties(
                 _descriptions(answers), self.public, strict=self.strict
             ):
@@ -107,6 +106,28 @@ class MembershipNetwork(FlowerNetwork):
         left = [name for name in self.parties if name not in self.excluded]
         self._enough(Replies(dict.fromkeys(left, ()), dict(self.excluded)), tasks)
         return Replies(answers, dict(self.excluded))
+
+    def admit(self, names: Iterable[str]) -> None:
+        """Have parties describe themselves and join that were not there when the federation was formed."""
+        if names := sorted(names):
+            replies = self.gather(Describe(), to=names)
+            said = _descriptions(replies.answers)
+            self._describe(said)
+            agreed, frozen = self.agreed, [one.party for one in said if one.frozen]
+            learners = [one.party for one in said if one.learns_only]
+            self.agreement = replace(
+                agreed,
+                frozen=tuple(sorted({*agreed.frozen, *frozen})),
+                learners=tuple(sorted({*agreed.learners, *learners})),
+            )
+            self._exclude(replies.missing)
+            self.join(replies)
+
+    def _describe(self, said: Sequence[Description]) -> None:
+        """Note how often parties let themselves be measured, and whose limit is below the public rows."""
+        for one in said:
+            self.most_measurements[one.party] = one.metrics if one.tested else 0
+        self._too_small_limit |= set(too_large_for(said, self.public))
 
     def join(self, names: Iterable[str]) -> None:
         """Have parties join what was agreed on, from the beginning; one that does not is excluded.

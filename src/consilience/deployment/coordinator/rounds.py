@@ -141,6 +141,8 @@ class _DeployedRun:
         if meta.get("measured", -1) < number:
             self._evaluate(number)
         self._restore_parties()
+        asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
+        network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()
         (state,) = decode(written)
         assert isinstance(state, RoundState)
