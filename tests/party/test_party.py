@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
@@ -38,6 +39,7 @@ def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
         (np.array(1.0), [1], {}, "there are no rows"),
         (X, Y[:-1], {}, "20 rows of inputs and 19 of targets"),
         (np.where(X > 1, np.inf, X), Y, {}, "NaN or infinite"),
+        (csr_matrix(X), Y, {}, r"a sparse matrix\n.*X.toarray\(\)"),
         (X, [0, "a"] * 10, {}, "mixed type"),
         (X, np.linspace(0, 1, 20), {}, "continuous"),
         (X, Y, {"calibration": 1.0}, "calibration is 1.0"),

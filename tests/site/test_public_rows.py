@@ -319,6 +319,25 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
         assert "no input column 'pressure'" in failure.reason
 
 
+def test_a_party_that_lacks_a_column_answers_through_the_others(tmp_path: Path) -> None:
+    def lacking() -> Party:
+        whole = with_names("age", "pressure")
+        assert whole.table is not None and whole.table.tests is not None
+        own, test = (table.only(["age"]) for table in (whole.table.private, whole.table.tests))
+        return Party(
+            NAME, whole._prototype, own, whole.y, test=(test, whole.test[1]), missing="allowed"
+        )
+
+    with PartySite(lacking, tmp_path) as site:
+        done(site, replace(SENT, schema=names("age", "pressure")))
+        done(site, Join(agreement=agreement()))
+        answered = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1]
+        assert answered.values.shape == (20, 3) and site.party().X.shape[1:] == (1,)
+    with PartySite(lacking, tmp_path) as site:  # another process goes on with its state
+        said = ask(site, PredictPublic(round=2))
+        np.testing.assert_array_equal(said.values, answered.values)
+
+
 def test_a_file_of_its_own_is_an_explicit_choice(tmp_path: Path) -> None:
     with PartySite(one_party, tmp_path) as site:
         for task in (SENT, TakePublic.of(OTHERS)):

@@ -13,7 +13,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.numerics.encoder import Encoder
-from consilience.validation.arrays import check_inputs, read_only
+from consilience.validation.arrays import as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind
 from consilience.validation.table_rows import rows_and_schema
 from consilience.validation.table_schema import Schema
@@ -66,7 +66,7 @@ class Public:
             if X is None:
                 rows = rows_and_schema(table, where="public data")
                 X, schema, self.notes = rows.X, rows.schema, rows.notes
-        X = np.asarray(X)
+        X = as_rows(X, where="public data")
         if X.ndim == 0 or len(X) == 0:
             raise InvalidInput(
                 "there is no public data",

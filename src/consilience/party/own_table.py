@@ -1,4 +1,4 @@
-"""A party's own table: kept as it came until the schema of the public rows is known, and read by it then."""
+"""A party's rows beside public ones: a table is read by the public rows' schema, and both are compared."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
@@ -17,6 +18,10 @@ from consilience.validation.arrays import Array, check_alike, read_only
 from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
+
+MOST_SHARED = 0.25
+"""Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
+others left out would ask about those that remain."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class OwnTable:
 
 
 class ReadByPublic:
-    """Reading of a party's rows by the columns of public rows: :class:`~.party.Party`'s part for tables."""
+    """Reading of a party's rows by public ones, and what it takes of these: a part of :class:`~.party.Party`."""
 
     X: Array
     y: Array
@@ -103,7 +108,10 @@ class ReadByPublic:
     table: OwnTable | None
     schema: Schema | None
     comparison: PublicComparison
+    public: Public | None
+    kept_public: tuple[str, ...]
     max_public_bytes: int
+    overlap: bool
     _where: str
     notes: tuple[str, ...] = ()
     """Remarks on its table."""
@@ -176,6 +184,63 @@ class ReadByPublic:
         if len(public) and len(self.X):
             _check_like(self.X, public, where=self._where, discreet=discreet)
         return public
+
+    @property
+    def public_digests(self) -> tuple[str, ...]:
+        """Digests of the public rows that it holds."""
+        if self.max_public_bytes:
+            return self.kept_public
+        return () if self.public is None else (self.public.key,)
+
+    def take_public(self, public: Public) -> None:
+        """Take public rows that the coordinator sends; they count once they are agreed on.
+
+        Raises:
+            InvalidInput: it has rows of its own, or these do not look like the private ones.
+        """
+        self.check_public(public)
+        self.public = public
+
+    def check_public(self, public: Public) -> None:
+        """Raise ``InvalidInput`` unless it takes public rows, and these look like its own."""
+        self.check_takes_public()
+        self._private_apart(self._check_alike(public))
+
+    def check_takes_public(self) -> None:
+        """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
+        if not self.max_public_bytes:
+            raise InvalidInput(
+                "it has public rows of its own, and takes no others",
+                where=self._where,
+                mend="Name no public file at the party, and the coordinator sends the rows.",
+            )
+
+    def _check_alike(self, public: Public) -> Public:
+        """Return public rows as it reads them, or raise ``InvalidInput``: they do not look like its own."""
+        public = self.read_by(public)
+        if self.max_public_bytes and self.comparison.crowded(public):
+            raise InvalidInput(
+                "most public rows are copies of one another, or lie around one point",
+                where=self._where,
+            )
+        return public
+
+    def _private_apart(self, public: Public) -> NDArray[np.bool_]:
+        """Mark the private rows that are no public rows too, or all where these may overlap.
+
+        Raises:
+            InvalidInput: too many are.
+        """
+        if self.overlap or not len(public) or not len(self.X):
+            return np.ones(len(self.X), dtype=bool)
+        apart = ~self.comparison.private_among(public)
+        if apart.mean() < 1 - MOST_SHARED:
+            raise InvalidInput(
+                f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
+                where=self._where,
+                mend="Take public rows of others; or let the party's engineer set limits.overlap = true.",
+            )
+        return apart
 
 
 def _check_like(X: Array, public: Public, *, where: str, discreet: bool) -> None:

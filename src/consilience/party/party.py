@@ -14,7 +14,7 @@ from consilience.learners import Learner, as_learner, kind_told_by
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.frozen import Frozen
-from consilience.messages.schema import Agreement, Public, Ratios
+from consilience.messages.schema import Agreement, Ratios
 from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.party.agreement import check_agreement
@@ -30,10 +30,6 @@ from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind, check_aliases, class_order, label_names
 from consilience.validation.numbers import check_choice, check_flag, check_number
 from consilience.validation.table_rows import Lenient
-
-MOST_SHARED = 0.25
-"""Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
-others left out would ask about those that remain."""
 
 _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
@@ -240,64 +236,6 @@ class Party(ReadByPublic, Training, SavedState):
     def check_saving(self) -> None:
         """Raise ``InvalidInput`` if the trained model could not be saved and read in another process."""
         self._prototype.check_saving()
-
-    @property
-    def public_digests(self) -> tuple[str, ...]:
-        """Digests of the public rows that it holds."""
-        if self.max_public_bytes:
-            return self.kept_public
-        return () if self.public is None else (self.public.key,)
-
-    def take_public(self, public: Public) -> None:
-        """Take public rows that the coordinator sends; they count once they are agreed on.
-
-        Raises:
-            InvalidInput: it has rows of its own, or these do not look like the private ones.
-        """
-        self.check_public(public)
-        self.public = public
-
-    def check_public(self, public: Public) -> None:
-        """Raise ``InvalidInput`` unless it takes public rows, and these look like its own."""
-        self.check_takes_public()
-        self._check_alike(public)
-        self._private_apart(public)
-
-    def check_takes_public(self) -> None:
-        """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
-        if not self.max_public_bytes:
-            raise InvalidInput(
-                "it has public rows of its own, and takes no others",
-                where=self._where,
-                mend="Name no public file at the party, and the coordinator sends the rows.",
-            )
-
-    def _check_alike(self, public: Public) -> Public:
-        """Return public rows as it reads them, or raise ``InvalidInput``: they do not look like its own."""
-        public = self.read_by(public)
-        if self.max_public_bytes and self.comparison.crowded(public):
-            raise InvalidInput(
-                "most public rows are copies of one another, or lie around one point",
-                where=self._where,
-            )
-        return public
-
-    def _private_apart(self, public: Public) -> NDArray[np.bool_]:
-        """Mark the private rows that are no public rows too, or all where these may overlap.
-
-        Raises:
-            InvalidInput: too many are.
-        """
-        if self.overlap or not len(public) or not len(self.X):
-            return np.ones(len(self.X), dtype=bool)
-        apart = ~self.comparison.private_among(public)
-        if apart.mean() < 1 - MOST_SHARED:
-            raise InvalidInput(
-                f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
-                where=self._where,
-                mend="Take public rows of others; or let the party's engineer set limits.overlap = true.",
-            )
-        return apart
 
     def join(self, agreement: Agreement) -> None:
         """Join a federation: take on what it agreed on and start from an untrained model.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement
-from consilience.validation.arrays import Array, check_inputs, read_only
+from consilience.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind, class_order, label_names, one_hot
 
 
@@ -20,7 +20,7 @@ def checked_inputs(X: Any, *, where: str) -> Array:
     Raises:
         InvalidInput: there are no rows, or they cannot be used.
     """
-    X = np.asarray(X)
+    X = as_rows(X, where=where)
     if X.ndim == 0 or len(X) == 0:
         raise InvalidInput("there are no rows", where=where)
     check_inputs(X, where=where, gaps=True)
@@ -42,7 +42,7 @@ def checked_rows(
     Raises:
         InvalidInput: they do not fit one another, or cannot be used.
     """
-    X = np.asarray(X)
+    X = as_rows(X, where=where)
     if X.ndim and len(X) != len(y):
         raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
     X = checked_inputs(X, where=where)

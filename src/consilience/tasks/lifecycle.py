@@ -97,12 +97,13 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
     @property
     def unpacked(self) -> int:
-        """Bytes of memory that the rows take: 8 a number, however it is sent; 80 a text, and 4 a byte of it.
+        """Bytes of memory that the rows take: 8 a number, however it is sent, and 10 a byte of the schema; 80
+        a text, and 4 a byte of it.
 
         Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
         """
         if self.lengths is None:
-            return 8 * self.values.size
+            return 8 * self.values.size + 10 * len(self.schema)
         return 4 * self.values.nbytes + 80 * self.lengths.size
 
     def rows(self) -> Public:

@@ -39,6 +39,23 @@ def same_view(one: Array, other: Array) -> bool:
     return first == second
 
 
+def as_rows(X: Any, *, where: str) -> Array:
+    """Return inputs as an array.
+
+    Args:
+        X: anything that numpy makes an array of.
+        where: the party, for the error.
+
+    Raises:
+        InvalidInput: it is a sparse matrix.
+    """
+    if hasattr(X, "toarray"):
+        raise InvalidInput(
+            "this is a sparse matrix", where=where, mend="Give X.toarray(), if it fits into memory."
+        )
+    return np.asarray(X)
+
+
 def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
     """Raise ``InvalidInput`` unless ``X`` is an array of finite numbers or of strings.
 
