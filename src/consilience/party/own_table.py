@@ -100,7 +100,7 @@ class OwnTable:
 
 
 class ReadByPublic:
-    """Reading of a party's rows by public ones, and what it takes of these: a part of :class:`~.party.Party`."""
+    """Reading of a party's rows by public ones, and what it takes of these; a part of ``Party``."""
 
     X: Array
     y: Array
