@@ -83,6 +83,12 @@ def test_weights_fall_where_the_taught_model_names_a_class_that_the_party_lacks(
     assert class_odds(taught, ()).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("losses", [(1.0,), (1.0, 2.0, np.nan)])
+def test_a_choice_has_three_losses_or_none(losses: tuple[float, ...]):
+    with pytest.raises(InvalidInput, match="losses"):
+        Choice(own=1.0, reach=0.0, losses=losses)
+
+
 def test_a_ratio_of_own_rows_is_computed_from_the_others():
     """Without its own part, tenths of the rows in turn; scaled to as many rows as there are."""
     space, X = SharedSpace(Public(PUBLIC), 0), rows(-1, 0.5, 25)[0]
