@@ -276,3 +276,16 @@ def test_a_text_model_is_a_party(tmp_path):
     said = example["main"](tmp_path / "answers.jsonl")
     assert said == {desk: ["billing", "fault"] for desk in ("desk-1", "desk-2")}
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 12
+
+
+def test_weights_that_do_not_serve_are_left_aside():
+    """A line fits the line that is taught, whatever counts more."""
+    found = []
+    for rows in (POINTS[10:], None):
+        learner = Party("learner", LinearRegression(), rows)
+        rule = Party("rule", Frozen(lambda X: X[:, 0]))
+        run = Federation([rule, learner], POINTS).run(
+            ensemble_distillation(aggregate=mean(), rounds=1)
+        )
+        found.append(run.models["learner"].predict(POINTS))
+    np.testing.assert_array_equal(*found)

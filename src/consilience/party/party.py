@@ -39,8 +39,9 @@ class Party(ReadByPublic, Training, SavedState):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
-    rows, those more that lie where its own unlabelled rows do (:meth:`.Scores.importance`). A party whose
-    model is :class:`~consilience.learners.frozen.Frozen` answers and is never taught; it needs no rows.
+    rows, those more that lie where its own unlabelled ones do, if that serves these (:mod:`.importance`). A
+    party whose model is :class:`~consilience.learners.frozen.Frozen` answers and is never taught; it needs no
+    rows.
 
     Args:
         name: unique within the federation; results are ordered by it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from consilience.numerics.calibration import Calibration
 from consilience.numerics.randomness import stream
 from consilience.party.agreement import checked_answers
 from consilience.party.choice import ALPHAS, Chooser, Lesson, surely_lower
+from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
@@ -233,7 +235,7 @@ class Training:
                 lesson.public,
                 lesson.targets,
                 rng=self.stream(round, "distill"),
-                weights=self._importance(taught),
+                weights=self._importance(lesson, taught),
                 phase="distill" if self.learner.fitted else "first",
             )
         elif abilities.sample_weight:
@@ -253,12 +255,17 @@ class Training:
             chooser.choices.append(choice)
         return notes
 
-    def _importance(self, taught: Array | None) -> Array | None:
+    def _importance(self, lesson: Lesson, taught: Array | None) -> Array | None:
         """Weights of the public rows for a party without labels; ``None`` for others, and where all are 1."""
-        if len(self._train[0]) or not self.learner.abilities.sample_weight:
+        abilities = self.learner.abilities
+        if len(self._train[0]) or abilities.incremental or not abilities.sample_weight:
             return None
         weights = self.scores.importance()
-        return weights if weights is None or taught is None else weights[taught]
+        if weights is None:
+            return None
+        weights = weights if taught is None else weights[taught]
+        rng = partial(self.stream, lesson.round)
+        return weights_that_serve(self.untrained, lesson, weights, rng)
 
     def _refit(self, learner: Learner, lesson: Lesson, alpha: float | None) -> None:
         """Fit a learner anew to private and public rows; ``alpha`` is ``None`` where it takes no weights."""
