@@ -338,9 +338,16 @@ def test_heart_disease(home: Path) -> None:
     assert patients[41][0] == pytest.approx([41, 0, 130, 204, 0, 172, 0, 1.4, 1, 0, 0, 1, 0])
     assert {age: label for age, (_, label) in patients.items()} == {63: 0, 67: 1, 41: 0, 56: 1}
     assert np.unique(data.group_test, return_counts=True)[1].tolist() == [2, 2, 2, 2]
-    (folder / "processed.va.data").write_text("1,2,3\n")
-    with pytest.raises(InvalidInput, match=r"processed\.va\.data: the file is damaged"):
-        load("heart-disease")
+    whole = load("heart-disease", test_fraction=0.5, gaps=True)
+    assert len(whole.X) + len(whole.X_test) == 20 and whole.schema is not None
+    kinds = {column.name: (column.kind, column.gaps) for column in whole.schema.columns}
+    assert (kinds["chol"], kinds["thal"]) == (("number", True), ("category", True))
+    assert kinds["sex"] == ("category", False) and len(kinds) == 13
+    for content in ("1,2,3\n", lines[0].replace("63", "old")):
+        (folder / "processed.va.data").write_text(content)
+        for gaps in (False, True):
+            with pytest.raises(InvalidInput, match=r"processed\.va\.data: the file is damaged"):
+                load("heart-disease", gaps=gaps)
 
 
 FILES = sorted(set(DATASETS) - {"diabetes", "digits", "csv", "parquet", "npz"})

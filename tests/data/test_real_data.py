@@ -73,6 +73,9 @@ def test_heart_disease() -> None:
         }
         assert all(len(np.unique(data.y[data.group == h])) == 2 for h in np.unique(data.group))
     assert data.X.shape[1] == 13
+    whole = load("heart-disease", gaps=True)
+    assert len(whole.X) + len(whole.X_test) == 920 and whole.X.shape[1] == 13
+    assert np.isnan(whole.X[whole.group == "switzerland", 4]).all()  # cholesterol
 
 
 @pytest.mark.needs_data("20news")

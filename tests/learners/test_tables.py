@@ -70,6 +70,17 @@ def test_a_model_takes_gaps_and_categories(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(ROWS), said)
 
 
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_column_may_be_missing_in_every_row_of_a_training(kind: str, column: int) -> None:
+    X = ROWS.copy()
+    X[:, column] = np.nan
+    learner = as_learner(MODELS[kind]())
+    learner.bind(2, SCHEMA)
+    learner.fit(X, TARGETS, rng=np.random.default_rng(1), phase="first")
+    assert np.isfinite(learner.predict(ROWS)).all()
+
+
 def test_what_models_are_given() -> None:
     given = {}
     for kind in ("names", "categories", "gaps", "numbers"):

@@ -83,7 +83,7 @@ DATASETS: dict[str, DatasetEntry] = {
     ),
     "heart-disease": DatasetEntry(
         load_heart_disease,
-        "740 patients of four hospitals, 13 columns, 2 classes; group = hospital",
+        "740 patients of four hospitals, 13 columns, 2 classes; all 920 with gaps=true; group = hospital",
         "Janosi et al. (1988), Heart Disease, UCI; Ogier du Terrail et al. (2022), FLamby",
     ),
     "diabetes": DatasetEntry(

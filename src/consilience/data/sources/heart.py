@@ -15,6 +15,8 @@ from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, obtain, read_bytes
 from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
+from consilience.validation.table_rows import rows_and_schema
+from consilience.validation.tables import Table, is_number
 
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 HASHES = {
@@ -31,9 +33,19 @@ COLUMNS = (
     "slope", "ca", "thal", "num",
 )  # fmt: skip
 DROPPED = ("slope", "ca", "thal")
+WORDS = {
+    "sex": {"0": "female", "1": "male"},
+    "cp": {"1": "typical", "2": "atypical", "3": "other pain", "4": "none"},
+    "restecg": {"0": "normal", "1": "ST-T wave", "2": "hypertrophy"},
+    "slope": {"1": "up", "2": "flat", "3": "down"},
+    "thal": {"3": "normal", "6": "fixed defect", "7": "reversible defect"},
+}
+"""Categories of columns, by their codes in the files (``heart-disease.names``)."""
 
 
-def load_heart_disease(*, test_fraction: float = 0.34, seed: int = 0) -> Dataset:
+def load_heart_disease(
+    *, test_fraction: float = 0.34, seed: int = 0, gaps: bool = False
+) -> Dataset:
     """740 patients of four hospitals, 13 columns; is the heart diseased? ``group`` = hospital.
 
     As FLamby: ``slope``, ``ca`` and ``thal`` are dropped, then patients with a missing value; chest
@@ -43,7 +55,11 @@ def load_heart_disease(*, test_fraction: float = 0.34, seed: int = 0) -> Dataset
     Args:
         test_fraction: the share of each hospital's rows, of both classes, that is for testing.
         seed: which split; the same seed gives the same one.
+        gaps: every patient (920) and every column (13) as they are: gaps as gaps, categories as categories.
+            A cholesterol or blood pressure of 0 was not measured, and is a gap.
     """
+    if gaps:
+        return _with_gaps(float(test_fraction), seed)
     tables = {hospital: _read(hospital) for hospital in HASHES}
     rows = np.concatenate(list(tables.values()))
     group = np.repeat(list(tables), [len(table) for table in tables.values()])
@@ -72,27 +88,66 @@ def load_heart_disease(*, test_fraction: float = 0.34, seed: int = 0) -> Dataset
     )
 
 
-def _read(hospital: str) -> NDArray[Any]:
-    """One hospital's complete rows, without the dropped columns."""
+def _with_gaps(test_fraction: float, seed: int) -> Dataset:
+    """All rows and columns, read as a table of one's own is."""
+    lines = {hospital: _lines(*_file(hospital)) for hospital in HASHES}
+    group = np.repeat(list(lines), list(map(len, lines.values())))
+    cells = np.array([line for found in lines.values() for line in found], dtype=object)
+    columns: dict[str, Any] = {}
+    for name, texts in zip(COLUMNS, cells.T, strict=True):
+        values = [None if text == "?" else f"{float(text):g}" for text in texts]
+        if name in WORDS:
+            values = [WORDS[name].get(str(value)) for value in values]
+        elif name in ("chol", "trestbps"):
+            values = [None if value == "0" else value for value in values]
+        columns[name] = values
+    y = np.array([float(value) > 0 for value in columns.pop("num")]).astype(np.int64)
+    rows = rows_and_schema(Table.of(columns, where="heart-disease"), where="heart-disease")
+    rng = stream(seed, "heart-disease", 0, "test split")
+    train, test = take_public(y, test_fraction, rng, group=group)
+    return Dataset(
+        name="heart-disease",
+        X=rows.X[train],
+        y=y[train],
+        X_test=rows.X[test],
+        y_test=y[test],
+        classes=("healthy", "diseased"),
+        columns=tuple(columns),
+        group=group[train],
+        group_test=group[test],
+        schema=rows.schema,
+    )
+
+
+def _file(hospital: str) -> tuple[Path, bytes]:
     file = f"processed.{hospital}.data"
     path = obtain("heart-disease", file, ADDRESS + file, HASHES[hospital])
-    return _parsed(path, read_bytes(path))
+    return path, read_bytes(path)
+
+
+def _read(hospital: str) -> NDArray[Any]:
+    """One hospital's complete rows, without the dropped columns."""
+    return _parsed(*_file(hospital))
+
+
+def _lines(path: Path, content: bytes) -> list[list[str]]:
+    """The rows of a file, their values as texts."""
+    lines = [line for line in csv.reader(io.StringIO(content.decode("latin-1"))) if line]
+    for line in lines:
+        if len(line) != len(COLUMNS):
+            raise damaged(path, f"a row of {len(line)} values")
+        if words := [text for text in line if text != "?" and not is_number(text)]:
+            raise damaged(path, f"a value {words[0]!r}")
+    return lines
 
 
 @lru_cache(maxsize=len(HASHES))  # every seed splits the same rows
 def _parsed(path: Path, content: bytes) -> NDArray[Any]:
     keep = [i for i, name in enumerate(COLUMNS) if name not in DROPPED]
     table = []
-    for line in csv.reader(io.StringIO(content.decode("latin-1"))):
-        if not line:
-            continue
-        if len(line) != len(COLUMNS):
-            raise damaged(path, f"a row of {len(line)} values")
+    for line in _lines(path, content):
         kept = [line[i] for i in keep]
         if "?" in kept:
             continue
-        try:
-            table.append([float(text) for text in kept])
-        except ValueError as error:
-            raise damaged(path, str(error)) from error
+        table.append([float(text) for text in kept])
     return np.array(table).reshape(-1, len(keep))

@@ -114,7 +114,7 @@ class SklearnLearner(Learner):
         phase: Phase = "private",
     ) -> None:
         X, targets, weights = usable(
-            self.rows(X),
+            self.rows(self._seen(X)),
             targets,
             weights,
             n_outputs=self.n_outputs,
@@ -133,6 +133,15 @@ class SklearnLearner(Learner):
                 self._models = self._fit_values(model, X, targets, weights, validation)
             else:
                 self._present, self._models = self._fit_classes(model, X, targets, weights)
+
+    def _seen(self, X: Array) -> Array:
+        """Fill columns that are missing in every row: histograms need a value, and learn nothing of it."""
+        X = np.asarray(X)
+        if self.schema is None or X.dtype.kind != "f":
+            return X
+        missing = np.isnan(X).all(axis=0)
+        medians = [column.median for column in self.schema.columns]
+        return np.where(missing, medians, X).astype(X.dtype) if missing.any() else X
 
     def _fit_values(
         self,
