@@ -129,6 +129,9 @@ def test_a_run_with_parties_of_other_kinds(table: Path, tmp_path: Path) -> None:
     assert avg.scores["accuracy"][0, -1, place] > 0.8
     page = write_report(run).read_text()
     assert "unlabelled: learns only: it has no model trained alone" in page
+    assert "In no mean, since they learn only: unlabelled." in page
+    both = [avg.scores["accuracy"][0, -1, i] for i in range(4) if i != place]
+    assert avg.over_rounds("accuracy")[0, -1] == pytest.approx(np.mean(both))
 
 
 def test_test_rows_are_grouped_by_a_category_and_by_site(table: Path, tmp_path: Path) -> None:

@@ -114,12 +114,13 @@ def party_sentences(results: Results, found: Verdict) -> list[str]:
 
 def _learner(results: Results, found: Verdict, party: str) -> str:
     """A sentence on a party that learns only, which has nothing to compare with."""
-    method = results.method(found.method)
-    value = method.of_party(found.first.metric, results.parties.index(party)) if method else None
+    method, position = results.method(found.method), results.parties.index(party)
     text = f"{party}: learns only: it has no model trained alone to compare with"
-    if value is None:
-        return f"{text}, and no labelled rows to be measured on."
-    return f"{text}; {words(found.first.metric)} {number(value.mean)}."
+    metric = found.first.metric
+    for name in dict.fromkeys((metric, metric.removesuffix("_own"))):
+        if method is not None and (value := method.of_party(name, position)) is not None:
+            return f"{text}; {words(name)} {number(value.mean)}."
+    return f"{text}, and no labelled rows to be measured on."
 
 
 def _sentence(

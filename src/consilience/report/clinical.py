@@ -148,11 +148,14 @@ class Clinical:
                 rows += [[*head, "too few to tell", *["–"] * len(METRICS)]]
                 continue
             found = [
-                self._figures(one, self.results.apart, mark)
+                (self._figures(one, self.results.apart, mark), ~np.isnan(one.before).any(axis=1))
                 for one, mark in zip(self.seeds, marks, strict=True)
             ]
             for j, when in enumerate(("alone", "after")):
-                cells = [_cell([mean(seed[name][j], 0) for seed in found]) for name in METRICS]
+                cells = [
+                    _cell([mean(seed[name][j][both], 0) for seed, both in found])
+                    for name in METRICS
+                ]
                 rows.append([*(head if not j else ["", "", ""]), when, *cells])
         head = ["group", "test rows", f"of them {self.positive}", "", *map(words, METRICS)]
         return {"head": head, "rows": rows}
@@ -275,7 +278,7 @@ def measure(weights: Array, said: Array, positive: Array) -> Mapping[str, Array]
         precision = hits.cumsum(axis=1) / np.where(found > 0, found, 1)
         return {
             "auc": 1 - (hits * (above - misses / 2)).sum(axis=1) / (held * others),
-            "average_precision": (hits * precision).sum(axis=1) / held,
+            "average_precision": (hits * precision).sum(axis=1) / np.where(others > 0, held, 0),
             "balanced_accuracy": (
                 (weights @ (positive & right)) / held + (weights @ (~positive & ~right)) / others
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,14 @@ def read_results(run: Path) -> Results:
             if seeds:
                 seconds = tuple(float(status[label, seed][1]) for seed in seeds)
                 methods.append(
-                    _method(ledger, label, chosen.named, seeds, seconds, parties, splits, tests)
+                    replace(
+                        _method(
+                            ledger, label, chosen.named, seeds, seconds, parties, splits, tests
+                        ),
+                        aside=tuple(
+                            i for i, name in enumerate(parties) if name in meta.get("learners", ())
+                        ),
+                    )
                 )
         return Results(
             folder=run,

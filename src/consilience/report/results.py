@@ -119,6 +119,7 @@ class Method:
             ``(parties, n_test)`` (:mod:`consilience.experiments.measured_rows`), NaN without a model.
         trust: mean weight in the teacher on the public rows of each class, shape
             ``(parties, classes)``, in the first seed and last round; ``None`` if the teacher had none.
+        aside: positions of parties that learn only: they have nothing alone, and are in no mean.
     """
 
     label: str
@@ -133,6 +134,7 @@ class Method:
     bytes_up: Array
     rows: Mapping[tuple[str, int, int], Array]
     trust: Array | None
+    aside: tuple[int, ...] = ()
 
     @property
     def exchanges(self) -> bool:
@@ -141,7 +143,8 @@ class Method:
 
     def over_rounds(self, metric: str) -> Array:
         """The mean over parties, shape ``(seeds, rounds)``."""
-        return mean(self.scores[metric], axis=2)
+        values = self.scores[metric]
+        return mean(np.delete(values, self.aside, axis=2) if self.aside else values, axis=2)
 
     def final(self, metric: str) -> Spread | None:
         """The last round's mean over parties, over seeds."""
@@ -359,6 +362,8 @@ class Results:
             if self.deployed:
                 why += ", or their limits do not let them be measured"
             said.append(f"No metrics were measured: the parties {why}.")
+        if learners := [name for name in self.meta.get("learners", ()) if name in self.parties]:
+            said.append(f"In no mean, since they learn only: {', '.join(learners)}.")
         for party, (reason, _) in self.meta.get("excluded", {}).items():
             said.append(f"{party} is not a member: {reason}.")
         for method in self.methods:
