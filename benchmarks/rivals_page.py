@@ -67,7 +67,8 @@ def page(rows: Sequence[Line], plan: Sequence[tuple[str, ...]]) -> Iterator[str]
     few = sum(count < 3 for count in seeds.values())
     yield (
         f"{few} of {len(seeds)} cells have fewer than three seeds. Networks are not in the table: "
-        "[aggregators](aggregators.md) has some."
+        "[aggregators](aggregators.md) has some. Digests of the library's code that measured it: "
+        f"{', '.join(dict.fromkeys(row['code'] for row in rows))}."
     )
 
 
@@ -146,14 +147,14 @@ def _against(cell: tuple[str, ...], rules: Mapping[str, Line]) -> list[str]:
     low = rules["mean" if _values(rules) else "avg"]
     worse = [f"{float(auto[n]):.1f}" for n in ("worse_off", "worse_off_log_loss") if auto[n]]
     cells = [_titled(cell), auto["seeds"]]
-    cells += [row[name][:5] or "–" for name in ("own", "log_loss_own") for row in (alone, auto)]
+    cells += [_short(row[name]) for name in ("own", "log_loss_own") for row in (alone, auto)]
     cells += [f"{' and '.join(worse)} of {cell[2]}"]
-    cells += [row["score"][:5] for row in (low, auto, rules["true-labels"])]
+    cells += [_short(row["score"]) for row in (low, auto, rules["true-labels"])]
     for name in ("score", "taught"):
         at, count, near, first = place(rules, name)
         close = ", close" if near and at > 1 else ""
-        cells += [f"{first} {rules[first][name][:5]}", f"{at} of {count}{close}"]
-        cells += [auto[_way(name)][:5] or "–"]
+        cells += [f"{first} {_short(rules[first][name])}", f"{at} of {count}{close}"]
+        cells += [_short(auto[_way(name)])]
     return cells
 
 
@@ -161,10 +162,20 @@ def _rules(shown: Found) -> list[str]:
     """Table of every rule's taught models."""
     names = list(dict.fromkeys(rule for rules in shown.values() for rule in rules))
     body = [
-        [_titled(cell), *(rules[rule]["taught"][:5] if rule in rules else "–" for rule in names)]
+        [
+            _titled(cell),
+            *(_short(rules[rule]["taught"]) if rule in rules else "–" for rule in names),
+        ]
         for cell, rules in shown.items()
     ]
     return table(["data, split", *names], body)
+
+
+def _short(number: str) -> str:
+    """Three digits, or a dash where there is no number."""
+    if not number:
+        return "–"
+    return f"{float(number):.3f}" if abs(float(number)) < 10 else f"{float(number):.1f}"
 
 
 def _titled(cell: Sequence[str]) -> str:
