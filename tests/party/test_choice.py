@@ -232,6 +232,35 @@ def test_the_state_keeps_the_model_trained_alone_and_the_choice(tmp_path: Path):
     assert [one.round for one in other.chooser.choices] == [1, 2]
 
 
+def test_the_unit_of_a_target_decides_nothing() -> None:
+    """Of two targets, in metres both or one in millimetres: the choice is the same."""
+
+    def chosen(unit: float) -> list[tuple[float, float]]:
+        scale, rng = np.array([1.0, unit]), np.random.default_rng(1)
+        members = []
+        for name, side in (("left", (-1, -0.02)), ("right", (0.02, 1))):
+            X, y = rows(*side)
+            both = np.stack([y, rng.normal(size=len(X))], axis=1) * scale
+            members.append(Party(name, LinearRegression(), X, both, test=(X, both)))
+        federation = Federation(members, PUBLIC)
+        federation.run(ensemble_distillation(aggregate=mean(), rounds=1), progress=False)
+        last = [one.chooser.choices[-1] for one in members if one.chooser is not None]
+        return [(one.own, round(one.counted, 6)) for one in last]
+
+    assert chosen(1.0) == chosen(1000.0)
+
+
+def test_a_state_shares_the_file_of_the_model_trained_alone(tmp_path: Path) -> None:
+    """It never changes: the second state links to the first one's file."""
+    first, _ = members = parties()
+    ran(members, rounds=1)
+    first.home = tmp_path
+    for label in ("one", "two"):
+        first.save(label)
+    (file,) = (tmp_path / "two").glob("alone*")
+    assert file.samefile(tmp_path / "one" / file.name)
+
+
 def test_a_party_that_is_taught_before_it_trained_alone_trains_alone_first():
     party = parties()[0]
     network = LocalNetwork([party], Public(PUBLIC))

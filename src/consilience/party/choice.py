@@ -177,7 +177,7 @@ class Chooser:
             return replace(candidates[0], round=lesson.round, alpha=alpha), np.zeros(0)
         ours, ratios = self._held_out_alone(), self._held_out_ratios
         losses = self._losses(candidates, ours, theirs, ratios, targets)
-        alone, all_taught = (row_losses(said, targets, self._kind) for said in (ours, theirs))
+        alone, all_taught = (self._row_losses(said, targets) for said in (ours, theirs))
         if self.purpose == "everyone":
             public = self._public_losses(candidates, taught, lesson)
             best = int((share * losses.mean(axis=0) + (1 - share) * public).argmin())
@@ -214,7 +214,15 @@ class Chooser:
     ) -> Array:
         """Losses of every candidate at rows, ``(n, n_candidates)``, given both models' answers."""
         said = (one.mixed(ours, theirs, ratios) for one in candidates)
-        return np.stack([row_losses(one, targets, self._kind) for one in said], axis=1)
+        return np.stack([self._row_losses(one, targets) for one in said], axis=1)
+
+    def _row_losses(self, outputs: Array, targets: Array) -> Array:
+        """Losses of rows; of several targets as if all varied alike among own rows, whatever their units."""
+        if targets.shape[1] > 1 and self._kind == "regression":
+            spread = self._train[1].std(axis=0)
+            unit = np.where(spread > 0, spread, 1.0)
+            outputs, targets = outputs / unit, targets / unit
+        return row_losses(outputs, targets, self._kind)
 
 
 def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:

@@ -80,6 +80,8 @@ class SavedState:
                 where=self._where,
                 mend=f"Free some space below {folder.parent}, then resume the run.",
             ) from error
+        if (chooser := self._whole.chooser) is not None and chooser.saved is not None:
+            chooser.saved = folder / chooser.saved.name  # it was written under another name
 
     def restore(self, label: str) -> None:
         """Load the state that :meth:`save` wrote; call after :meth:`join`."""

@@ -228,7 +228,7 @@ class Training:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
-        lesson = Lesson(round, public, targets)
+        lesson, share = Lesson(round, public, targets), alpha
         notes: tuple[str, ...] = ()
         if abilities.incremental or not len(self._train[0]):
             self.changing().fit(
@@ -243,7 +243,7 @@ class Training:
                 notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
                 alpha = self.least_alpha
             if chooser is not None and free_alpha:
-                self._refit_with_best_alpha(chooser, lesson, alpha)
+                self._refit_with_best_alpha(chooser, lesson, alpha, share)
                 return notes
             self._refit(self.changing(), lesson, alpha)
         else:
@@ -251,7 +251,7 @@ class Training:
             self._refit(self.changing(), lesson, None)
         if chooser is not None:
             used = alpha if abilities.sample_weight and not abilities.incremental else None
-            choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=alpha)
+            choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=share)
             chooser.choices.append(choice)
         return notes
 
@@ -284,9 +284,13 @@ class Training:
             phase="distill",
         )
 
-    def _refit_with_best_alpha(self, chooser: Chooser, lesson: Lesson, alpha: float) -> None:
-        """Refit with the weight of private rows that the party keeps, or tries now; at least ``alpha``."""
-        share = alpha
+    def _refit_with_best_alpha(
+        self, chooser: Chooser, lesson: Lesson, alpha: float, share: float
+    ) -> None:
+        """Refit with the weight of private rows that the party keeps, or tries now; at least ``alpha``.
+
+        For the purpose ``"everyone"`` own rows count with ``share`` in the choice.
+        """
         if chooser.choices and (kept := chooser.choices[-1].alpha) is not None:
             alpha = max(alpha, kept)
         self._refit(self.changing(), lesson, alpha)
