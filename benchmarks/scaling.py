@@ -1,6 +1,7 @@
 """Measure time and bytes of a round against parties, public rows, classes and rounds, and each step's share.
 
     python benchmarks/scaling.py             # two minutes
+    python benchmarks/scaling.py --exchange  # the cost of the default beside training alone, and no more
 
 A base of 10 parties, 500 public rows and 10 classes, of which one number at a time is changed; every party
 has 100 rows of 64 numbers and a logistic regression. Every message passes through bytes and every round is
@@ -11,9 +12,10 @@ squares.
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +29,16 @@ import page
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.aggregation import Aggregator
+from consilience.experiments import gather, parse_spec
 from consilience.federation.ledger import Ledger
 from consilience.learners import make
 from consilience.messages.schema import Public
-from consilience.networks import base, local
+from consilience.messages.scores import Score
+from consilience.networks import local
+from consilience.party.choice import Chooser
+from consilience.protocols import local_only
 from consilience.report.plots import COLOURS, MARKERS
+from consilience.tasks.base import task_types
 
 ROWS, COLUMNS, TEST, SEEN = 100, 64, 200, 2
 REPEATS = 5
@@ -79,15 +86,23 @@ def rows(count: int, classes: int, key: int) -> tuple[np.ndarray, np.ndarray]:
     return (centres[y] + 2 * rng.normal(size=(count, COLUMNS))).astype(np.float32), y
 
 
-def cost(size: Size, *, model: str = "logistic-regression") -> tuple[Cost, Cost]:
-    """The median of a round from 1 on, and the sum over all of them."""
+def cost(
+    size: Size, *, model: str = "logistic-regression", at_a_time: int = 128
+) -> tuple[Cost, Cost]:
+    """The median of a round from 1 on, and the sum over all of them.
+
+    Args:
+        size: of the federation.
+        model: that every party has.
+        at_a_time: parties that train side by side.
+    """
     learner, test = make(model, **MODELS[model]), rows(TEST, size.classes, 0)
     parties = [
         Party(f"p{i:03d}", learner, *rows(ROWS, size.classes, i + 2), test=test)
         for i in range(size.parties)
     ]
     public = Public(rows(size.public_rows, size.classes, 1)[0])
-    network = LocalNetwork(parties, public, wire=True)
+    network = LocalNetwork(parties, public, wire=True, at_a_time=at_a_time)
     federation = Federation.over(network, public)
     protocol = ensemble_distillation(aggregate=avg(), rounds=size.rounds)
     costs: list[Cost] = []
@@ -121,8 +136,15 @@ def exponent(sizes: tuple[int, ...], costs: list[float]) -> float:
 
 
 @contextmanager
-def watched(taken: dict[str, float]) -> Iterator[None]:
-    """Add up what each kind of work takes, without what it calls of another kind."""
+def watched(
+    taken: dict[str, float], further: Sequence[tuple[str, object, str]] = ()
+) -> Iterator[None]:
+    """Add up what each kind of work takes, without what it calls of another kind.
+
+    Args:
+        taken: seconds by kind, added to.
+        further: kinds of work, and the owners and names of the functions that do it.
+    """
     inside: list[float] = []
 
     def timed(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,12 +163,11 @@ def watched(taken: dict[str, float]) -> Iterator[None]:
 
     owners: list[tuple[str, object, str]] = [
         ("aggregation", Aggregator, "__call__"),
-        ("wire", base, "encode"),
-        ("wire", base, "decode"),
         ("wire", local, "encode"),
         ("wire", local, "decode"),
         ("ledger", Ledger, "write"),
         ("ledger", Ledger, "transaction"),
+        *further,
     ]
     for model, options in MODELS.items():
         learner = type(make(model, **options))
@@ -163,12 +184,116 @@ def shares(model: str) -> list[float]:
     taken: dict[str, float] = defaultdict(float)
     cost(Size(rounds=1), model=model)  # imports libraries
     # One party at a time: side by side, a watch that runs at one would count what others do meanwhile.
-    with watched(taken), patch.object(local, "AT_A_TIME", 1):
+    with watched(taken):
         begun = process_time()
-        cost(Size(rounds=5), model=model)
+        cost(Size(rounds=5), model=model, at_a_time=1)
         whole = process_time() - begun
     parts = [taken[kind] / whole * 100 for kind in SHARES]
     return [*parts, 100 - sum(parts)]
+
+
+CENSUS, COLUMNS_OF_CENSUS = 1000, (8, 20)
+"""Rows of each of five offices, and the public ones; numbers and yes-or-no columns."""
+
+EXCHANGES: tuple[tuple[str, str], ...] = (
+    ("digits", "logistic-regression"),
+    ("digits", "random-forest"),
+    ("heart-disease", "logistic-regression"),
+    ("heart-disease", "random-forest"),
+    ("heart-disease", "gradient-boosting"),
+    ("census-like", "logistic-regression"),
+    ("census-like", "random-forest"),
+    ("census-like", "gradient-boosting"),
+    ("trec", "tfidf-logistic"),
+)
+DEALT: dict[str, dict[str, Any]] = {
+    "digits": {
+        "data": {"public": 400},
+        "partition": {"name": "classes", "parties": 10, "per_party": 2},
+    },
+    "heart-disease": {"data": {"public": 0.2}, "partition": {"name": "group"}},
+    "trec": {
+        "data": {"public": 1000},
+        "partition": {"name": "classes", "parties": 6, "per_party": 2},
+    },
+}
+
+
+def offices(model: str) -> tuple[list[Party], np.ndarray]:
+    """Five parties whose numbers lie apart, with a binary answer that depends on all columns; public rows."""
+    rng = np.random.default_rng(0)
+    numbers, flags = COLUMNS_OF_CENSUS
+
+    def rows(count: int, office: int) -> tuple[np.ndarray, np.ndarray]:
+        X = rng.normal(0.4 * office, 1, size=(count, numbers))
+        X = np.hstack([X, rng.integers(0, 2, size=(count, flags))])
+        slopes = np.concatenate([np.linspace(1, -1, numbers), np.sin(np.arange(flags))])
+        return X, (X @ slopes + rng.normal(size=count) > 0).astype(int)
+
+    parties = [Party(f"office-{i}", make(model), *rows(CENSUS, i)) for i in range(5)]
+    return parties, np.concatenate([rows(CENSUS // 5, i)[0] for i in range(5)])
+
+
+def members(data: str, model: str) -> tuple[list[Party], Public | np.ndarray]:
+    """Parties of a data set, with a model of one kind, and the public rows."""
+    if data not in DEALT:
+        return offices(model)
+    about = {**DEALT[data], "data": {"name": data, **DEALT[data]["data"]}}
+    setup = gather(parse_spec({"name": data, "models": [{"name": model}], **about}, where=data), 0)
+    return setup.parties(), setup.public
+
+
+def exchange(data: str, model: str) -> list[str]:
+    """Cells of a line: seconds of training alone, three rounds of the default in these, shares of work."""
+
+    def run(protocol: Any) -> float:
+        parties, public = members(data, model)
+        shared = public if isinstance(public, Public) else Public(public)
+        network = LocalNetwork(parties, shared, at_a_time=1)
+        federation = Federation.over(network, shared, strict=False)
+        begun = process_time()
+        federation.run(protocol, progress=False)
+        return process_time() - begun
+
+    run(local_only(rounds=1))  # imports libraries
+    taken: dict[str, float] = defaultdict(float)
+    learner = type(make(model))
+    scores = [task for task in task_types().values() if issubclass(task.reply_type, Score)]
+    further = [("rule", task, "run") for task in scores]
+    further += [("rule", Aggregator, "__call__"), ("choice", Chooser, "choose")]
+    further += [("training", learner, "fit"), ("predicting", learner, "predict")]
+    alone = median(run(local_only(rounds=1)) for _ in range(3))
+    others = run(ensemble_distillation(aggregate=avg(), rounds=3))
+    whole = run(ensemble_distillation(rounds=3))
+    with watched(taken, further):
+        watch = run(ensemble_distillation(rounds=3))
+    parts = [f"{taken[kind] / watch:.0%}" for kind in ("training", "predicting", "choice")]
+    rule = taken["rule"] / taken["training"]
+    return [
+        data,
+        model,
+        f"{alone:.2f}",
+        f"{whole / alone:.1f}",
+        f"{others / alone:.1f}",
+        f"{rule:.0%}",
+        *parts,
+    ]
+
+
+def exchanges() -> list[str]:
+    """Lines of the page on the default beside training alone, from runs made now."""
+    heads = [
+        *("data", "models", "training alone, s", "three rounds of `auto`, in these", "of `avg`"),
+        *("rule and space, of the training in it", "training, of all", "predicting", "choice"),
+    ]
+    return [
+        "The default against training alone, seconds of the processor of all parties together: three rounds, "
+        "one run, and the median of three of training alone; one party at a time. Every party refits its "
+        "model on own and public rows in every round, and up to two times more in the first if its own rows "
+        "lose.",
+        "",
+        *page.table(heads, [exchange(*one) for one in EXCHANGES]),
+    ]
 
 
 def picture(found: dict[str, list[list[Cost]]]) -> str:
@@ -240,8 +365,8 @@ def section(repeats: int = REPEATS) -> list[str]:
     ]
     for model in MODELS:
         lines.append(f"| {model} | {' | '.join(f'{part:.1f}' for part in shares(model))} |")
-    return lines
+    return [*lines, "", *exchanges()]
 
 
 if __name__ == "__main__":
-    print("\n".join(section()))
+    print("\n".join(exchanges() if "--exchange" in sys.argv[1:] else section()))
