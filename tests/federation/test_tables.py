@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Federation, Party, auto, avg, ensemble_distillation
+from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
@@ -159,3 +159,14 @@ def test_without_public_rows_tables_are_of_the_same_columns() -> None:
         Federation(parties).run(averaged_distillation(rounds=1), progress=False)
     parties[1] = Party("y", GaussianNB(), tables[0], y)
     Federation(parties).run(averaged_distillation(rounds=1), progress=False)
+
+
+def test_values_of_a_table_are_learned_too() -> None:
+    rng = np.random.default_rng(0)
+    parties = []
+    for name in "ab":
+        frame, _ = patients(len(parties))
+        y = frame["age"] / 10 + rng.normal(size=len(frame))
+        parties.append(Party(name, Ridge(), frame, y, test=(frame, y)))
+    history = run(*parties, aggregate=mean())
+    assert history.metric("mse")[-1].max() < 2

@@ -28,11 +28,13 @@ from consilience import (
 )
 from consilience.aggregation.base import completed
 from consilience.errors import InvalidInput, RunFailed
+from consilience.learners.frozen import row_digests
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
 from consilience.networks import LocalNetwork
 from consilience.protocols.models.model_exchange import averaged_distillation
+from consilience.validation.table_schema import Column, Schema
 
 POINTS = np.linspace(-1, 1, 20)[:, None]
 NAMES = np.where(POINTS[:, 0] < 0, "below", "above")
@@ -103,6 +105,12 @@ def test_answers_come_again_from_their_file(tmp_path):
     model.bind(2)
     model.predict(POINTS)
     assert (answer.rows, len(file.read_text().splitlines())) == (0, 20)
+
+
+def test_a_code_is_another_row_under_another_schema():
+    X = np.array([[0.0]])
+    schemas = [Schema((Column("x", "category", names),)) for names in (("u", "v"), ("v", "w"))]
+    assert len({*row_digests(X), *(row_digests(X, one)[0] for one in schemas)}) == 3
 
 
 def test_a_budget_that_does_not_last_is_refused_before_anything_is_asked():

@@ -81,6 +81,7 @@ def test_a_table_of_numbers_stays_as_it_is() -> None:
         (["45 %", "7%", None], [45, 7, NAN]),
         (["$1,200", "$ 5.5"], [1200, 5.5]),
         (["12:30", "6:15"], [12.5, 6.25]),
+        (["0,125", "1", "2,375"], [0.125, 1, 2.375]),
     ],
 )
 def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
@@ -93,6 +94,7 @@ def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
     [
         (["2026-12-24", "24.12.2026", "12/24/2026"], "several forms"),
         (["1/2/2026", "3/4/2026"], "a day and a month or a month and a day"),
+        (["1-2-2026", "3-4-2026"], "a day and a month or a month and a day"),
         (["1,234", "5,678"], "may be 1234 or 1.234"),
         (["1", "2", "3", "many"], "holds numbers and 'many'"),
         ([f"he said {i}" for i in range(20)], "texts of which most differ"),
@@ -144,6 +146,13 @@ def test_codes_of_categories_are_mended_as_numbers_and_as_truth() -> None:
     for grade, ill in (([1.0, 2.0], [False, True]), (["1.0", "2"], [0, 1]), ([1, 2], ["N", "Y"])):
         found = rows_of(table(grade=grade, ill=ill), columns, where="here")
         assert found.X.tolist() == [[0, 0], [1, 1]]
+
+
+def test_letters_are_truth_values_only_where_both_categories_are() -> None:
+    """Of two sexes F is no "false", and of grades A, N and T 0 and 1 are none."""
+    for names, given in ((("F", "M"), ["0", "1"]), (("A", "N", "T"), ["0", "1"])):
+        with pytest.raises(InvalidInput, match="'0'"):
+            rows_of(table(x=given), Schema((Column("x", "category", names),)), where="here")
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ class Frozen(Learner):
 
     def check_budget(self, *rows: Array) -> None:
         """Raise ``InvalidInput`` where fewer answers are left than these tables of rows take."""
-        digests = [digest for X in rows for digest in row_digests(X)]
+        digests = [digest for X in rows for digest in row_digests(X, self.schema)]
         self.answers.check_budget(digests, where=self.name)
 
     def fit(
@@ -214,7 +214,7 @@ class Frozen(Learner):
         if not len(X):
             return np.zeros((0, self.n_outputs))
         self.check_budget(X)
-        told = self.answers.of(row_digests(X), lambda places: self._asked(X[places]))
+        told = self.answers.of(row_digests(X, self.schema), lambda places: self._asked(X[places]))
         if not self.classes:
             return told
         values = np.zeros((len(X), self.n_outputs))
@@ -303,11 +303,20 @@ def frozen(
     return model
 
 
-def row_digests(X: Array) -> list[str]:
-    """Digests of rows, ``(n, ...)``, each the same whatever rows stand beside it."""
+def row_digests(X: Array, schema: Schema | None = None) -> list[str]:
+    """Digests of rows, each the same whatever rows stand beside it.
+
+    Args:
+        X: rows, shape ``(n, ...)``.
+        schema: columns of a table, since the code of a category says nothing without them.
+    """
+    about = b""
+    if schema is not None:
+        columns = [[one.name, one.kind, one.categories] for one in schema.columns]
+        about = json.dumps(columns).encode()
     if X.dtype.kind in "UO":
         told = [json.dumps(np.asarray(row).tolist(), default=str).encode() for row in X]
     else:
         rows = np.ascontiguousarray(X, dtype="<f8").reshape(len(X), -1)
         told = [row.tobytes() for row in rows]
-    return [hashlib.sha256(row).hexdigest()[:32] for row in told]
+    return [hashlib.sha256(about + row).hexdigest()[:32] for row in told]

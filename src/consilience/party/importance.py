@@ -22,7 +22,7 @@ def weights_that_serve(
 
     Weights make few rows of many, which costs more than it brings where a model fits all rows anyway. So half
     of the rows are predicted by models trained on the other half, with the weights and without, and held
-    against the teacher, each row by its weight: the weights have to be better by one standard error.
+    against the teacher, each row by its weight: the weights have to be better by half a standard error.
 
     Args:
         make: makes an untrained model.

@@ -112,6 +112,7 @@ class ReadByPublic:
     kept_public: tuple[str, ...]
     max_public_bytes: int
     overlap: bool
+    secret: bytes
     _where: str
     notes: tuple[str, ...] = ()
     """Remarks on its table."""
@@ -141,7 +142,8 @@ class ReadByPublic:
         shape, schema = str(self.X.shape[1:]), self.schema
         if self.table is None or schema is None:
             return shape
-        said = json.dumps(schema.names) if schema.plain else schema.key
+        # Between sites nobody may guess from a digest what values a table holds.
+        said = json.dumps(schema.names) if schema.plain else f"{self.secret.hex()}{schema.key}"
         return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
     def _compared(self) -> PublicComparison:
@@ -163,7 +165,8 @@ class ReadByPublic:
                 public = public.only(kept)
             own = slice(0 if self.table.tested_alone else None)
             self.X = read_only(rows.X[own][:, kept])
-            self.notes = rows.notes + says_target(self.table.private, self.y) if len(self.y) else ()
+            said = says_target(self.table.private, self.y) if len(self.y) else ()
+            self.notes = rows.notes + said
             if self.test is not None and tests is not None:
                 self.test = read_only(tests[:, kept]), self.test[1]
         elif len(public) and public.schema is None and before is not None and not before.plain:

@@ -220,10 +220,13 @@ class PartySite:
         """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
         home, party = self._state.home, self._made()
         in_use = set() if session is None else {read_agreement(self._folder()).public}
-        public = task.rows_for(party)
-        check_sent(home, party, public, self.limits)
-        # What it holds from here on is what is kept: rows that could not be written are not to be used.
-        self._loaded_state = party.public = None
+        try:
+            public = task.rows_for(party)
+            check_sent(home, party, public, self.limits)
+        finally:
+            # What it holds from here on is what is kept, and its own rows are read anew by that: neither rows
+            # that were refused nor those that could not be written are to be used.
+            self._loaded_state = self._party = None
         new = keep_sent(home, public, in_use)
         reply = Receipt(party=party.name, round=task.round)
         return (reply,), encode([reply]), "ok" if new else "repeated"

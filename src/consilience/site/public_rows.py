@@ -176,8 +176,8 @@ def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
 
 
 def name_of_set(public: Public) -> str:
-    """Name of a set of public rows, by which it is counted: a digest of rows and names of columns."""
-    names = json.dumps([public.key, *(public.schema.names if public.schema else ())])
+    """Name of a set of public rows, by which it is counted: a digest of rows and of their schema."""
+    names = json.dumps([public.key, public.schema.key if public.schema else ""])
     return hashlib.sha256(names.encode()).hexdigest()[:32]
 
 

@@ -180,8 +180,11 @@ def says_target(table: Table, target: Array) -> tuple[str, ...]:
 
     Args:
         table: the inputs.
-        target: labels or values, shape ``(n,)``.
+        target: labels, shape ``(n,)``, or values ``(n, n_targets)``; of several values nothing is said.
     """
+    if target.ndim == 2 and target.shape[1] > 1:
+        return ()
+    target = target.reshape(-1)
 
     def says(values: Array) -> bool:
         pairs = set(zip(values.tolist(), target.tolist(), strict=True))
@@ -295,8 +298,10 @@ def _codes(
     """Codes of categories, spelt alike or nearly; gaps are NaN."""
     exact = {name: code for code, name in enumerate(column.categories)}
     near: dict[str, int | None] = {}
+    words = [{*_spellings(name)} & {"truth 0", "truth 1"} for name in exact]
+    truth = len(exact) == 2 and all(words) and words[0] != words[1]
     for name, code in exact.items():
-        for spelling in _spellings(name):
+        for spelling in _spellings(name, truth=truth):
             near[spelling] = None if spelling in near and near[spelling] != code else code
     places: dict[Any, float] = {None: np.nan}
     strange: list[str] = []
@@ -304,7 +309,10 @@ def _codes(
     for text in dict.fromkeys(texts):
         if text is None:
             continue
-        alike = [exact.get(text), *(near.get(spelling) for spelling in _spellings(text))]
+        alike = [
+            exact.get(text),
+            *(near.get(spelling) for spelling in _spellings(text, truth=truth)),
+        ]
         found = next((code for code in alike if code is not None), None)
         if found is None:
             strange.append(text)
@@ -337,12 +345,17 @@ def _as_texts(values: Array) -> list[str | None]:
     return [None if math.isnan(one) else f"{one:.15g}" for one in values.tolist()]
 
 
-def _spellings(text: str) -> list[str]:
-    """What a text is as well as: in small letters and without blanks, as a number, as a truth value."""
+def _spellings(text: str, *, truth: bool = True) -> list[str]:
+    """What a text is as well as: in small letters and without blanks, as a number, as a truth value.
+
+    The last where ``truth``: of a column of two categories that are truth values.
+    """
     small = " ".join(text.lower().split())
     found = [small]
     with suppress(ValueError):
         found.append(f"{float(small):.15g}")
+    if not truth:
+        return found
     return found + [f"truth {code}" for code, words in enumerate(_SAME_TRUTH) if {*found} & words]
 
 

@@ -29,15 +29,16 @@ DATES = {
     "%d/%m/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
     "%m/%d/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
     "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
+    "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
     "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
     "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?",
 }
 """Forms of a date that are read, the first that fits all values of a column."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
-_TIME = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
+_TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
 _COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 
 
