@@ -14,7 +14,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 def network(seed: int = 0, parties=NAMES):
-    return SimpleNamespace(parties=parties, agreed=SimpleNamespace(seed=seed))
+    return SimpleNamespace(parties=parties, agreed=SimpleNamespace(seed=seed, answering=tuple))
 
 
 def test_inclusion_is_proportional():

@@ -183,7 +183,7 @@ def test_a_party_joins_nothing_with_odd_classes() -> None:
     party.public = public = Public(X)
     agreed = Agreement(kind="classification", classes=("x", "y", "z\u202e"), outputs=3, rows=6,
                        public=public.key, seed=0)  # fmt: skip
-    with pytest.raises(InvalidInput, match="a class agreed on has no name"):
+    with pytest.raises(InvalidInput, match="a class or party agreed on has no name"):
         party.join(agreed)
 
 

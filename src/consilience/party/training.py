@@ -184,6 +184,7 @@ class Training:
         taught: Array | None = None,
         *,
         free_alpha: bool = False,
+        chooses: bool = True,
     ) -> tuple[str, ...]:
         """Stage 2: train towards the teacher on the public rows, and choose how to mix what comes of it.
 
@@ -199,6 +200,8 @@ class Training:
                 it is none the model stays as it is.
             free_alpha: whether the party may take a larger weight, which it tries when it is first taught
                 and keeps.
+            chooses: whether it chooses how to mix what it has learned with its model alone; a model that
+                all will hold is taught as it is.
 
         Returns:
             Notes for the ledger.
@@ -223,7 +226,7 @@ class Training:
             if not taught.any():
                 return ("no public row is taught: the model stays as it is",)
             public, targets = public[taught], targets[taught]
-        chooser, abilities = self.chooser, self.learner.abilities
+        chooser, abilities = self.chooser if chooses else None, self.learner.abilities
         if chooser is not None and chooser.alone is None:
             if not self.learner.fitted:
                 self.fit_private(round)

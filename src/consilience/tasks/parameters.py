@@ -367,7 +367,8 @@ class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="
         share = party_weights(self.trained, self.weights)
         mean = weighted_sum((one.values for one in self.trained), share)
         load_flat(party, mean.astype(precision))  # line 6
-        party.distill(self.round, teacher, 0.0)  # lines 7 to 9; private rows have no weight
+        # Lines 7 to 9; private rows have no weight.
+        party.distill(self.round, teacher, 0.0, chooses=False)
         return Parameters.of(party, self.round)
 
 
