@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from time import perf_counter
@@ -32,7 +33,8 @@ from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.data import load
 from consilience.learners import make
 from consilience.learners.torch.batched import engine as batched
-from consilience.networks import local
+from consilience.messages.schema import Public
+from consilience.networks import LocalNetwork
 
 BATCH = 32
 
@@ -122,15 +124,16 @@ def plain(job: Job, dealt: Any) -> None:
             fitted(network, shared, teacher, 1)
 
 
-def ours(job: Job, dealt: Any) -> None:
-    """A federation in this process."""
+def ours(job: Job, dealt: Any, *, at_a_time: int = 128) -> None:
+    """A federation in this process; alike networks of so many parties train as one."""
     private, public = dealt
     model = make(job.model, recipe=recipe(job), **job.options)
     parties = [
         Party(f"p{i}", model, X, y, calibration=0, purpose="taught")
         for i, (X, y) in enumerate(private)
     ]
-    Federation(parties, public, strict=False).run(
+    network = LocalNetwork(parties, shared := Public(public), at_a_time=at_a_time)
+    Federation.over(network, shared, strict=False).run(
         ensemble_distillation(aggregate=avg(), rounds=job.rounds), progress=False
     )
 
@@ -175,8 +178,7 @@ def speed(quick: bool) -> list[str]:
             found["plain"].append(timed(plain, job, dealt))
             found["ours"].append(timed(ours, job, dealt))
             if job.model == "mlp":
-                with patch.object(local, "AT_A_TIME", 1):
-                    found["alone"].append(timed(ours, job, dealt))
+                found["alone"].append(timed(partial(ours, at_a_time=1), job, dealt))
             if job.model == "cnn":
                 with patch.object(batched, "_on_a_gpu", lambda module: True):
                     found["anyway"].append(timed(ours, job, dealt))

@@ -27,7 +27,6 @@ from scipy.stats import ttest_rel
 
 from consilience.experiments import read_spec, resume, start
 from consilience.learners.torch.batched import engine
-from consilience.networks import local
 from consilience.report.reading import read_results
 from consilience.report.results import Results
 
@@ -45,12 +44,12 @@ TABLES = {
 @contextmanager
 def as_first() -> Iterator[None]:
     """Networks train one after another, and torch records their gradients."""
-    before = engine.layers_of, local.AT_A_TIME
-    engine.layers_of, local.AT_A_TIME = (lambda *_: None), 1  # type: ignore[assignment]
+    before = engine.layers_of
+    engine.layers_of = lambda *_: None  # type: ignore[assignment]
     try:
         yield
     finally:
-        engine.layers_of, local.AT_A_TIME = before
+        engine.layers_of = before
 
 
 def code() -> str:

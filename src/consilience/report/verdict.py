@@ -173,6 +173,8 @@ def _figures(gain: Gain) -> str:
     if gain.interval is None:
         return text
     low, high = (number(end) for end in gain.interval)
+    if number(abs(gain.mean)) == number(0.0):
+        return f"{text} (no change, {low} to {high})"
     change = "a gain" if gain.mean > 0 else "a change for the worse"
     return f"{text} ({change} of {number(abs(gain.mean))}, {low} to {high})"
 
