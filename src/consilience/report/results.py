@@ -58,13 +58,7 @@ def number(value: float) -> str:
 def words(metric: str) -> str:
     """A metric's name as a reader knows it."""
     name = metric.removesuffix("_own")
-    plain = {
-        "auc": "AUC",
-        "mse": "MSE",
-        "r2": "R²",
-        "ece": "calibration error",
-        "brier": "Brier score",
-    }
+    plain = dict(auc="AUC", mse="MSE", r2="R²", ece="calibration error", brier="Brier score")
     text = plain.get(name, name.replace("_", " "))
     return text if name == metric else f"{text}, own rows"
 

@@ -224,8 +224,7 @@ class PartySite:
             public = task.rows_for(party)
             check_sent(home, party, public, self.limits)
         finally:
-            # What it holds from here on is what is kept, and its own rows are read anew by that: neither rows
-            # that were refused nor those that could not be written are to be used.
+            # Made anew, it holds what is kept: rows that were refused or not written are not to be used.
             self._loaded_state = self._party = None
         new = keep_sent(home, public, in_use)
         reply = Receipt(party=party.name, round=task.round)
