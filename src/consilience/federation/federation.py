@@ -152,20 +152,25 @@ class Federation:
         """
         self._last = None
         with limited_threads(self.threads):
-            descriptions = self.network.require(Describe()).of(Description)
-            agreement = negotiate(
-                descriptions,
-                self.public,
-                seed=self._seed,
-                strict=self._strict,
-                encoder=self._encoder,
-            )
+            descriptions, agreement = self._negotiated()
             if lacking := lacking_public(descriptions, self.public):
                 self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))
             self.network.agreement = agreement
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
         return agreement
+
+    def _negotiated(self) -> tuple[list[Description], Agreement]:
+        """Have all parties describe themselves, and agree on what fits them."""
+        descriptions = self.network.require(Describe()).of(Description)
+        agreement = negotiate(
+            descriptions,
+            self.public,
+            seed=self._seed,
+            strict=self._strict,
+            encoder=self._encoder,
+        )
+        return descriptions, agreement
 
     def suitability(self) -> PublicCoverage:
         """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
@@ -281,14 +286,7 @@ class Federation:
             return
         before, network = self.network.agreed.classes, self.network
         with limited_threads(self.threads), network.admitting(late):
-            descriptions = network.require(Describe()).of(Description)
-            agreement = negotiate(
-                descriptions,
-                self.public,
-                seed=self._seed,
-                strict=self._strict,
-                encoder=self._encoder,
-            )
+            descriptions, agreement = self._negotiated()
             if new := sorted(set(agreement.classes) - set(before)):
                 raise InvalidInput(
                     f"class {new[0]!r} is none of those that were agreed on",

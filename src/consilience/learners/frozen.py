@@ -213,8 +213,9 @@ class Frozen(Learner):
         X = np.asarray(X)
         if not len(X):
             return np.zeros((0, self.n_outputs))
-        self.check_budget(X)
-        told = self.answers.of(row_digests(X, self.schema), lambda places: self._asked(X[places]))
+        digests = row_digests(X, self.schema)
+        self.answers.check_budget(digests, where=self.name)
+        told = self.answers.of(digests, lambda places: self._asked(X[places]))
         if not self.classes:
             return told
         values = np.zeros((len(X), self.n_outputs))

@@ -51,10 +51,12 @@ class OwnTable:
         """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
         if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
             X, options = test[0], {**options, "tested_alone": True}
-        if not is_table(X) or text_rows(Table.of(X, where=options["where"])) is not None:
+        if not is_table(X):
             return None
         where = options["where"]
-        private, held = Table.of(X, where=f"{where}, private data"), None
+        private, held = Table.of(X, where=where), None
+        if text_rows(private) is not None:
+            return None
         if isinstance(test, tuple | list) and test and is_table(test[0]):
             held = Table.of(test[0], where=f"{where}, test data")
         return cls(private, held, **options)

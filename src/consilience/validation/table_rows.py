@@ -26,7 +26,6 @@ UNITS = 10.0
 """Factor between a party's numbers and the public rows' from which they are of other units."""
 
 _TRUTH = {"yes": 1, "y": 1, "true": 1, "t": 1, "1": 1, "no": 0, "n": 0, "false": 0, "f": 0, "0": 0}
-_SAME_TRUTH = ({"yes", "y", "true", "t", "1"}, {"no", "n", "false", "f", "0"})
 
 Lenient = Literal["refused", "missing"]
 Texts = Literal["refused", "left out"]
@@ -298,10 +297,11 @@ def _codes(
     """Codes of categories, spelt alike or nearly; gaps are NaN."""
     exact = {name: code for code, name in enumerate(column.categories)}
     near: dict[str, int | None] = {}
-    words = [{*_spellings(name)} & {"truth 0", "truth 1"} for name in exact]
-    truth = len(exact) == 2 and all(words) and words[0] != words[1]
+    by_truth = {_truth(name): code for name, code in exact.items()}
+    if len(exact) != 2 or by_truth.keys() != {0, 1}:
+        by_truth = {}
     for name, code in exact.items():
-        for spelling in _spellings(name, truth=truth):
+        for spelling in _spellings(name):
             near[spelling] = None if spelling in near and near[spelling] != code else code
     places: dict[Any, float] = {None: np.nan}
     strange: list[str] = []
@@ -309,10 +309,7 @@ def _codes(
     for text in dict.fromkeys(texts):
         if text is None:
             continue
-        alike = [
-            exact.get(text),
-            *(near.get(spelling) for spelling in _spellings(text, truth=truth)),
-        ]
+        alike = [exact.get(text), *map(near.get, _spellings(text)), by_truth.get(_truth(text))]
         found = next((code for code in alike if code is not None), None)
         if found is None:
             strange.append(text)
@@ -345,18 +342,17 @@ def _as_texts(values: Array) -> list[str | None]:
     return [None if math.isnan(one) else f"{one:.15g}" for one in values.tolist()]
 
 
-def _spellings(text: str, *, truth: bool = True) -> list[str]:
-    """What a text is as well as: in small letters and without blanks, as a number, as a truth value.
-
-    The last where ``truth``: of a column of two categories that are truth values.
-    """
-    small = " ".join(text.lower().split())
-    found = [small]
+def _spellings(text: str) -> list[str]:
+    """Other spellings of a text: in small letters and without blanks, and as a number."""
+    found = [" ".join(text.lower().split())]
     with suppress(ValueError):
-        found.append(f"{float(small):.15g}")
-    if not truth:
-        return found
-    return found + [f"truth {code}" for code, words in enumerate(_SAME_TRUTH) if {*found} & words]
+        found.append(f"{float(found[0]):.15g}")
+    return found
+
+
+def _truth(text: str) -> int | None:
+    """Truth value that a text says, 0 or 1; ``None`` where it says none."""
+    return next((_TRUTH[one] for one in _spellings(text) if one in _TRUTH), None)
 
 
 def _values(given: Array, column: Column, discreet: bool, where: str) -> tuple[Array, list[str]]:
