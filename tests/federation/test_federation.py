@@ -63,6 +63,19 @@ def test_a_class_nobody_else_has_names_the_nearest():
     assert form(made, strict=False).classes == ("cat", "dog", "dogs")
 
 
+def test_amounts_are_not_taken_for_classes():
+    counts = [[17 * (36 * start + i) for i in range(36)] for start in range(2)]
+    made = [Party(name, GaussianNB(), np.eye(36), y) for name, y in zip("ab", counts, strict=True)]
+    with pytest.raises(InvalidInput, match=r"72 different numbers\n.*regressor"):
+        form(made)
+
+
+def test_a_protocol_has_to_be_called():
+    federation = Federation(parties(XY, XY), public=POINTS)
+    with pytest.raises(InvalidInput, match=r"Call it: ensemble_distillation\(rounds=3\)"):
+        federation.run(ensemble_distillation)
+
+
 def test_one_class_is_a_mistake_unless_it_is_meant():
     made = parties(XY, XY, ["x"] * 12)
     with pytest.raises(InvalidInput, match="party 'c': its private data hold one class only, 'x'"):

@@ -14,6 +14,7 @@ from sklearn.ensemble import (
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
+    StackingClassifier,
 )
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import SelectKBest
@@ -293,7 +294,8 @@ def test_equal_weights_are_no_weights_and_others_are_refused_by_neighbours() -> 
     [
         (RandomForestClassifier, None, "this is a class"),
         (KMeans(), None, "neither classifier nor regressor"),
-        (StandardScaler(), None, "fit and predict"),
+        (StandardScaler(), None, r"fit and predict\n.*consilience.Frozen"),
+        (StackingClassifier([("c", SVC())]), None, r"fit and predict\n.*final_estimator="),
         (17, None, "fit and predict"),
         (NearestMean(), None, "Say kind="),
         (SVR(), "classification", "is a regressor"),

@@ -40,6 +40,8 @@ def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
         (X, Y[:-1], {}, "20 rows of inputs and 19 of targets"),
         (np.where(X > 1, np.inf, X), Y, {}, "NaN or infinite"),
         (csr_matrix(X), Y, {}, r"a sparse matrix\n.*X.toarray\(\)"),
+        ((X, Y), Y, {}, r"no rows of one shape.*\n.*labels are not among them"),
+        (X.astype(str), Y, {}, r"strings has shape \(20, 2\)"),
         (X, [0, "a"] * 10, {}, "mixed type"),
         (X, np.linspace(0, 1, 20), {}, "continuous"),
         (X, Y, {"calibration": 1.0}, "calibration is 1.0"),

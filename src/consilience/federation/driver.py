@@ -90,6 +90,22 @@ def drive(
         yield done
 
 
+def total_rounds(protocol: Protocol) -> int:
+    """Count the rounds that a protocol will do, beside round 0.
+
+    Raises:
+        InvalidInput: it is no protocol, or it was not called yet.
+    """
+    if not isinstance(protocol, Protocol):
+        name = getattr(protocol, "name", None)
+        raise InvalidInput(
+            f"{name or repr(protocol)} is no protocol with its options",
+            where="federation",
+            mend=f"Call it: {name or 'ensemble_distillation'}(rounds=3).",
+        )
+    return int(protocol.options.get("rounds", 1))
+
+
 def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
     """Choose the rounds after which to measure: the last, before all learning, then evenly between.
 

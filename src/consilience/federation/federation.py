@@ -10,7 +10,13 @@ import numpy as np
 
 from consilience.diagnostics.public_coverage import PublicCoverage, measure_coverage
 from consilience.errors import InvalidInput
-from consilience.federation.driver import CompletedRound, drive, measured_rounds, tracked
+from consilience.federation.driver import (
+    CompletedRound,
+    drive,
+    measured_rounds,
+    total_rounds,
+    tracked,
+)
 from consilience.federation.forming import lacking_public, negotiate
 from consilience.federation.history import History
 from consilience.learners.encoders import find_encoder
@@ -269,7 +275,7 @@ class Federation:
                 where="federation",
                 mend="Go on with what the last run of this federation returned.",
             )
-        done, rounds = history.rounds[-1].state, int(protocol.options.get("rounds", 1))
+        done, rounds = history.rounds[-1].state, total_rounds(protocol)
         if rounds <= done.round:
             raise InvalidInput(
                 f"rounds is {rounds}, and {done.round} are done",
@@ -310,7 +316,7 @@ class Federation:
             raise InvalidInput(
                 f"evaluate is {evaluate!r}", mend='Give true, false or "participants".'
             )
-        total = int(protocol.options.get("rounds", 1))
+        total = total_rounds(protocol)
         self.network.deliveries.clear()
 
         def measure(round: Round) -> dict[str, Metrics]:

@@ -79,6 +79,10 @@ def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[s
     }
 
 
+MANY_NUMBERS = 30
+"""Whole numbers that one party alone has as classes: where more, and most, are, they are taken for amounts."""
+
+
 def incompatible_parties(
     descriptions: Sequence[Description], public: Public, *, strict: bool = True
 ) -> dict[str, InvalidInput]:
@@ -144,12 +148,22 @@ def incompatible_parties(
             )
         for name in description.classes:
             holders[name].append(description.party)
+    single = sorted(name for name, parties in holders.items() if len(parties) == 1)
     alone: dict[str, str] = {}  # party to the first class that it has alone
-    for name in sorted(name for name, parties in holders.items() if len(parties) == 1):
+    for name in single:
         alone.setdefault(holders[name][0], name)
     if found or not strict or len(descriptions) == 1:
         return found
     others = [name for name, parties in holders.items() if len(parties) > 1]
+    numbers = all(name.lstrip("-").isdigit() for name in holders)
+    if numbers and len(single) > max(MANY_NUMBERS, len(holders) / 2):
+        counts = InvalidInput(
+            f"its labels look like amounts, not classes: the parties have {len(holders)} different numbers",
+            where="federation",
+            mend="To predict an amount, give every party a regressor (in a configuration, "
+            'kind = "regression"); if they are classes, pass strict=False.',
+        )
+        return dict.fromkeys(alone, counts)
     for party, name in alone.items():
         found[party] = InvalidInput(
             f"no other party has class {name!r}",

@@ -47,13 +47,20 @@ def as_rows(X: Any, *, where: str) -> Array:
         where: the party, for the error.
 
     Raises:
-        InvalidInput: it is a sparse matrix.
+        InvalidInput: it is a sparse matrix, or its rows are not of one shape.
     """
     if hasattr(X, "toarray"):
         raise InvalidInput(
             "this is a sparse matrix", where=where, mend="Give X.toarray(), if it fits into memory."
         )
-    return np.asarray(X)
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InvalidInput(
+            f"these are no rows of one shape: {error}",
+            where=where,
+            mend="Give the inputs alone, as one array or table; labels are not among them.",
+        ) from error
 
 
 def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
@@ -81,6 +88,12 @@ def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
             "inputs are Python objects, not numbers or strings",
             where=where,
             mend="Convert them to a float array, or to an array of str for text.",
+        )
+    if X.dtype.kind in "UO" and X.ndim > 1:
+        raise InvalidInput(
+            f"an array of strings has shape {X.shape}, and texts have one a row",
+            where=where,
+            mend="Give columns of strings as a pandas DataFrame, whose names say what they are.",
         )
     if X.dtype.kind not in "fiubUO":
         raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)

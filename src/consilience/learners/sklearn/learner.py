@@ -293,7 +293,16 @@ def _kind_of(model: Any, kind: Kind | None) -> Kind:
     if isinstance(model, type):
         raise InvalidInput("this is a class", where=model.__name__, mend="Give an object of it.")
     if not (callable(getattr(model, "fit", None)) and callable(getattr(model, "predict", None))):
-        raise InvalidInput("a model needs the methods fit and predict", where=name)
+        hidden = hasattr(type(model), "predict") and not hasattr(model, "predict")
+        raise InvalidInput(
+            "a model needs the methods fit and predict",
+            where=name,
+            mend="It has predict only once it is fitted: name the models that it is made of, such as "
+            "final_estimator=LogisticRegression()."
+            if hidden
+            else "A model that answers and is not trained is wrapped: "
+            "consilience.Frozen(model.predict_proba, classes=[…]).",
+        )
     type_name: str | None = None
     if hasattr(model, "__sklearn_tags__"):
         from sklearn.utils import get_tags
