@@ -80,7 +80,7 @@ def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[s
 
 
 MANY_NUMBERS = 30
-"""Whole numbers that are a class of one party alone: where more, and most, are, they are taken for amounts."""
+"""Whole numbers that are a class of one party alone; where more, and most, are, they are taken as amounts."""
 
 
 def incompatible_parties(
