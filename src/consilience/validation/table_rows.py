@@ -75,23 +75,18 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
     long: list[str] = []
     for name, given in table.columns.items():
         try:
-            column, part = _column(name, given, where)
-        except _Names:
-            notes.append(
-                f"{name!r} is different in every row, as a name or number of a person is: left out"
-            )
-            continue
-        except _Texts:
+            column, part, said = suggested_column(name, given, where=where)
+        except LongTexts:
             long.append(name)
             continue
         except InvalidInput:
             if texts == "left out":
                 continue
             raise
-        if column.kind == "number" and _identifies(part):
-            notes.append(f"{name!r} counts the rows: if it is the number of a person, leave it out")
-        columns.append(column.measured(part))
-        parts.append(part)
+        notes += said
+        if column is not None:
+            columns.append(column)
+            parts.append(part)
     if long and texts == "refused":
         others = ", ".join(json.dumps(column.name, ensure_ascii=False) for column in columns)
         raise InvalidInput(
@@ -105,18 +100,25 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
     return Rows(_stacked(parts), schema, notes=tuple(notes))
 
 
-class _Texts(Exception):
+class LongTexts(InvalidInput):
     """A column of texts that are no categories."""
 
 
-class _Names(Exception):
-    """A column of words that are different in every row."""
+def suggested_column(
+    name: str, given: Array, *, where: str
+) -> tuple[Column | None, Array, list[str]]:
+    """Read one column as :func:`rows_and_schema` does.
 
+    Args:
+        name: of the column.
+        given: its values, as a :class:`~consilience.validation.tables.Table` has them.
+        where: whose they are, for errors.
 
-def _column(name: str, given: Array, where: str) -> tuple[Column, Array]:
-    """A column and its values as numbers.
+    Returns:
+        the column of the schema, ``None`` where it is left out; its values as numbers; and remarks.
 
     Raises:
+        LongTexts: texts that are no categories.
         InvalidInput: infinite numbers, or values that could mean two things.
     """
     values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
@@ -124,7 +126,9 @@ def _column(name: str, given: Array, where: str) -> tuple[Column, Array]:
         kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
         column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
         _check_finite(part, name, where)
-        return column, part
+        counts = column.kind == "number" and _identifies(part)
+        note = f"{name!r} counts the rows: if it is the number of a person, leave it out"
+        return column.measured(part), part, [note] * counts
     known = [text for text in values if text is not None]
     distinct = sorted(set(known))
     if not len(distinct) <= min(FEW, len(known) / 2):
@@ -136,12 +140,17 @@ def _column(name: str, given: Array, where: str) -> tuple[Column, Array]:
                 mend="Leave it empty where there is no number.",
             )
         if len(distinct) == len(known) > FEW and not any(" " in text for text in distinct):
-            raise _Names
+            note = (
+                f"{name!r} is different in every row, as a name or number of a person is: left out"
+            )
+            return None, values, [note]
         if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
-            raise _Texts
+            raise LongTexts(
+                f"{name!r}: texts of which most differ, neither numbers nor categories", where=where
+            )
     place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
     part = np.array([place.get(text, np.nan) for text in values])
-    return Column(name, "category", tuple(distinct)), part
+    return Column(name, "category", tuple(distinct)).measured(part), part, []
 
 
 def _identifies(values: Array) -> bool:
