@@ -37,6 +37,7 @@ from consilience.learners.frozen import Frozen
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
+from consilience.numerics.outcomes import outcome_of
 from consilience.party.shared_space import SharedSpace, shared_space
 from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
@@ -161,7 +162,7 @@ def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | 
     except KnowledgeRefused as error:
         raise RunFailed(f"the model cannot be used: {error.what}", where=str(run)) from error
     return Kept(
-        model=Model(learner, agreement.classes),
+        model=Model(learner, agreement.classes, outcome_of(agreement.outcome)),
         schema=learner.schema,
         row_shape=None,
         scaling=None,

@@ -51,6 +51,7 @@ def negotiate(
         ratios=min(ratios, key=get_args(Ratios).index, default="none"),
         frozen=tuple(sorted(one.party for one in descriptions if one.frozen)),
         learners=tuple(sorted(one.party for one in descriptions if one.learns_only)),
+        outcome=descriptions[0].outcome,
     )
 
 
@@ -124,6 +125,20 @@ def incompatible_parties(
         return dict.fromkeys(
             (d.party for d in _minority(descriptions, lambda description: description.kind)), error
         )
+    if len({description.outcome for description in descriptions}) > 1:
+        odd = _minority(descriptions, lambda description: description.outcome)
+        other = {
+            one.party: next(d for d in descriptions if d.outcome != one.outcome) for one in odd
+        }
+        return {
+            one.party: InvalidInput(
+                f"the outcome of {one.party!r} is {_said(one)}, of {other[one.party].party!r} "
+                f"{_said(other[one.party])}",
+                where="federation",
+                mend="Every party needs the same outcome, with the same edges.",
+            )
+            for one in odd
+        }
     outputs = {one.outputs for one in descriptions if one.outputs or not one.learns_only}
     if len(outputs) > 1:
         error = InvalidInput(
@@ -172,6 +187,11 @@ def incompatible_parties(
             "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
         )
     return found
+
+
+def _said(description: Description) -> str:
+    """The outcome of a party, in words."""
+    return description.outcome or "classes or values"
 
 
 def _minority(

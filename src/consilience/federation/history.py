@@ -15,13 +15,13 @@ from consilience.protocols import Round
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
 
-SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece", "brier"})
+SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width"})
 """Metrics that are better when smaller; of own rows too."""
 
 _OWN = "_own"
 _SHOWN = 0.001
 """Differences that three digits show."""
-_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision"})
+_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "uno_c", "width"})
 """Metrics that a printed history leaves out; :meth:`History.metric` has them."""
 
 

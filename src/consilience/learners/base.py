@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.table_rows import rows_of
@@ -100,6 +101,8 @@ class Learner(ABC):
     n_outputs: int = 0
     schema: Schema | None = None
     """What the columns of its rows are, where they are a table's."""
+    ordered: bool = False
+    """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
 
     def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
         """Fix the number of outputs, and what the columns are, before the first fit.
@@ -252,13 +255,16 @@ class Model:
     Attributes:
         learner: the learner behind it.
         classes: the column order of :meth:`predict_proba`, empty for regression.
+        outcome: what the classes are bins of; ``None`` where they are classes.
     """
 
     alone: Model | None = None
     """Model that the party had trained alone before others taught it; ``None`` where none was kept."""
 
-    def __init__(self, learner: Learner, classes: tuple[str, ...]) -> None:
-        self.learner, self.classes = learner, classes
+    def __init__(
+        self, learner: Learner, classes: tuple[str, ...], outcome: Outcome | None = None
+    ) -> None:
+        self.learner, self.classes, self.outcome = learner, classes, outcome
 
     def outputs(self, X: Array) -> Array:
         """Compute class probabilities or values, shape ``(n, n_outputs)``, of inputs ``(n, ...)``."""
@@ -307,7 +313,7 @@ class Model:
         return self.outputs(self.rows(X))
 
     def predict(self, X: Any) -> Array:
-        """Predict class names, or regression values.
+        """Predict class names, regression values, or what an outcome's :attr:`~.Outcome.columns` name.
 
         Args:
             X: inputs, shape ``(n, ...)``, or a table.
@@ -316,4 +322,6 @@ class Model:
             Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``.
         """
         outputs = self.outputs(self.rows(X))
+        if self.outcome is not None:
+            return self.outcome.answers(outputs)
         return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

@@ -14,6 +14,9 @@ SMALLEST_SHARE = 0.05
 Copies are what such a model pays for: kernel machines keep most of them as support vectors. A teacher
 that is 80 % sure leaves two or three copies of ten."""
 
+SMALLEST_OF_BINS = 1e-3
+"""The same where classes are bins in their order: many small shares together say how long a row survives."""
+
 _SUM_TOLERANCE = 1e-3
 
 
@@ -78,16 +81,19 @@ def harden(targets: Array) -> Array:
     return np.asarray(np.argmax(targets, axis=1))
 
 
-def expand(targets: Array, weights: Array | None) -> tuple[Array, Array, Array | None]:
+def expand(
+    targets: Array, weights: Array | None, *, smallest: float = SMALLEST_SHARE
+) -> tuple[Array, Array, Array | None]:
     """Turn soft rows into weighted hard-labelled copies.
 
-    Row ``i`` becomes one copy per class ``c`` with ``p_ic > SMALLEST_SHARE * max_c p_ic``; the
+    Row ``i`` becomes one copy per class ``c`` with ``p_ic > smallest * max_c p_ic``; the
     kept probabilities are renormalised to ``q`` and the copy weighs ``w_i q_ic``. For a loss that
     is a weighted sum over rows this is the soft cross-entropy, up to what was left out.
 
     Args:
         targets: probabilities, shape ``(n, n_classes)``.
         weights: shape ``(n,)``, or ``None`` for 1 each.
+        smallest: share of a row's largest probability up to which a class gets no copy.
 
     Returns:
         ``(rows, labels, weights)``, each of shape ``(n_copies,)``: which row, which class, which
@@ -98,7 +104,7 @@ def expand(targets: Array, weights: Array | None) -> tuple[Array, Array, Array |
     ([0, 1, 1], [0, 0, 1], [1.0, 0.25, 0.75])
     """
     largest = targets.max(axis=1, keepdims=True)
-    kept = np.where(targets > SMALLEST_SHARE * largest, targets, 0.0)
+    kept = np.where(targets > smallest * largest, targets, 0.0)
     rows, labels = np.nonzero(kept)
     if len(rows) == len(targets):
         return rows, labels, weights

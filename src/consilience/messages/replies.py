@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from consilience.errors import Code, KnowledgeRefused
+from consilience.errors import Code, InvalidInput, KnowledgeRefused
 from consilience.messages.base import (
     PartyMessage,
     Reply,
@@ -36,6 +36,7 @@ from consilience.messages.schema import (
 )
 from consilience.messages.scores import RowCount
 from consilience.messages.sums import Sum, Weights, party_weights, weighted_sum
+from consilience.numerics.outcomes import outcome_of
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -54,6 +55,12 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "log_loss": (0.0, LARGEST),
     "mse": (0.0, LARGEST**2),
     "r2": (-(LARGEST**2), 1.0),
+    "harrell_c": (0.0, 1.0),
+    "uno_c": (0.0, 1.0),
+    "ibs": (0.0, LARGEST),
+    "pinball": (0.0, LARGEST),
+    "coverage": (0.0, 1.0),
+    "width": (0.0, LARGEST),
 }
 """Ranges of the metrics that parties measure, over own rows too; others, a protocol's own, lie within
 ``LARGEST``."""
@@ -79,6 +86,7 @@ class Description(PartyMessage, privacy="unbudgeted"):
         ratios: the density ratios that it gives.
         labelled: whether it has labelled rows of its own.
         frozen: whether it answers and is never trained; one that is neither learns only.
+        outcome: what its classes are bins of, as in :class:`Agreement`.
     """
 
     party: str
@@ -95,6 +103,7 @@ class Description(PartyMessage, privacy="unbudgeted"):
     ratios: Ratios = "none"
     labelled: bool = True
     frozen: bool = False
+    outcome: str = ""
 
     @property
     def learns_only(self) -> bool:
@@ -121,6 +130,12 @@ class Description(PartyMessage, privacy="unbudgeted"):
         check_names(
             self.party, *self.classes, self.soft_targets, self.row, *self.public, where=party
         )
+        try:
+            outcome = outcome_of(self.outcome)
+        except InvalidInput as error:
+            raise KnowledgeRefused(error.what, where=party) from error
+        if outcome is not None and outcome.classes != self.classes:
+            raise KnowledgeRefused("its classes are no bins of its outcome", where=party)
         if self.takes_public < 0:
             raise KnowledgeRefused(f"takes {self.takes_public} bytes of public rows", where=party)
         if self.metrics is not None and self.metrics < 0:

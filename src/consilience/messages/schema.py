@@ -173,6 +173,8 @@ class Agreement:
         ratios: the density ratios that every party gives.
         frozen: names of the parties that answer and are never taught.
         learners: names of the parties that are taught and send nothing.
+        outcome: what the classes are bins of (:attr:`consilience.numerics.outcomes.Outcome.key`); empty where
+            they are classes.
     """
 
     kind: Kind
@@ -185,6 +187,7 @@ class Agreement:
     ratios: Ratios = "none"
     frozen: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
+    outcome: str = ""
 
     def answering(self, parties: Sequence[str]) -> tuple[str, ...]:
         """Select the parties that send something, of some."""

@@ -41,6 +41,12 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             mend="Every party must hold the same public rows in the same order.",
         )
     _check_encoder(party, agreement.encoder)
+    if agreement.outcome != ("" if party.outcome is None else party.outcome.key):
+        raise InvalidInput(
+            f"the outcome agreed on is {agreement.outcome or 'classes or values'}",
+            where=where,
+            mend="Every party needs the same outcome, with the same edges.",
+        )
     outputs = len(agreement.classes) or party.targets or agreement.outputs
     distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
     named = (*agreement.classes, *agreement.frozen, *agreement.learners)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, read_only
 
 BINS = 15
@@ -123,6 +124,40 @@ def regression_metrics(
         return {"mse": error, "r2": 1 - error / spread if spread else 0.0}
 
     return _both(weighted, len(targets), own)
+
+
+def outcome_metrics(
+    outcome: Outcome, outputs: Array, y: Array, own: Array | None = None
+) -> dict[str, float]:
+    """Compute an outcome's metrics (:attr:`~consilience.numerics.outcomes.Outcome.metrics`).
+
+    Args:
+        outcome: the outcome.
+        outputs: probabilities of its bins, shape ``(n, n_bins)``.
+        y: its targets, shape ``(n, ...)``.
+        own: weights of the rows as own rows, as of :func:`classification_metrics`.
+    """
+    scores = outcome_scores(outcome, outputs, y)
+
+    def weighted(weights: Array) -> dict[str, float]:
+        means = {name: weights @ values / weights.sum() for name, values in scores.items()}
+        return means | outcome.further(outputs, y, weights)
+
+    return _both(weighted, len(y), own)
+
+
+def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Array]:
+    """Compute those of an outcome's metrics that are means of rows, by name, shape ``(n,)`` each.
+
+    The log loss is of the bins; where a target is soft, of what these rows say of it.
+
+    Args:
+        outcome: the outcome.
+        outputs: probabilities of its bins, shape ``(n, n_bins)``.
+        y: its targets, shape ``(n, ...)``.
+    """
+    loss = log_losses(outputs, outcome.targets(y, own=y))
+    return {**outcome.row_scores(outputs, y), "log_loss": loss}
 
 
 def _both(

@@ -18,6 +18,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.learners import Learner, Model
+from consilience.numerics.outcomes import Outcome
 from consilience.party.shared_space import SharedSpace
 from consilience.validation.arrays import Array, same_view
 from consilience.validation.numbers import check_number
@@ -216,6 +217,7 @@ class MixedModel(Model):
         alone: learner of the model trained alone.
         choices: what was chosen after each round; the last counts.
         region: where own rows lie; ``None`` where no choice can ask for it.
+        outcome: what the classes are bins of; ``None`` where they are classes.
     """
 
     alone: Model
@@ -228,9 +230,11 @@ class MixedModel(Model):
         alone: Learner,
         choices: Sequence[Choice],
         region: OwnRegion | None,
+        outcome: Outcome | None = None,
     ) -> None:
-        super().__init__(learner, classes)
-        self.taught, self.alone = Model(learner, classes), Model(alone, classes)
+        super().__init__(learner, classes, outcome)
+        self.taught = Model(learner, classes, outcome)
+        self.alone = Model(alone, classes, outcome)
         self.choices, self.region = tuple(choices), region
 
     def outputs(self, X: Array) -> Array:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
+from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.validation.arrays import Array, check_alike, read_only
 from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
@@ -109,6 +110,7 @@ class ReadByPublic:
     test: tuple[Array, Array] | None
     table: OwnTable | None
     schema: Schema | None
+    outcome: Outcome | None
     comparison: PublicComparison
     public: Public | None
     kept_public: tuple[str, ...]
@@ -167,7 +169,9 @@ class ReadByPublic:
                 public = public.only(kept)
             own = slice(0 if self.table.tested_alone else None)
             self.X = read_only(rows.X[own][:, kept])
-            said = says_target(self.table.private, self.y) if len(self.y) else ()
+            values = (self.y,) if self.outcome is None or self.y.ndim < 2 else self.y.T
+            told = [says_target(self.table.private, one) for one in values if len(self.y)]
+            said = tuple(dict.fromkeys(remark for one in told for remark in one))
             self.notes = rows.notes + said
             if self.test is not None and tests is not None:
                 self.test = read_only(tests[:, kept]), self.test[1]

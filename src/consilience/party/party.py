@@ -17,9 +17,15 @@ from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Ratios
 from consilience.numerics.density import Coarseness
 from consilience.numerics.encoder import Encoder
+from consilience.numerics.outcomes import Outcome
 from consilience.party.agreement import check_agreement
 from consilience.party.choice import Chooser, Purpose
-from consilience.party.metrics import classification_metrics, own_weights, regression_metrics
+from consilience.party.metrics import (
+    classification_metrics,
+    outcome_metrics,
+    own_weights,
+    regression_metrics,
+)
 from consilience.party.own_table import OwnTable, ReadByPublic
 from consilience.party.row_scores import Scores
 from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
@@ -73,6 +79,8 @@ class Party(ReadByPublic, Training, SavedState):
         missing: whether its table may lack columns of the public rows: the party is then trained on those it
             has, and answers public rows through them.
         unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
+        outcome: what is predicted, where that is neither a class nor a number: the same at all parties. Its
+            model is of classes, and ``y`` as the outcome has it: times and events, or values.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -99,6 +107,7 @@ class Party(ReadByPublic, Training, SavedState):
         rename: Mapping[str, str] | None = None,
         missing: Literal["refused", "allowed"] = "refused",
         unknown: Lenient = "refused",
+        outcome: Outcome | None = None,
     ) -> None:
         where = f"party {name!r}"
         if why := odd_name(str(name)):
@@ -116,6 +125,8 @@ class Party(ReadByPublic, Training, SavedState):
                 mend="Give a consilience.numerics.density.Coarseness, or leave it out.",
             )
         check_choice("purpose", purpose, get_args(Purpose), where=where)
+        if outcome is not None:
+            kind = "classification"
         super().__init__(
             str(name),
             as_learner(model, kind=kind or kind_told_by(model, () if y is None else y)),
@@ -124,6 +135,9 @@ class Party(ReadByPublic, Training, SavedState):
             secret=secret,
         )
         self._calibration, self._aliases = calibration, aliases or {}
+        self.outcome = outcome
+        if outcome is not None and self._aliases:
+            raise InvalidInput("aliases are of classes, and it has none", where=where)
         self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
@@ -137,7 +151,9 @@ class Party(ReadByPublic, Training, SavedState):
         """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
         self.X, self.y = self._own_rows(X, y)
         names = y if self._named is None else self._named
-        if self.kind == "classification" and names is not None:
+        if outcome is not None and self.labelled:
+            outcome.check_own(self.y, where=f"{self._where}, private data")
+        elif self.kind == "classification" and names is not None and outcome is None:
             check_aliases(self._aliases, names, where=f"{self._where}, private data")
         if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
             raise InvalidInput(
@@ -159,7 +175,8 @@ class Party(ReadByPublic, Training, SavedState):
                 where=self._where,
             )
         tested = self.y[:0] if self.test is None else self.test[1]
-        self.own = own_weights(own, tested, self.classes, where=self._where)
+        known = () if outcome is not None else self.classes
+        self.own = own_weights(own, tested, known, where=self._where)
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
@@ -185,7 +202,8 @@ class Party(ReadByPublic, Training, SavedState):
 
     def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
         """Inputs and targets, read-only, once they are found to fit; ``what`` names them in errors."""
-        return checked_rows(X, y, self.kind, self._aliases, where=f"{self._where}, {what}")
+        where = f"{self._where}, {what}"
+        return checked_rows(X, y, self.kind, self._aliases, where=where, outcome=self.outcome)
 
     def _own_rows(self, X: Any, y: Any) -> tuple[Array, Array]:
         """Own inputs and targets; of those that are not there none."""
@@ -201,6 +219,8 @@ class Party(ReadByPublic, Training, SavedState):
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes in the private data, or that a frozen model knows; empty for regression."""
+        if self.outcome is not None:
+            return self.outcome.classes
         known = () if self._named is None else self._named_by_all()
         return class_order([*self.y.tolist(), *known]) if self.kind == "classification" else ()
 
@@ -297,10 +317,15 @@ class Party(ReadByPublic, Training, SavedState):
     def _targets(self, y: Array) -> Array:
         """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
         assert self.agreement is not None
+        if self.outcome is not None:
+            empty = np.zeros((0, self.agreement.outputs))
+            return self.outcome.targets(y, own=self.y) if len(y) else empty
         return target_rows(y, self.agreement, where=self._where)
 
     def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
         """Mark the rows to hold out: the same share of each class, so that no class is lost."""
+        if self.outcome is not None and len(y):
+            y = self.outcome.strata(y)
         return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
 
     def keep_answers(self, file: Path) -> None:
@@ -339,9 +364,12 @@ class Party(ReadByPublic, Training, SavedState):
             X, y, own = X[apart], y[apart], own[apart]
         if not len(X):
             raise InvalidInput("all its test rows are among the public rows", where=self._where)
-        outputs, targets = self.predict(X), self._targets(y)
-        measure = regression_metrics if self.kind == "regression" else classification_metrics
-        values = measure(outputs, targets, own)
+        outputs = self.predict(X)
+        if self.outcome is not None:
+            values = outcome_metrics(self.outcome, outputs, y, own)
+        else:
+            measure = regression_metrics if self.kind == "regression" else classification_metrics
+            values = measure(outputs, self._targets(y), own)
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement
+from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind, class_order, label_names, one_hot
 
@@ -28,7 +29,13 @@ def checked_inputs(X: Any, *, where: str) -> Array:
 
 
 def checked_rows(
-    X: Any, y: Any, kind: Kind, aliases: Mapping[Any, str], *, where: str
+    X: Any,
+    y: Any,
+    kind: Kind,
+    aliases: Mapping[Any, str],
+    *,
+    where: str,
+    outcome: Outcome | None = None,
 ) -> tuple[Array, Array]:
     """Return inputs and targets, read-only, once they are found to fit.
 
@@ -38,14 +45,19 @@ def checked_rows(
         kind: ``"classification"`` or ``"regression"``.
         aliases: own label to the name that the federation uses.
         where: the party and the table, for errors.
+        outcome: reads the targets, where they are neither labels nor plain values.
 
     Raises:
         InvalidInput: they do not fit one another, or cannot be used.
     """
     X = as_rows(X, where=where)
+    if outcome is not None:
+        y = outcome.read(y, where=where)
     if X.ndim and len(X) != len(y):
         raise InvalidInput(f"{len(X)} rows of inputs and {len(y)} of targets", where=where)
     X = checked_inputs(X, where=where)
+    if outcome is not None:
+        return X, y
     if kind == "classification":
         return X, label_names(y, where=where, aliases=aliases)
     try:

@@ -236,7 +236,12 @@ def read_mixture(
         raise _damaged(folder, error) from error
     untrained.load(folder / f"{_ALONE}{untrained.suffix}")
     return MixedModel(
-        taught.learner, taught.classes, alone=untrained, choices=choices, region=region
+        taught.learner,
+        taught.classes,
+        alone=untrained,
+        choices=choices,
+        region=region,
+        outcome=taught.outcome,
     )
 
 

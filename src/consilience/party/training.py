@@ -16,6 +16,7 @@ from consilience.learners.files.transfer import TRUSTED, check_packing, check_ro
 from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
+from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.party.agreement import checked_answers
 from consilience.party.choice import ALPHAS, Chooser, Lesson, surely_lower
@@ -59,6 +60,8 @@ class Training:
         """The least weight of its private rows in a refit, whatever is asked for."""
         self.schema: Schema | None = None
         """What the columns of its rows are, where they are a table's."""
+        self.outcome: Outcome | None = None
+        """What its classes are bins of; ``None`` where they are classes."""
         self.public: Public | None = None
         self.agreement: Agreement | None = None
         self._changes = 0
@@ -119,13 +122,14 @@ class Training:
         assert self.agreement is not None
         chooser, classes = self.chooser, self.agreement.classes
         if chooser is None or chooser.alone is None or not chooser.choices:
-            return Model(of(self.learner), classes)
+            return Model(of(self.learner), classes, self.outcome)
         return MixedModel(
             of(self.learner),
             classes,
             alone=of(chooser.alone),
             choices=chooser.choices,
             region=chooser.region if chooser.choices[-1].asks_region else None,
+            outcome=self.outcome,
         )
 
     def outputs(self, kind: str, *, calibrated: bool = False) -> Array:
@@ -418,6 +422,7 @@ class Training:
         assert self.agreement is not None
         learner = copy.deepcopy(self._prototype)
         learner.bind(self.agreement.outputs, self.schema)
+        learner.ordered = self.outcome is not None
         return learner
 
     @property

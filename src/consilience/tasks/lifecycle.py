@@ -41,6 +41,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             ratios=party.ratios,
             labelled=party.labelled,
             frozen=party.frozen,
+            outcome="" if party.outcome is None else party.outcome.key,
         )
 
 

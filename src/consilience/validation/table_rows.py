@@ -306,7 +306,7 @@ def _codes(
     """Codes of categories, spelt alike or nearly; gaps are NaN."""
     exact = {name: code for code, name in enumerate(column.categories)}
     near: dict[str, int | None] = {}
-    by_truth = {_truth(name): code for name, code in exact.items()}
+    by_truth = {truth_of(name): code for name, code in exact.items()}
     if len(exact) != 2 or by_truth.keys() != {0, 1}:
         by_truth = {}
     for name, code in exact.items():
@@ -318,7 +318,7 @@ def _codes(
     for text in dict.fromkeys(texts):
         if text is None:
             continue
-        alike = [exact.get(text), *map(near.get, _spellings(text)), by_truth.get(_truth(text))]
+        alike = [exact.get(text), *map(near.get, _spellings(text)), by_truth.get(truth_of(text))]
         found = next((code for code in alike if code is not None), None)
         if found is None:
             strange.append(text)
@@ -359,7 +359,7 @@ def _spellings(text: str) -> list[str]:
     return found
 
 
-def _truth(text: str) -> int | None:
+def truth_of(text: str) -> int | None:
     """Truth value that a text says, 0 or 1; ``None`` where it says none."""
     return next((_TRUTH[one] for one in _spellings(text) if one in _TRUTH), None)
 

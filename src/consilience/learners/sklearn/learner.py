@@ -25,7 +25,7 @@ from consilience.learners.sklearn.estimators import (
     with_soft_label_equivalent,
 )
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
-from consilience.learners.targets import expand, harden, usable
+from consilience.learners.targets import SMALLEST_OF_BINS, SMALLEST_SHARE, expand, harden, usable
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind, one_hot
 
@@ -175,7 +175,8 @@ class SklearnLearner(Learner):
             return present, [fit_steps(model, X, seen, weights, hard=hard)]
         rows, labels = np.arange(len(hard)), hard
         if self.abilities.soft_targets == "weighted":
-            rows, labels, weights = expand(targets, weights)
+            smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
+            rows, labels, weights = expand(targets, weights, smallest=smallest)
         present, codes = np.unique(labels, return_inverse=True)
         return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
 

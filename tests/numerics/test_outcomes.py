@@ -1,0 +1,188 @@
+"""Outcomes coded as bins, and scores of survival, held against numbers by hand and scikit-survival."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consilience.data.outcome_section import OutcomeSpec
+from consilience.errors import InvalidInput
+from consilience.numerics.outcomes import (
+    Quantiles,
+    Survival,
+    outcome_of,
+)
+from consilience.numerics.survival import (
+    KaplanMeier,
+    brier_scores,
+    concordance,
+    integrated,
+    seen_weights,
+    survival_rows,
+)
+from consilience.party.metrics import outcome_metrics
+
+Y = np.array([[1, 1], [2, 0], [3, 1], [4, 1], [5, 0.0]])
+
+
+def test_kaplan_meier_by_hand():
+    # 5 at risk at 1, 3 at 3, 2 at 4: 4/5, 4/5 · 2/3, 4/5 · 2/3 · 1/2
+    assert KaplanMeier.of(Y).at(np.array([0, 1, 2, 3, 4, 9])) == pytest.approx(
+        [1, 0.8, 0.8, 8 / 15, 4 / 15, 4 / 15]
+    )
+
+
+def test_censored_rows_are_spread_by_kaplan_meier():
+    targets = Survival([1, 3, 4.5]).targets(Y, own=Y)
+    # Censored at 2: of 0.8, 8/15 survive 3 and 4/15 survive 4.5. At 5 it has outlived the last edge.
+    assert targets[1] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+    assert targets[[0, 2, 3, 4]].argmax(axis=1).tolist() == [0, 1, 2, 3]
+    assert targets.sum(axis=1) == pytest.approx(np.ones(5))
+
+
+def test_a_row_that_nobody_outlives_is_taken_to_stay():
+    own = np.array([[1, 1], [2, 1.0]])
+    assert Survival([1, 3]).targets(np.array([[2.5, 0]]), own=own).tolist() == [[0, 0, 1]]
+
+
+def test_an_event_at_an_edge_is_before_it():
+    assert Survival([1, 2]).targets(np.array([[1, 1.0]]), own=Y)[0].tolist() == [1, 0, 0]
+
+
+def test_survival_answers_the_share_that_outlives_each_edge():
+    days = Survival([90, 365.5])
+    assert days.answers(np.array([[0.2, 0.3, 0.5]])) == pytest.approx(np.array([[0.8, 0.5]]))
+    assert days.columns == ("survival_90", "survival_365.5")
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(0)
+    time = np.round(rng.exponential(5, 300), 1) + 0.1
+    y = np.column_stack([time, rng.random(300) < 0.6])
+    return y, rng.dirichlet([1, 1, 1, 1], 300)
+
+
+def test_metrics_are_those_of_scikit_survival(drawn):
+    metrics = pytest.importorskip("sksurv.metrics")
+    y, outputs = drawn
+    edges = np.array([2, 4, 9])
+    days = Survival(edges)
+    structured = np.array([(e > 0, t) for t, e in y], dtype=[("e", bool), ("t", float)])
+    survival = days.survival(outputs)
+    expected = metrics.integrated_brier_score(structured, structured, survival, edges)
+    assert days.row_scores(outputs, y)["ibs"].mean() == pytest.approx(expected, rel=1e-12)
+    risk = np.round(outputs @ [3, 2, 1, 0], 1)  # with ties
+    harrell = metrics.concordance_index_censored(y[:, 1] > 0, y[:, 0], risk)[0]
+    assert concordance(risk, y, np.ones(300)) == pytest.approx(harrell, rel=1e-12)
+    uno = metrics.concordance_index_ipcw(structured, structured, risk)[0]
+    squared = seen_weights(y, y) ** 2
+    assert concordance(risk, y, np.ones(300), of_events=squared) == pytest.approx(uno, rel=1e-12)
+
+
+def test_a_row_of_weight_two_is_two_rows(drawn):
+    y, outputs = drawn
+    twice = np.repeat(np.arange(300), np.where(np.arange(300) < 50, 2, 1))
+    weights = np.where(np.arange(300) < 50, 2.0, 1.0)
+    risk = outputs[:, 0]
+    assert concordance(risk, y, weights) == pytest.approx(
+        concordance(risk[twice], y[twice], np.ones(350)), rel=1e-12
+    )
+
+
+def test_own_rows_are_measured_apart(drawn):
+    y, outputs = drawn
+    own = (np.arange(300) < 100).astype(float)
+    found = outcome_metrics(Survival([2, 4, 9]), outputs, y, own)
+    assert set(found) == {
+        name + side for name in ("ibs", "log_loss", "harrell_c", "uno_c") for side in ("", "_own")
+    }
+    scores = brier_scores(Survival([2, 4, 9]).survival(outputs), y, np.array([2, 4, 9.0]))
+    assert found["ibs_own"] == pytest.approx(integrated(scores, np.array([2, 4, 9.0]))[:100].mean())
+
+
+def test_quantiles_are_read_between_the_edges():
+    lengths = Quantiles([0, 10, 20, 40], [0.1, 0.5, 0.9])
+    # Half of the mass lies below 10: the median is that edge; a tenth lies a fifth into the first bin.
+    assert lengths.answers(np.array([[0.5, 0.25, 0.25]])) == pytest.approx(np.array([[2, 10, 32]]))
+    assert lengths.answers(np.array([[0, 1, 0.0]])) == pytest.approx(np.array([[11, 15, 19]]))
+    assert lengths.targets(np.array([-3, 10, 99.0]), own=np.zeros(0)).argmax(axis=1).tolist() == [
+        0,
+        0,
+        2,
+    ]
+
+
+def test_metrics_of_quantiles_by_hand():
+    lengths = Quantiles([0, 10, 20], [0.1, 0.9])
+    outputs = np.array([[0.5, 0.5]] * 2)  # quantiles 2 and 18
+    found = outcome_metrics(lengths, outputs, np.array([4, 19.0]))
+    # 4: 0.1 · 2 and 0.1 · 14, 19: 0.1 · 17 and 0.9 · 1; their means 0.8 and 1.3
+    assert found["pinball"] == pytest.approx(1.05)
+    assert (found["coverage"], found["width"]) == (0.5, 16)
+    assert found["log_loss"] == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize(
+    "event", [["yes", "no"], [True, False], [1, 0], [1.0, 0.0], ["TRUE", "false"]]
+)
+def test_events_are_truth_values_in_any_words(event):
+    assert survival_rows([3, 4], event, where="x").tolist() == [[3, 1], [4, 0]]
+
+
+@pytest.mark.parametrize(
+    ("time", "event", "said"),
+    [
+        ([1, -2], [1, 0], "row 2: -2"),
+        ([1, np.nan], [1, 0], "row 2"),
+        ([1, 2], [1, 2], "an event is 2"),
+        ([1, 2], ["dead", "no"], "'dead'"),
+        (["a", 2], [1, 0], "not numbers"),
+    ],
+)
+def test_rows_that_are_none_are_refused(time, event, said):
+    with pytest.raises(InvalidInput, match=said):
+        survival_rows(time, event, where="x")
+
+
+def test_own_rows_that_teach_nothing_are_refused():
+    days = Survival([10, 20])
+    with pytest.raises(InvalidInput, match="censored"):
+        days.check_own(np.array([[5, 0], [30, 0.0]]), where="x")
+    with pytest.raises(InvalidInput, match="first edge is 10, and its last time is 3"):
+        days.check_own(np.array([[1, 1], [3, 0.0]]), where="x")
+    with pytest.raises(InvalidInput, match="one bin"):
+        days.check_own(np.array([[5, 1], [12, 1.0]])[:1].repeat(2, axis=0) * [3, 1], where="x")
+    with pytest.raises(InvalidInput, match="from 1 to 2"):
+        Quantiles([10, 20, 30]).check_own(np.array([1, 2.0]), where="x")
+
+
+@pytest.mark.parametrize("edges", [[], [3, 2], [2, 2], [0, 1], [np.inf], ["a"]])
+def test_edges_that_cannot_be_are_refused(edges):
+    with pytest.raises(InvalidInput):
+        Survival(edges)
+
+
+def test_an_outcome_is_said_and_read_again():
+    for one in (Survival([90, 180.5]), Quantiles([0, 1, 2], [0.5])):
+        again = outcome_of(one.key)
+        assert (type(again), again.key, again.classes) == (type(one), one.key, one.classes)
+    with pytest.raises(InvalidInput):
+        outcome_of("{}")
+
+
+def test_a_section_says_edges_or_equal_widths():
+    assert OutcomeSpec(horizon=300, bins=3).outcome().edges.tolist() == [100, 200, 300]
+    assert OutcomeSpec(range=(0, 10), bins=2, quantiles=(0.5,)).outcome().edges.tolist() == [
+        0,
+        5,
+        10,
+    ]
+    for wrong in (
+        {},
+        {"edges": (1,), "horizon": 3},
+        {"horizon": 3, "quantiles": (0.5,)},
+        {"edges": (2, 1)},
+    ):
+        with pytest.raises(ValueError):
+            OutcomeSpec(**wrong)
