@@ -21,7 +21,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.messages.scores import Selection
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.scores import SelectPublic
 from consilience.validation.arrays import Array
 
@@ -179,7 +179,7 @@ class PublicCoverage:
         }
 
 
-def measure_coverage(network: Network) -> PublicCoverage:
+def measure_coverage(network: NetworkView) -> PublicCoverage:
     """Ask parties that have joined which public rows they know; one bit a row leaves each.
 
     Args:

@@ -125,7 +125,7 @@ class Network(ABC):
         to: Sequence[str] | None = None,
         compression: Compression | None = None,
     ) -> Replies:
-        """Have parties run tasks in one exchange; see :class:`consilience.tasks.base.Network`."""
+        """Have parties run tasks in one exchange; see :class:`consilience.tasks.base.NetworkView`."""
         return self._enough(self._ask(tasks, to, compression), tasks)
 
     def ask_each(

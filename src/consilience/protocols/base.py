@@ -17,7 +17,7 @@ from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.tasks.base import Network, Task, TaskGroup
+from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
 from consilience.transforms.codec import Codec
@@ -37,10 +37,12 @@ class Protocol:
 
     name: str
     options: Mapping[str, Any]
-    _rounds: Callable[[Network, Public, RoundState | None], Rounds]
+    _rounds: Callable[[NetworkView, Public, RoundState | None], Rounds]
     _again: Callable[..., Protocol]
 
-    def __call__(self, network: Network, public: Public, state: RoundState | None = None) -> Rounds:
+    def __call__(
+        self, network: NetworkView, public: Public, state: RoundState | None = None
+    ) -> Rounds:
         """Make the rounds, from the first or after a state; nothing happens until they are asked for.
 
         Args:
@@ -50,7 +52,7 @@ class Protocol:
         """
         return self._rounds(network, public, state)
 
-    def check(self, network: Network, public: Public) -> tuple[Task, ...]:
+    def check(self, network: NetworkView, public: Public) -> tuple[Task, ...]:
         """Check that the protocol can begin with parties that have joined; nothing is trained.
 
         A protocol first checks its options, and requires what must be right at every party. It is run up to
@@ -96,7 +98,7 @@ class _FirstQuestion(Exception):
 class _BeforeTheFirstQuestion:
     """A network that asks what is required before anything is trained, and nothing else."""
 
-    network: Network
+    network: NetworkView
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ class ProtocolFactory(Generic[P]):
 
     def __init__(
         self,
-        function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
+        function: Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds],
         *,
         exchanges: TaskGroup | None,
         needs_public: bool | str,
@@ -175,7 +177,7 @@ class ProtocolFactory(Generic[P]):
         check_made("codec", codec, Codec, "a codec", "quantized(8)")
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
 
-        def rounds(network: Network, public: Public, state: RoundState | None) -> Rounds:
+        def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
             if not self.any_party:
                 _check_all_train(network.agreed, where=where)
             if codec is None:
@@ -225,7 +227,7 @@ def protocol(
     python_only: str = "",
     any_party: bool = False,
 ) -> Callable[
-    [Callable[Concatenate[Network, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
+    [Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
     """Turn ``f(network, public, state, *, options)`` into ``f(options, codec=None) -> Protocol``.
 
@@ -242,7 +244,7 @@ def protocol(
     """
 
     def made(
-        function: Callable[Concatenate[Network, Public, RoundState | None, P], Rounds],
+        function: Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds],
     ) -> ProtocolFactory[P]:
         return ProtocolFactory(
             function,
@@ -294,7 +296,7 @@ def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple
     )
 
 
-def check_several(network: Network) -> None:
+def check_several(network: NetworkView) -> None:
     """Raise ``InvalidInput`` where nobody is there to exchange models with."""
     if len(network.parties) < 2:
         raise InvalidInput(
@@ -303,7 +305,7 @@ def check_several(network: Network) -> None:
 
 
 def check_options(
-    network: Network,
+    network: NetworkView,
     *,
     rounds: int,
     participation: int | float = 1.0,

@@ -13,7 +13,7 @@ from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.protocols.rounds import Round, Rounds, RoundState
-from consilience.tasks.base import Network, Task, TaskGroup
+from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.transforms.codec import Codec
 from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.row_coder import RowCoder
@@ -28,7 +28,7 @@ class CompressedNetwork:
         compression: the coordinator's end of the exchange.
     """
 
-    def __init__(self, network: Network, compression: Compression) -> None:
+    def __init__(self, network: NetworkView, compression: Compression) -> None:
         self._network, self._compression = network, compression
 
     @property
@@ -64,7 +64,7 @@ class CompressedNetwork:
 def compressed_rounds(
     function: Callable[..., Rounds],
     codec: Codec,
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     options: Mapping[str, Any],

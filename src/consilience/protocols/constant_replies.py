@@ -9,7 +9,7 @@ from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost
 from consilience.messages.replies import Replies
 from consilience.protocols.base import score_questions
-from consilience.tasks.base import Network, Task
+from consilience.tasks.base import NetworkView, Task
 
 
 class ConstantReplies:
@@ -23,7 +23,7 @@ class ConstantReplies:
         aggregate: the rule that needs the scores.
     """
 
-    def __init__(self, network: Network, aggregate: Aggregator) -> None:
+    def __init__(self, network: NetworkView, aggregate: Aggregator) -> None:
         self._network, self._aggregate = network, aggregate
         self._kinds = tuple(
             type_ for type_ in (task.reply_type for task in self.questions(round=1))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from consilience.messages.schema import Public
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.predictions import FitPrivate
 
 
 @protocol(exchanges=None, any_party=True)
 def local_only(
-    network: Network, public: Public, state: RoundState | None, *, rounds: int = 1
+    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int = 1
 ) -> Rounds:
     """Every party trains on its own rows, round after round; nothing is exchanged.
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 
 
 def participants(
-    network: Network,
+    network: NetworkView,
     participation: int | float,
     *,
     round: int,

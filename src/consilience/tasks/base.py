@@ -108,7 +108,7 @@ def bookkeeping_tasks() -> tuple[str, ...]:
     return tuple(name for name, kind in task_types().items() if kind.bookkeeping)
 
 
-class Network(Protocol):
+class NetworkView(Protocol):
     """Network as a protocol sees it: the parties' names, their agreement, and ways to ask them."""
 
     @property

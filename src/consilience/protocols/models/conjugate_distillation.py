@@ -50,7 +50,7 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks.base import Network, Task
+from consilience.tasks.base import NetworkView, Task
 from consilience.tasks.models import (
     CheckKernel,
     Direction,
@@ -68,7 +68,7 @@ from consilience.validation.arrays import Array
     python_only="its model is a sum of the parties' models, which no party holds",
 )
 def conjugate_distillation(
-    network: Network, public: Public, state: RoundState | None, *, rounds: int
+    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
     """Kernel ridge regressions come to the model of all their rows, by conjugate gradients.
 
@@ -122,11 +122,11 @@ def _ratio(above: Array, below: Array) -> Array:
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
-def _all(network: Network, task: Task) -> Replies:
+def _all(network: NetworkView, task: Task) -> Replies:
     return _whole(network.ask(task))
 
 
-def _each(network: Network, models: Sequence[SharedModel], task: Any) -> Replies:
+def _each(network: NetworkView, models: Sequence[SharedModel], task: Any) -> Replies:
     """Every agent asked with the others' models."""
     return _whole(
         network.ask_each(

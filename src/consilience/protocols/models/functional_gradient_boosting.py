@@ -59,7 +59,7 @@ from consilience.numerics.ensemble_weights import descent_weights, negligible
 from consilience.numerics.losses import DIVERGED
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.boosting import (
     Change,
     ChangeFunction,
@@ -85,7 +85,7 @@ Schedule = Literal["heterogeneous", "homogeneous"]
 
 @protocol(exchanges="models", needs_public="distill", also_called=("ffgb",))
 def functional_gradient_boosting(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -205,7 +205,7 @@ def step_sizes(
 
 
 def _check(
-    network: Network,
+    network: NetworkView,
     local_steps: int,
     step_size: float | str,
     ridge: float,
@@ -249,7 +249,7 @@ def _check(
         )
 
 
-def _started(network: Network, begun: list[Objective], ridge: float) -> RoundState:
+def _started(network: NetworkView, begun: list[Objective], ridge: float) -> RoundState:
     """The state of f = 0, after all parties have been found to go together."""
     first, *others = begun
     for other in others:
@@ -276,7 +276,7 @@ def _started(network: Network, begun: list[Objective], ridge: float) -> RoundSta
     )
 
 
-def _asked(network: Network, state: RoundState, task: Any, to: tuple[str, ...]) -> Replies:
+def _asked(network: NetworkView, state: RoundState, task: Any, to: tuple[str, ...]) -> Replies:
     """The parties asked; those that do not hold the last function are sent all of it with the question."""
     held = state.memory["holders"]
     if set(to) <= set(held):
@@ -318,7 +318,7 @@ def _mean(
 
 
 def _student(
-    network: Network, state: RoundState, change: Change, t: int, warm_start: bool
+    network: NetworkView, state: RoundState, change: Change, t: int, warm_start: bool
 ) -> SharedModel:
     """Equation 17, by the first party that answers."""
     packages = state.memory["packages"]
@@ -334,7 +334,7 @@ def _student(
 
 
 def _sent(
-    network: Network,
+    network: NetworkView,
     state: RoundState,
     change: Change,
     t: int,

@@ -42,14 +42,14 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.lifecycle import CheckSharing
 from consilience.tasks.models import TrainTowards
 
 
 @protocol(exchanges="models", also_called=("avgkd",))
 def averaged_distillation(
-    network: Network, public: Public, state: RoundState | None, *, rounds: int
+    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
     """AvgKD: every agent learns the mean of its labels and the others' predictions.
 
@@ -68,7 +68,7 @@ def averaged_distillation(
 
 @protocol(exchanges="models", also_called=("pkd",))
 def parallel_distillation(
-    network: Network, public: Public, state: RoundState | None, *, rounds: int
+    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
     """PKD: every agent learns the mean of all predictions, its own among them; its labels are forgotten.
 
@@ -87,7 +87,7 @@ def parallel_distillation(
 
 @protocol(exchanges="models", also_called=("akd",))
 def alternating_distillation(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -144,7 +144,7 @@ def _whole(replies: Replies) -> Replies:
 
 
 def _in_parallel(
-    network: Network, state: RoundState | None, rounds: int, *, labels: bool
+    network: NetworkView, state: RoundState | None, rounds: int, *, labels: bool
 ) -> Rounds:
     _check(network, state, rounds)
     if state is None:
@@ -168,7 +168,7 @@ def _after(t: int, replies: Replies) -> RoundState:
     return RoundState(round=t, memory={model.party: model for model in replies.of(SharedModel)})
 
 
-def _check(network: Network, state: RoundState | None, rounds: int) -> None:
+def _check(network: NetworkView, state: RoundState | None, rounds: int) -> None:
     check_options(network, rounds=rounds)
     check_several(network)
     if state is None:

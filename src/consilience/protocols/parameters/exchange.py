@@ -19,7 +19,7 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import LARGEST
 from consilience.messages.sums import Weights
 from consilience.protocols.base import RoundState
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.flat_parameters import Parametric
 from consilience.tasks.parameters import (
     AdoptParameters,
@@ -33,7 +33,7 @@ from consilience.validation.numbers import check_choice
 
 
 def initialise(
-    network: Network, *, initial: Any, where: str, plain_steps: bool = False
+    network: NetworkView, *, initial: Any, where: str, plain_steps: bool = False
 ) -> RoundState:
     """Draw first parameters, or take given ones, and send them to all parties: round 0.
 
@@ -62,7 +62,7 @@ def initialise(
 
 
 def broadcast(
-    network: Network, round: int, values: Array, memory: Mapping[str, Any], *, where: str
+    network: NetworkView, round: int, values: Array, memory: Mapping[str, Any], *, where: str
 ) -> RoundState:
     """Send all parties new parameters; the state then holds these, and the names of the parties that have
     them.

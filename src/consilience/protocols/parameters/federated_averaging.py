@@ -70,7 +70,7 @@ from consilience.protocols.parameters.exchange import (
     stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.parameters import TrainParameters
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
@@ -114,7 +114,7 @@ class _ServerOptimizer:
 
 def _averaged(
     where: str,
-    network: Network,
+    network: NetworkView,
     state: RoundState | None,
     rounds: int,
     participation: int | float,
@@ -154,7 +154,7 @@ def _averaged(
 
 @protocol(exchanges="parameters", also_called=("fedavg",))
 def federated_averaging(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -191,7 +191,7 @@ def federated_averaging(
 
 @protocol(exchanges="parameters", also_called=("fedprox",))
 def federated_proximal(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -230,7 +230,7 @@ def federated_proximal(
 
 @protocol(exchanges="parameters", also_called=("fedadagrad",))
 def federated_adagrad(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -275,7 +275,7 @@ def federated_adagrad(
 
 @protocol(exchanges="parameters", also_called=("fedyogi",))
 def federated_yogi(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -323,7 +323,7 @@ def federated_yogi(
 
 @protocol(exchanges="parameters", also_called=("fedadam",))
 def federated_adam(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,

@@ -53,14 +53,14 @@ from consilience.protocols.parameters.exchange import (
     stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.parameters import Parameters, TrainDynamically
 from consilience.validation.numbers import check_number
 
 
 @protocol(exchanges="parameters", also_called=("feddyn", "fedpd"))
 def federated_dynamics(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,

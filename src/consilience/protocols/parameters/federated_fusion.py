@@ -52,14 +52,14 @@ from consilience.protocols.parameters.exchange import (
     stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.parameters import CheckFusion, FuseModels, Parameters, TrainParameters
 from consilience.validation.arrays import Array
 
 
 @protocol(exchanges="parameters", needs_public=True)
 def federated_fusion(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -116,7 +116,7 @@ def federated_fusion(
         yield Round(t, state, replies=replies)
 
 
-def _fused(network: Network, task: FuseModels) -> Array:
+def _fused(network: NetworkView, task: FuseModels) -> Array:
     """x_t, shape ``(size,)``, from the first party that answers."""
     lost: QuorumLost | None = None
     for party in network.parties:

@@ -50,14 +50,14 @@ from consilience.protocols.parameters.exchange import (
     stale_parameters,
 )
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.parameters import ControlledParameters, TrainControlled
 from consilience.validation.numbers import check_number
 
 
 @protocol(exchanges="parameters")
 def scaffold(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,

@@ -33,7 +33,7 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import PRECISION, Public
 from consilience.messages.scores import Moments
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.tasks.scores import SendMoments, public_features
 from consilience.validation.arrays import Array
@@ -42,7 +42,7 @@ from consilience.validation.numbers import check_number
 
 @protocol(exchanges="predictions", needs_public=True, also_called=("afl", "fed3r"))
 def analytic_federation(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,

@@ -70,7 +70,7 @@ from consilience.protocols.base import (
 )
 from consilience.protocols.constant_replies import ConstantReplies
 from consilience.protocols.sampling import participants
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.validation.arrays import Array
 
@@ -80,7 +80,7 @@ _FIRST, _DIVERGED = 5, 1e3
 
 @protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",), any_party=True)
 def ensemble_distillation(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
@@ -132,7 +132,7 @@ def ensemble_distillation(
 
 
 def distillation_rounds(
-    network: Network,
+    network: NetworkView,
     state: RoundState | None,
     *,
     rounds: int,

@@ -57,12 +57,12 @@ from consilience.protocols.base import (
     suited,
 )
 from consilience.protocols.predictions.ensemble_distillation import distillation_rounds
-from consilience.tasks.base import Network
+from consilience.tasks.base import NetworkView
 
 
 @protocol(exchanges="predictions", needs_public=True, any_party=True)
 def iterative_distillation(
-    network: Network,
+    network: NetworkView,
     public: Public,
     state: RoundState | None,
     *,
