@@ -250,15 +250,13 @@ def test_other_ends_are_told_in_flowers_words(tmp_path: Path) -> None:
 def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(party, "dial", lambda *_, **__: None)
     monkeypatch.setattr(party, "BIN", site)
-    for seconds, name in ((0.01, "PAUSE"), (1.5, "FORGOTTEN")):
-        monkeypatch.setattr(party, name, seconds)
     (site / "flower-supernode").write_text(
         f"#!/bin/sh\necho '{UNREGISTERED.replace(chr(39), '')}'\nexit 1\n"
     )
     (site / "flower-supernode").chmod(0o700)
     said: list[str] = []
     with pytest.raises(RunFailed, match="does not take this party's key"):
-        serve_party(site / "party.toml", say=said.append)
+        serve_party(site / "party.toml", say=said.append, pause=0.01, forgotten=1.5)
     # Flower may hold an earlier node of the party for connected: it is tried again for a while.
     assert len(said) == 2 and "or takes a node that this party was to be there still" in said[1]
     found = party_status(site / "party.toml")

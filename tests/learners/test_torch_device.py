@@ -348,11 +348,18 @@ def test_what_a_step_keeps_by_hand() -> None:
     assert all(part.device.type == "cpu" and part.grad is None for part in network.parameters())
 
 
-def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 bytes for each of 6 · 39 numbers of parameters, 2 · 45 of rows and 2 · 156 of a step of 9 of them.
+def test_as_many_train_as_one_as_a_gpu_holds() -> None:
+    """4 bytes for each of 6 · 39 numbers of parameters, 2 · 45 of rows and 2 · 116 of a step of 8 of them.
 
-    Room for three makes parts of three, two and two; with less than for one, each trains by itself.
+    With less than for one, each trains by itself.
     """
+    network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    held = 4 * (6 * 39 + 2 * 45 + 2 * 116)
+    for room, expected in ((3 * held, 3), (3 * held - 1, 2), (1, 1), (2**40, 128)):
+        assert batched.fit_on_gpu(network, 6, (9, 5), 8, room) == expected
+
+
+def test_on_a_gpu_all_train_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched, "_on_a_gpu", lambda module: True)
     parts: list[int] = []
     whole = Vmapped.trained
@@ -376,14 +383,8 @@ def test_as_many_train_as_one_as_a_gpu_holds(monkeypatch: pytest.MonkeyPatch) ->
     functions = [one(seed) for seed in range(7)]
     together = BatchScheduler(functions).results()
     assert parts == [7]
-    held = 4 * (6 * 39 + 2 * 45 + 2 * 156)
-    for room, expected in ((3 * held, [3, 2, 2]), (3 * held - 1, [2, 2, 2, 1]), (1, [])):
-        parts.clear()
-        monkeypatch.setattr(batched, "GPU_MEMORY", room)
-        found = BatchScheduler(functions).results()
-        assert parts == [size for size in expected if size > 1]
-        for some, others in zip(found, together, strict=True):
-            assert all(np.allclose(some[name], others[name], atol=1e-6) for name in some)
+    for some, others in zip((function() for function in functions), together, strict=True):
+        assert all(np.allclose(some[name], others[name], atol=1e-6) for name in some)
 
 
 def test_predictions_are_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,8 +394,7 @@ def test_predictions_are_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
         network, lambda: torch.zeros(8, 5), (8, 5), lambda: torch.zeros(8, 3), "float32"
     )
     assert said.max_batch == 128
-    monkeypatch.setattr(batched, "GPU_MEMORY", 2 * 4 * (39 + 2 * 40 + 2 * 116))
-    assert said.max_batch == 2
+    assert batched.fit_on_gpu(network, 1, (8, 5), 8, room=2 * 4 * (39 + 2 * 40 + 2 * 116)) == 2
 
 
 @pytest.mark.gpu

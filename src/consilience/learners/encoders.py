@@ -23,9 +23,6 @@ from consilience.learners.files.trust import ForeignCode, find, trusted
 from consilience.numerics.encoder import Encoder, check_encoder
 from consilience.validation.arrays import Array
 
-MOST_KEPT = 2**28
-"""Bytes of features that an encoder keeps: the same rows are asked for in every round."""
-
 
 @dataclass(frozen=True)
 class EncoderEntry:
@@ -130,6 +127,8 @@ class RowEncoder:
 
     name: str
     """Name in :data:`ENCODERS`."""
+    most_kept: int = 2**28
+    """Bytes of features that are kept: the same rows are asked for in every round."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, Array] = {}
@@ -151,7 +150,7 @@ class RowEncoder:
         found = dict(zip(new, self.compute(X[list(new.values())]), strict=True)) if new else {}
         rows = np.stack([found[name] if name in found else self._kept[name] for name in names])
         self._kept.update(found)
-        while len(self._kept) * rows[0].nbytes > MOST_KEPT:
+        while len(self._kept) * rows[0].nbytes > self.most_kept:
             del self._kept[next(iter(self._kept))]
         return rows
 

@@ -116,8 +116,20 @@ def check_party(path: Path) -> PartySpec:
     return spec
 
 
-def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -> None:
+def serve_party(
+    path: Path,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    pause: float = PAUSE,
+    forgotten: float = FORGOTTEN,
+) -> None:
     """Take part until this process is stopped; a SuperNode that dies is started again.
+
+    Args:
+        path: the party's configuration.
+        say: told every line for its user.
+        pause: seconds before a SuperNode is started again.
+        forgotten: seconds of trying after which an end that would come again is final.
 
     Raises:
         InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before anything is started.
@@ -142,7 +154,7 @@ def serve_party(path: Path, *, say: Callable[[str], None] = lambda line: None) -
         say(f"party {spec.name!r} dials {connection.address}; its log: {processes.folder}")
         processes.ready()
         try:
-            _serve(path, connection, processes, variables, tell)
+            _serve(path, connection, processes, variables, tell, pause, forgotten)
         except RunFailed as error:
             write_whole(trouble, f"it ended: {error}")
             raise
@@ -157,19 +169,21 @@ def _serve(
     processes: Processes,
     variables: Mapping[str, str],
     tell: Callable[[str], None],
+    pause: float,
+    forgotten: float,
 ) -> None:
     """Run one SuperNode after another; raises ``RunFailed`` where there is no use in it."""
     fruitless, told = 0.0, ""
     while True:
-        dial(connection, say=tell)  # a coordinator is waited for as long as need be
+        dial(connection, say=tell, pause=pause)  # a coordinator is waited for as long as need be
         begun = time.monotonic()
         processes.start("supernode", _command(path, connection), variables)
         if watch_supernode(processes):
             fruitless, told = 0.0, ""
         else:
-            fruitless += time.monotonic() - begun + PAUSE
+            fruitless += time.monotonic() - begun + pause
         why, final = ending_cause(processes)
-        if fruitless > (FORGOTTEN if final else GIVEN_UP):
+        if fruitless > (forgotten if final else GIVEN_UP):
             raise RunFailed(
                 why,
                 where=str(processes.folder / "supernode.log"),
@@ -181,7 +195,7 @@ def _serve(
         if why != told:
             tell(f"{why}; its SuperNode is started again")
             told = why
-        time.sleep(PAUSE)
+        time.sleep(pause)
 
 
 def write_programs(folder: Path) -> Path:

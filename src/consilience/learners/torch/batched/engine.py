@@ -84,7 +84,7 @@ class Training:
             rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
             copies = 6  # parameters, gradients, an optimizer's two moments, and two for corrections
             shape = len(job.targets), *job.shape
-            return _fit_a_gpu(job.module, self._alike, copies, shape, rows)
+            return fit_on_gpu(job.module, copies, shape, rows)
         return _fit_a_cache(job.module, self._layers)
 
     @property
@@ -151,7 +151,7 @@ class Prediction:
         """Networks evaluated as one, at most."""
         if self._alike is not None and _on_a_gpu(self.module):
             rows = min(self.shape[0], PREDICT_ROWS)
-            return _fit_a_gpu(self.module, self._alike, 1, self.shape, rows)
+            return fit_on_gpu(self.module, 1, self.shape, rows)
         return _fit_a_cache(self.module, self._layers)
 
     @property
@@ -189,21 +189,28 @@ def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
     return max(1, CACHE // (4 * size * numbers_of(layers)))
 
 
-def _fit_a_gpu(
-    module: nn.Module, network: Architecture, copies: int, shape: tuple[int, ...], rows: int
+def fit_on_gpu(
+    module: nn.Module, copies: int, shape: tuple[int, ...], rows: int, room: int = GPU_MEMORY
 ) -> int:
-    """Number of networks that fit :data:`GPU_MEMORY`: copies of parameters, inputs, and a step.
+    """Count the networks that fit a GPU as one; 1 where one by itself takes more.
 
-    Inputs count twice, as there are while they are put together; so does what a step of so many rows keeps
-    for the backward pass, for its gradients. A network beyond the bound trains by itself.
+    Inputs count twice, as there are while they are put together; so does what a step keeps for the backward
+    pass, for its gradients.
+
+    Args:
+        module: a network that can be stacked.
+        copies: numbers kept for each of its parameters.
+        shape: of its inputs, ``(n, …)``.
+        rows: of a step.
+        room: bytes.
     """
-    step = network, (rows, *shape[1:])
+    step = architecture(module), (rows, *shape[1:])
     if step not in _KEPT:
         _KEPT[step] = kept(module, step[1])
     numbers = sum(part.numel() for part in module.parameters())
     held = copies * numbers + 2 * math.prod(shape) + 2 * _KEPT[step]
     size = next(module.parameters()).element_size()
-    return max(1, min(_ON_A_GPU, GPU_MEMORY // (size * held)))
+    return max(1, min(_ON_A_GPU, room // (size * held)))
 
 
 _KEPT: dict[tuple[Architecture, tuple[int, ...]], int] = {}
