@@ -110,7 +110,7 @@ class Coordinator:
             party.public = self.rows
         self._folder = tempfile.TemporaryDirectory()
         self.site = PartySite(lambda: party, Path(self._folder.name), limits=limits)
-        agreement = negotiate([described], self.rows, strict=False)
+        agreement = negotiate([described], self.rows)
         sent = () if limits.overlap else (TakePublic.of(self.rows),)
         self.refusal = next(
             (
@@ -213,7 +213,7 @@ def by_seed(clinic: Clinic, model: Any, secret: bool, people: int) -> float:
     def said(rows: np.ndarray, secret: bytes) -> np.ndarray:
         party = Party("north", model, X[rows], y[rows], secret=secret)
         party.public = Public(clinic.honest)
-        party.join(negotiate([Describe().run(party)], party.public, strict=False))
+        party.join(negotiate([Describe().run(party)], party.public))
         party.fit_private(1)
         return party.outputs("probabilities")
 

@@ -118,7 +118,7 @@ def agreement(**changes: Any) -> Any:
 
     parties, public = classifiers()
     described = [Describe().run(party) for party in parties]
-    return negotiate(described, public, strict=False, **changes)
+    return negotiate(described, public, **changes)
 
 
 def requests(rounds: int) -> list[bytes]:

@@ -51,7 +51,7 @@ def begun(tmp_path: Path) -> Any:
         party = Party(
             "north", model, PEOPLE[rows], ILL[rows], calibration=0, test=tested, purpose="taught"
         )
-        agreed = negotiate([Describe().run(party)], chosen, strict=False)
+        agreed = negotiate([Describe().run(party)], chosen)
         party.public = chosen if limits.overlap else None
         site = PartySite(lambda: party, tmp_path / str(len(sites)), limits=limits)
         sites.append(site)

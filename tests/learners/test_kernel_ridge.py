@@ -217,7 +217,7 @@ def test_rows_from_a_kernel_that_keeps_its_matrix_are_not_written_to() -> None:
 def joined(model: Any, X: Any, y: Any, public: Any, **more: Any) -> Party:
     party = Party("a", model, X, y, **more)
     party.public = Public(public)
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     return party
 
 

@@ -28,7 +28,7 @@ Y = np.arange(20) % 2
 def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
     party = Party("a", Share() if model is None else model, X, y, **more)
     party.public = Public(X if public is None else public)
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     return party
 
 
@@ -335,7 +335,7 @@ def cautious(X, y, public, **more) -> Party:
     """One that leaves out own rows that are public rows too."""
     party = Party("a", RandomForestClassifier(5), X, y, **more)
     party.public, party.overlap = Public(public), False
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     return party
 
 

@@ -43,7 +43,7 @@ COARSE = CompareCoarsely(round=1)
 def joined(model=None, y=Y, public=None, **more) -> Party:
     party = Party("a", Share() if model is None else model, X, y, **more)
     party.public = Public(X) if public is None else public
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     return party
 
 
@@ -178,7 +178,7 @@ def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
         for task in (SURE, CHOICE, RATIOS):
             task.run(party)
     assert len(made) == 1 and len(spaces._COMMON) == before + 1
-    parties[0].join(negotiate([Describe().run(parties[0])], public, seed=1, strict=False))
+    parties[0].join(negotiate([Describe().run(parties[0])], public, seed=1))
     SURE.run(parties[0])
     assert len(made) == 2
     del public, party, parties
@@ -197,7 +197,7 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
     party = joined()
     for public in (Public(X), Public(X[:9]), Public(X)):
         party.public = public
-        party.join(negotiate([Describe().run(party)], public, strict=False))
+        party.join(negotiate([Describe().run(party)], public))
         COARSE.run(party)
     assert party.privacy.accountant.count(row_scores.COMPARED_SETS) == 2
     NOISY.run(party)
@@ -235,7 +235,7 @@ def test_calibration_rows_are_counted_at_the_nearest_public_row():
     rows = np.array([0.0, 0.1, 0.2, 1.0, 9.0, 9.1, 9.2, 9.9, 10.1, 9.8])[:, None]
     party = Party("a", Share(), rows, list("xyxyyyyyyy"), calibration=0.5)
     party.public = Public(np.array([[0.0], [10.0]]))
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     X, targets = party.scores.held_out
     said = SumCalibration(round=1).run(party)
     near = X[:, 0] < 5
@@ -263,7 +263,7 @@ def test_texts_are_nearest_by_the_words_that_they_share():
     texts = np.array(["red apple pie", "blue sea wave"] * 5, dtype=object)
     party = Party("a", Share(), texts, ["x", "y"] * 5, calibration=0.4)
     party.public = Public(np.array(["a", "an apple a day", "wave on wave"], dtype=object))
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     assert SumCalibration(round=1).run(party).values.tolist() == [[0, 0], [2, 0], [0, 2]]
 
 

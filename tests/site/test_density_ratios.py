@@ -52,7 +52,7 @@ def party(public: Public | None = None) -> Party:
 
 def joining(made: Party, seed: int = 0) -> Join:
     assert made.public is not None
-    return Join(agreement=negotiate([Describe().run(made)], made.public, seed=seed, strict=False))
+    return Join(agreement=negotiate([Describe().run(made)], made.public, seed=seed))
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_the_agreement_is_on_what_all_give(two: tuple[str, str], agreed: str) ->
         dataclasses.replace(Describe().run(party()), party=name, ratios=ratios)
         for name, ratios in zip("ab", two, strict=True)
     ]
-    assert negotiate(said, rows_of(1), strict=False).ratios == agreed
+    assert negotiate(said, rows_of(1)).ratios == agreed
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Ask(Task, reply_type=Stated, exchanges="others", protocol=None):
 def joined() -> Party:
     party = Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0)
     party.public = Public(POINTS[:2])
-    party.join(negotiate([Describe().run(party)], party.public, strict=False))
+    party.join(negotiate([Describe().run(party)], party.public))
     answer(party, [FitPrivate(round=1)])
     return party
 

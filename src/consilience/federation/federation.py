@@ -17,7 +17,7 @@ from consilience.federation.driver import (
     total_rounds,
     tracked,
 )
-from consilience.federation.forming import lacking_public, negotiate
+from consilience.federation.forming import incompatible_parties, lacking_public, negotiate
 from consilience.federation.history import History
 from consilience.learners.encoders import find_encoder
 from consilience.messages.replies import Description, Metrics
@@ -167,16 +167,13 @@ class Federation:
         return agreement
 
     def _negotiated(self) -> tuple[list[Description], Agreement]:
-        """Have all parties describe themselves, and agree on what fits them."""
+        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
         descriptions = self.network.require(Describe()).of(Description)
-        agreement = negotiate(
-            descriptions,
-            self.public,
-            seed=self._seed,
-            strict=self._strict,
-            encoder=self._encoder,
-        )
-        return descriptions, agreement
+        odd = incompatible_parties(descriptions, self.public, strict=self._strict)
+        self.network.leave_out(odd)
+        fitting = [one for one in descriptions if one.party not in odd]
+        agreement = negotiate(fitting, self.public, seed=self._seed, encoder=self._encoder)
+        return fitting, agreement
 
     def suitability(self) -> PublicCoverage:
         """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.

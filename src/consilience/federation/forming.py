@@ -18,25 +18,17 @@ def negotiate(
     public: Public,
     *,
     seed: int = 0,
-    strict: bool = True,
     encoder: str = "",
 ) -> Agreement:
-    """Make the agreement of parties from their descriptions: one kind of task, one class order.
+    """Make the agreement of parties that fit (:func:`incompatible_parties`) from their descriptions.
 
     Args:
         descriptions: every party's description of itself.
         public: the public rows that all must hold.
         seed: everything random is keyed by it.
-        strict: refuse a party with a single class and a class that one party alone knows.
         encoder: digest of the encoder that rows are compared by; empty for none.
-
-    Raises:
-        InvalidInput: classifiers and regressors together, other numbers of targets, a party with too few
-            classes, or (strict) a class that one party alone knows.
     """
     descriptions = list(descriptions)
-    for error in incompatible_parties(descriptions, public, strict=strict).values():
-        raise error
     kind = descriptions[0].kind
     classes = class_order({name for description in descriptions for name in description.classes})
     ratios = [one.ratios for one in descriptions if one.labelled]
@@ -89,11 +81,26 @@ def incompatible_parties(
 ) -> dict[str, InvalidInput]:
     """Find the parties that do not fit the majority, each with the error; all where no side has more.
 
+    Classifiers and regressors do not fit one another, nor do other numbers of targets. Without the parties
+    that do not fit, others may not either: these are found too.
+
     Args:
         descriptions: every party's description of itself.
         public: the public rows that all must hold.
         strict: count a party with a single class, and one that alone knows a class, as not fitting.
     """
+    found: dict[str, InvalidInput] = {}
+    left = list(descriptions)
+    while odd := _incompatible(left, public, strict):
+        found |= odd
+        left = [one for one in left if one.party not in odd]
+    return found
+
+
+def _incompatible(
+    descriptions: Sequence[Description], public: Public, strict: bool
+) -> dict[str, InvalidInput]:
+    """Parties that do not fit the others as these are, each with the error."""
     if all(description.learns_only for description in descriptions):
         error = InvalidInput(
             "no party answers: all of them learn only",

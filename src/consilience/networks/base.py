@@ -177,6 +177,18 @@ class Network(ABC):
             raise kind(failure.reason, where=where, mend=failure.mend or None)
         return replies
 
+    def leave_out(self, errors: Mapping[str, InvalidInput]) -> None:
+        """Go on without parties that do not fit the others.
+
+        Args:
+            errors: party to the reason.
+
+        Raises:
+            InvalidInput: one does not fit, and this network is for all parties or none.
+        """
+        for error in errors.values():
+            raise error
+
     def _ask(
         self,
         tasks: tuple[Task, ...],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
-from consilience.federation.forming import incompatible_parties, too_large_for
+from consilience.federation.forming import too_large_for
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Public
 from consilience.networks.flower.network import FlowerNetwork
@@ -30,7 +30,6 @@ class MembershipNetwork(FlowerNetwork):
 
     Args:
         public: the rows that every party must hold; parties without a file of them are sent them.
-        strict: exclude a party with a single class and one that alone knows a class.
         excluded: party to the failure for which it has not joined.
         banned: excluded parties that may not join any more.
         most_measurements: party to how often in a run it lets itself be measured; ``None`` for no limit.
@@ -43,7 +42,6 @@ class MembershipNetwork(FlowerNetwork):
     """
 
     public: Public = field(kw_only=True)
-    strict: bool = field(kw_only=True)
     changed: Callable[[], None] = field(default=lambda: None, kw_only=True)
     sends: int = field(default=3, kw_only=True)
     excluded: dict[str, Failure] = field(default_factory=dict, kw_only=True)
@@ -90,22 +88,26 @@ class MembershipNetwork(FlowerNetwork):
         """
         named = self.parties if to is None else to
         replies = self.gather(*tasks, to=[name for name in named if name not in self.excluded])
-        missing, answers = dict(replies.missing), dict(replies.answers)
         if isinstance(tasks[0], Describe):
             self._too_small_limit.clear()
-            self._describe(_descriptions(answers))
-            while odd := incompatible_parties(
-                _descriptions(answers), self.public, strict=self.strict
-            ):
-                for name, error in odd.items():
-                    del answers[name]
-                    missing[name] = _failure(name, error)
-        self._exclude(missing)
+            self._describe(_descriptions(replies.answers))
+        self._exclude(replies.missing, tasks)
         if self.agreement is not None:  # else it is describing or joining, which can be repeated
             self.banned |= self.excluded.keys()
-        left = [name for name in self.parties if name not in self.excluded]
-        self._enough(Replies(dict.fromkeys(left, ()), dict(self.excluded)), tasks)
-        return Replies(answers, dict(self.excluded))
+        return Replies(replies.answers, dict(self.excluded))
+
+    def leave_out(self, errors: Mapping[str, InvalidInput]) -> None:
+        """Exclude parties that do not fit the others.
+
+        Args:
+            errors: party to the reason.
+
+        Raises:
+            QuorumLost: too few are left.
+        """
+        self._exclude(
+            {name: _failure(name, error) for name, error in errors.items()}, (Describe(),)
+        )
 
     def admit(self, names: Iterable[str]) -> None:
         """Have parties describe themselves and join that were not there when the federation was formed."""
@@ -182,10 +184,14 @@ class MembershipNetwork(FlowerNetwork):
         """Have excluded parties join, if they can now; banned ones are not asked."""
         self.join(self.excluded.keys() - self.banned)
 
-    def _exclude(self, missing: Mapping[str, Failure]) -> None:
+    def _exclude(self, missing: Mapping[str, Failure], asked: tuple[Task, ...] = ()) -> None:
+        """Exclude parties; raise ``QuorumLost`` where too few are left for what all were asked."""
         for name, why in missing.items():
             self.excluded[name] = replace(why, reason=f"it has not joined: {why.reason}")
         self.changed()
+        if asked:
+            left = [name for name in self.parties if name not in self.excluded]
+            self._enough(Replies(dict.fromkeys(left, ()), dict(self.excluded)), asked)
 
 
 def _failure(name: str, error: InvalidInput) -> Failure:

@@ -98,7 +98,6 @@ class _DeployedRun:
             timeout=spec.timeout,
             quorum=spec.quorum,
             public=spec.rows(),
-            strict=spec.strict,
             changed=self._note_members,
             **options,
         )

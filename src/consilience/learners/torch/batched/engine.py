@@ -213,7 +213,7 @@ def fit_on_gpu(
     return max(1, min(_ON_A_GPU, room // (size * held)))
 
 
-_KEPT: dict[tuple[Architecture, tuple[int, ...]], int] = {}
+_KEPT: dict[tuple[Architecture | None, tuple[int, ...]], int] = {}
 """Cache of :func:`kept`."""
 
 
