@@ -17,6 +17,7 @@ BAD_SETTINGS = {
     "section of a wrong type": ("partition=3", "partition:", "table"),
     "true for a number of seeds": ("seeds=true", "seeds:", "integer"),
     "true for a number of public rows": ("data.public=true", "data.public", "integer"),
+    "a key of a section": ("rounds=3", "unknown key 'rounds'", "It belongs under [protocol]"),
     "a text for a number of rounds": ('protocol.rounds="2"', "protocol.rounds", "integer"),
     "the same seed twice": ("seeds=[1,1]", "seeds", "different"),
     "unknown dataset": ("data.name=digit", "unknown dataset 'digit'", "Did you mean 'digits'?"),
@@ -68,7 +69,7 @@ BAD_SETTINGS = {
     "no public data": ("data.public=0", "there is no public data", "data.public"),
     "more public rows than rows": ("data.public=5000", "cannot set aside 5000", "share"),
     "aggregator for values": ('methods=["mean"]', "'mean' is for regression", "classification"),
-    "model for values": ("models.0.name=ridge", "model 'ridge'", "regression"),
+    "model for values": ("models.0.name=ridge", "model 'ridge'", 'data.kind = "regression"'),
     "one class where two are needed": (
         'partition={name="classes",parties=10,per_party=1}',
         "hold one class only",

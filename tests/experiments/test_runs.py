@@ -20,6 +20,7 @@ from consilience.experiments import (
     SimulatedParties,
     Spec,
     gather,
+    read_spec,
     resume,
     run,
     start,
@@ -253,6 +254,22 @@ def test_hospitals_have_own_rows_among_everyones_tests(tmp_path: Path) -> None:
 def test_a_configuration_is_checked_first(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         spec_with(CONFIG, **change).check_models()
+
+
+def test_a_short_configuration_says_as_much(tmp_path: Path) -> None:
+    data = '[data]\nname = "csv"\npath = "t.csv"\ntarget = "y"\ngroup = "site"\npublic = 0.2\n'
+    (tmp_path / "own rows.toml").write_text('models = ["knn", {name = "svc", C = 2}]\n' + data)
+    spec = read_spec(tmp_path / "own rows.toml")
+    assert (spec.name, spec.partition.name) == ("own-rows", "group")
+    assert [(model.name, model.options) for model in spec.models] == [
+        ("knn", {}),
+        ("svc", {"C": 2}),
+    ]
+    by_party = read_spec(tmp_path / "own rows.toml", ['models={north="knn", "*"="svc"}'])
+    assert [(model.name, model.party) for model in by_party.models] == [
+        ("knn", "north"),
+        ("svc", None),
+    ]
 
 
 def test_a_party_that_cannot_write_its_state_costs_no_run(

@@ -173,8 +173,8 @@ def test_texts_come_as_they_were() -> None:
     assert isinstance(task.run(party), Receipt) and party.public.key == task.public
     with pytest.raises(KnowledgeRefused, match="one is text, the other numbers"):
         SENT.run(party)
-    with pytest.raises(InvalidInput, match="cannot be sent"):
-        TakePublic.of(Public(np.array([["one", "two"]], dtype=object)))
+    with pytest.raises(InvalidInput, match="texts have one a row"):
+        Public(np.array([["one", "two"]], dtype=object))
 
 
 def test_a_digest_pins_the_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ def read_spec(
     given = [_setting(text) for text in settings]
     for key, value in [*given, *overrides.items()]:
         _put(document, key, value)
+    document.setdefault("name", re.sub(r"[^A-Za-z0-9._]+", "-", path.stem).strip("-._") or "run")
     where = " ".join([str(path), *(f"--set {text}" for text in settings)])
     return parse_spec(document, where=where, relative_to=path.parent)
 

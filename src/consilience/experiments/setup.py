@@ -222,8 +222,8 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
                 f"it is for {kind}, and dataset {dataset.name!r} has "
                 f"{'values' if dataset.classes is None else 'classes'}",
                 where=f"model {model.name!r}",
-                mend="Choose another: consilience list learners. A torch model takes kind = …; so does a "
-                "table of your own.",
+                mend="Choose another: consilience list learners. A torch model takes kind = …; where a table "
+                f'of your own is read wrongly, say data.kind = "{kind}".',
             )
     width = len(str(parties))
     names = (

@@ -15,7 +15,7 @@ parties = 10
 per_party = 2
 
 [[models]]                                  # dealt to the parties in turn; or by party:
-name = "random-forest"                      # models.north = { name = "svc" }, models."*" = { name = "ridge" }
+name = "random-forest"                      # models.north = "svc", models."*" = { name = "ridge" }
 n_estimators = 100                          # consilience list learners, or "package.module:Class"
 
 [protocol]
@@ -96,6 +96,8 @@ class PartitionSpec(Open):
     Attributes:
         name: a partition.
         parties: how many; with ``"group"`` as many as there are groups.
+
+    Where ``data`` names a column of groups, ``"group"`` is the default.
     """
 
     name: str = "iid"
@@ -153,7 +155,7 @@ class Spec(Section):
     """A whole configuration file.
 
     Attributes:
-        name: of the experiment; run folders are called after it.
+        name: of the experiment; run folders are called after it. By default that of its file.
         seeds: a number of seeds, 0 upwards, or a list of them.
         methods: lines of the results table; by default a choice that goes with the protocol.
         metric: what the results table shows first, over own rows and over everyone's.
@@ -206,13 +208,18 @@ class Spec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _methods_of_an_exchange(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and "methods" not in given:
-            protocol = given.get("protocol")
-            name = protocol.get("name") if isinstance(protocol, Mapping) else None
-            if isinstance(name, str) and name in PROTOCOL_METHODS:
-                return {**given, "methods": ["local", name, "central"]}
-        return given
+    def _what_goes_with_it(cls, given: Any) -> Any:
+        """Methods for a protocol that takes no aggregator; a party a group for a table with groups."""
+        if not isinstance(given, Mapping):
+            return given
+        protocol, data = given.get("protocol"), given.get("data")
+        name = protocol.get("name") if isinstance(protocol, Mapping) else protocol
+        usual: dict[str, Any] = {}
+        if isinstance(name, str) and name in PROTOCOL_METHODS:
+            usual["methods"] = ["local", name, "central"]
+        if isinstance(data, Mapping) and "group" in data:
+            usual["partition"] = "group"
+        return {**usual, **given}
 
     @field_validator("models", mode="before")
     @classmethod
@@ -221,11 +228,14 @@ class Spec(Section):
             return given
         if isinstance(given.get("name"), str):  # [models] in place of [[models]]
             return [given]
+        tables = {
+            name: {"name": one} if isinstance(one, str) else one for name, one in given.items()
+        }
         return [
             {**table, "party": None if name == "*" else name}
             if isinstance(table, Mapping)
             else table
-            for name, table in given.items()
+            for name, table in tables.items()
         ]
 
     @property

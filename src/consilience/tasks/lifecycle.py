@@ -66,23 +66,13 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
     @classmethod
     def of(cls, public: Public) -> TakePublic:
-        """Make the task that sends these rows.
-
-        Raises:
-            InvalidInput: texts in more than one column.
-        """
+        """Make the task that sends these rows."""
         if public.X.dtype.kind not in "UO":
             schema = "" if public.schema is None else public.schema.to_json()
             if public.X.dtype.kind != "f" or not (missing := np.isnan(public.X)).any():
                 return cls(public=public.key, values=public.X, schema=schema)
             values, gaps = np.where(missing, 0, public.X), np.packbits(missing)
             return cls(public=public.key, values=values, gaps=gaps, schema=schema)
-        if public.X.ndim != 1:
-            raise InvalidInput(
-                f"public texts of shape {public.X.shape} cannot be sent",
-                where="public data",
-                mend="Give one text a row, or every party a file of them.",
-            )
         texts = [str(text).encode() for text in public.X]
         return cls(
             public=public.key,

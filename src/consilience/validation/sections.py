@@ -9,7 +9,15 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 
 from consilience.errors import InvalidInput, nearest, odd_name
 
@@ -119,9 +127,14 @@ class Section(BaseModel):
 
 
 class Open(BaseModel):
-    """A section that names something and passes its other keys on as options."""
+    """A section that names something and passes its other keys on as options; a name alone will do."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) and "name" in cls.model_fields else given
 
     @property
     def options(self) -> dict[str, Any]:
@@ -151,7 +164,7 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
         return InvalidInput(
             f"unknown {'section' if isinstance(first['input'], dict) else 'key'} {'.'.join(place)!r}",
             where=where,
-            mend=nearest(place[-1], section.model_fields),
+            mend=_place_of(place[-1], section) or nearest(place[-1], section.model_fields),
         )
     complaint = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("model_type", "dict_type"):
@@ -162,6 +175,15 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     if first["type"] not in ("missing", "too_short", "value_error"):  # ours say it themselves
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)
+
+
+def _place_of(key: str, section: type[BaseModel]) -> str | None:
+    """Say which section inside of this one has a key."""
+    for name, field in section.model_fields.items():
+        inner = _value_type(field.annotation)
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and key in inner.model_fields:
+            return f"It belongs under [{name}]."
+    return None
 
 
 def _value_type(annotation: Any) -> Any:
