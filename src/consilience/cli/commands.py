@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +12,9 @@ from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.output import check_target, handle_errors, say, stopping, tables, write_json
 from consilience.cli.party import party
+from consilience.cli.running import finish, method_runs_done, start_run
 from consilience.cli.trust import Trust, allowing
-
-RUNS = Path("runs")
+from consilience.errors import InvalidInput, command
 
 app = typer.Typer(
     name="consilience",
@@ -35,6 +33,12 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as 
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="The run folder, a new one. [default: runs/NAME-001, -002, …]"
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder, and errors.")
@@ -77,12 +81,7 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="One seed and two rounds, to see that all works.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="The run folder, a new one. [default: runs/NAME-001, -002, …]"
-        ),
-    ] = None,
+    out: Out = None,
     trust: Trust = False,
     json_to: Json = None,
     quiet: Quiet = False,
@@ -90,34 +89,43 @@ def run(
 ) -> None:
     """Run a configuration: every method with every seed."""
     with handle_errors(debug) as context:
-        from consilience.cli.progress import shown
-        from consilience.experiments import read_spec, start
+        from consilience.experiments import read_spec
         from consilience.experiments.spec import QUICK
 
         small = [f"{key}={value}" for key, value in QUICK.items()] if quick else []
         overrides = {} if seeds is None else {"seeds": seeds}
         check_target(json_to)
         spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
-        context.run = folder = out if out is not None else _next_folder(spec.name)
-        foreign = spec.foreign_code()
-        context.trust = bool(foreign)
-        with (
-            allowing(foreign, file, trust=trust, ask=True),
-            shown(spec, quiet=quiet) as report,
-        ):
-            start(spec, folder, report=report, warn=lambda line: say(f"warning: {line}"))
-        _finish(folder, json_to, quiet)
+        start_run(spec, file, out, trust, json_to, quiet, context)
 
 
 @app.command(epilog="Example: consilience resume runs/digits-001")
 def resume(
     folder: Run,
+    late: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="PARTY.toml",
+            help="A party that joins the finished run after its last round: a new run, into a new folder, "
+            "with more rounds. Repeatable.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="With --with, the number of all rounds. [default: twice as many]",
+        ),
+    ] = None,
+    out: Out = None,
     trust: Trust = False,
     json_to: Json = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Continue a run that was stopped; its results are those of a run that never was."""
+    """Continue a run that was stopped, as if it never was; or a finished one with further parties."""
     with handle_errors(debug) as context:
         from consilience.cli.progress import shown
         from consilience.experiments import resume as go_on
@@ -126,21 +134,43 @@ def resume(
 
         check_target(json_to)
         found = run_of(folder)
-        if read_configuration(found).kind == "deployed":
+        deployed = read_configuration(found).kind == "deployed"
+        if late:
+            if deployed:
+                raise InvalidInput(
+                    "parties of a deployed federation join from their own machines",
+                    where="--with",
+                    mend="Add a line for it to [parties] and more rounds to coordinator.toml, then: "
+                    + command("coordinator", "resume", found.parent),
+                )
+            from consilience.experiments import spec_joined_by
+            from consilience.site.configuration import read_party
+
+            files = list(map(read_party, late))
+            spec = spec_joined_by(folder, files, rounds)
+            start_run(spec, folder, out, trust, json_to, quiet, context)
+            return
+        if rounds is not None or out is not None:
+            raise InvalidInput(
+                "--rounds and --out are for parties that join",
+                where="resume",
+                mend=f"Name one: {command('resume', folder)} --with party.toml",
+            )
+        if deployed:
             from consilience.cli.coordinator import go_on_to_the_end
 
             with stopping():
                 go_on_to_the_end(found.parent, context, quiet=quiet)
-            _finish(found, json_to, quiet)
+            finish(found, json_to, quiet)
             return
         spec = stored_spec(folder)
         context.run, context.trust = folder, trust
         with (
             allowing(spec.foreign_code() if trust else (), folder, trust=trust),
-            shown(spec, done=_method_runs_done(folder), quiet=quiet) as report,
+            shown(spec, done=method_runs_done(folder), quiet=quiet) as report,
         ):
             go_on(folder, report=report)
-        _finish(folder, json_to, quiet)
+        finish(folder, json_to, quiet)
 
 
 @app.command(epilog="Example: consilience compare runs/digits-001 runs/digits-002")
@@ -323,37 +353,3 @@ def predict(
         from consilience.cli.predict import answer, kept
 
         answer(kept(folder, party, method, seed, trust=trust), data, out, alone=alone)
-
-
-def _next_folder(name: str) -> Path:
-    """The folder under ``runs/`` with the number after the highest that is there."""
-    numbered = re.compile(re.escape(name) + r"-(\d+)")
-    there = (numbered.fullmatch(path.name) for path in RUNS.glob(f"{name}-*"))
-    last = max((int(found[1]) for found in there if found), default=0)
-    return RUNS / f"{name}-{last + 1:03d}"
-
-
-def _method_runs_done(folder: Path) -> int:
-    from consilience.federation.ledger import Ledger
-    from consilience.federation.run_folder import LEDGER
-
-    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
-        return len(ledger.done)
-
-
-def _finish(folder: Path, json_to: str | None, quiet: bool) -> None:
-    """The page, the table, and where they are."""
-    from consilience.report import as_rows, left_out, read_results, table, write_report
-
-    page = write_report(folder)
-    results = read_results(folder)
-    if not quiet:
-        console = tables(json_to)
-        console.print(table(results))
-        console.print(f"The page: {page}", soft_wrap=True)
-    elif json_to != "-":
-        typer.echo(folder)
-    for line in left_out(results):
-        say(f"warning: {line}")
-    facts = {"run": str(folder), "page": str(page), "versions": results.meta.get("versions")}
-    write_json({**facts, "results": as_rows(results), "warnings": results.warnings}, json_to)

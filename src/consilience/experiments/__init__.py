@@ -3,7 +3,7 @@
 from consilience.experiments.configuration import parse_spec, read_spec
 from consilience.experiments.coverage import public_known
 from consilience.experiments.method_run import Progress
-from consilience.experiments.run import resume, start, stored_spec
+from consilience.experiments.run import resume, spec_joined_by, start, stored_spec
 from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.ledger import Ledger
@@ -18,6 +18,7 @@ __all__ = [
     "public_known",
     "read_spec",
     "resume",
+    "spec_joined_by",
     "start",
     "stored_spec",
 ]

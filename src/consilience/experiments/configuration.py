@@ -51,10 +51,16 @@ def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | N
         InvalidInput: unknown keys or values, each with the nearest valid name.
     """
     document = json.loads(json.dumps(document, default=str))
-    if relative_to is not None and isinstance(document.get("data"), dict):
+    late = document.get("late")
+    for section in [document, *(late if isinstance(late, list) else [])]:
+        data = section.get("data") if isinstance(section, dict) else None
         for key in ("path", "test", "public_file"):
-            if isinstance(document["data"].get(key), str):
-                document["data"][key] = str((relative_to / document["data"][key]).resolve())
+            if (
+                relative_to is not None
+                and isinstance(data, dict)
+                and isinstance(data.get(key), str)
+            ):
+                data[key] = str((relative_to / data[key]).resolve())
     try:
         spec = Spec.model_validate(document)
     except ValidationError as error:

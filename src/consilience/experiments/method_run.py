@@ -101,6 +101,16 @@ class MethodRun:
             inside(self._model_folder(party.name), self.folder)
             answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
             party.keep_answers(inside(answers, self.folder))
+        self._late: dict[int, list[Party]] = {}
+        after = {late.name: late.after for late in self.spec.late}
+        if self.method.aggregate not in ("local", "central"):
+            found = self.ledger.last_checkpoint(self.method.label, self.seed)
+            done = found[0] if found else 0
+            for party in parties:
+                if after.get(party.name, 0) >= max(done, 1):
+                    self._late.setdefault(after[party.name], []).append(party)
+            waiting = {party.name for group in self._late.values() for party in group}
+            parties = [party for party in parties if party.name not in waiting]
         self._network = make_network(self.spec, parties, self.setup.public)
         try:
             self._run_rounds()
@@ -126,17 +136,13 @@ class MethodRun:
         protocol = self._protocol()
         self._rounds = int(protocol.options["rounds"])
         self._saved_at, self._cost = time.perf_counter(), 0.0
-        for done in drive(
-            self._federation,
-            protocol,
-            state=state,
-            seconds=ledger.last_round(label, seed)[1],
-            evaluate=self._evaluate,
-            checkpoint=self._checkpoint,
-            record=self._record,
-        ):
-            score = self._mean_metric(done.metrics)
-            self.report(Progress(label, seed, done.round.number, self._rounds, score))
+        for stop in (*sorted(self._late), None):
+            for done in self._driven(protocol, state, stop):
+                state = done.round.state
+                score = self._mean_metric(done.metrics)
+                self.report(Progress(label, seed, done.round.number, self._rounds, score))
+            if stop is not None:
+                self._federation.admit(self._late[stop])
         models = self._network.models()
         self._score_rows(models, self._rounds)
         if self.spec.keep_models == "all" or (
@@ -146,6 +152,25 @@ class MethodRun:
         ledger.mark(label, seed, "done", ledger.last_round(label, seed)[1])
         ledger.forget_states(label, seed)
         shutil.rmtree(self._states, ignore_errors=True)
+
+    def _driven(
+        self, protocol: Protocol, state: RoundState | None, stop: int | None
+    ) -> Iterator[CompletedRound]:
+        """Do the rounds after a state, up to the round ``stop`` or all."""
+        if state is not None and state.round == stop:
+            return
+        for done in drive(
+            self._federation,
+            protocol,
+            state=state,
+            seconds=self.ledger.last_round(self.method.label, self.seed)[1],
+            evaluate=self._evaluate,
+            checkpoint=self._checkpoint,
+            record=self._record,
+        ):
+            yield done
+            if done.round.number == stop:
+                return
 
     @property
     def _states(self) -> Path:

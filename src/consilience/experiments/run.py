@@ -7,7 +7,7 @@ The run folder is described in :mod:`consilience.federation.run_folder`; one met
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Any
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.coverage import public_known
+from consilience.experiments.late import check_late
 from consilience.experiments.measured_rows import MOST_NUMBERS
 from consilience.experiments.method_run import MethodRun, Report
 from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
+from consilience.federation.forming import check_classes_fixed
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import (
     CONFIGURATION,
@@ -35,9 +37,10 @@ from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.messages.replies import SharedModel
-from consilience.messages.schema import Public
+from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
+from consilience.site.configuration import PartySpec
 
 _METRICS = {
     "classification": (
@@ -119,6 +122,10 @@ class Rehearsal:
 def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
     """Warn of odd columns, and where the parties know little of the public rows."""
     told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
+    told += [
+        f"{late.name} joins after round {late.after}: means of rounds before are without it."
+        for late in spec.late
+    ]
     if not any(method.needs_public for method in spec.methods):
         return told
     try:
@@ -155,6 +162,40 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
         _continue(spec, folder, report)
     except ForeignCode as error:
         raise error.said_in(folder / CONFIGURATION) from error
+
+
+def spec_joined_by(folder: Path, late: Sequence[PartySpec], rounds: int | None = None) -> Spec:
+    """Make the configuration by which a finished run goes on with further parties.
+
+    Args:
+        folder: the run folder.
+        late: the parties, which join after its last round; of their files name, rows and model count.
+        rounds: number of all rounds; by default twice those that are done.
+
+    Raises:
+        InvalidInput: not the folder of a simulated run, or it is not finished.
+    """
+    spec = stored_spec(folder)
+    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
+        done = ledger.done
+    if any((method.label, seed) not in done for method in spec.methods for seed in spec.seed_list):
+        raise InvalidInput(
+            "this run is not finished, and a party joins after its last round",
+            where=str(folder),
+            mend=f"First: {command('resume', folder)}",
+        )
+    document, after = spec.model_dump(mode="json"), spec.protocol.rounds
+    document["protocol"]["rounds"] = 2 * after if rounds is None else rounds
+    document["late"] += [
+        {
+            "name": party.name,
+            "after": after,
+            "data": party.data.model_dump(mode="json"),
+            "model": party.model.model_dump(mode="json"),
+        }
+        for party in late
+    ]
+    return parse_spec(document, where=str(folder / CONFIGURATION))
 
 
 def stored_spec(folder: Path) -> Spec:
@@ -198,8 +239,16 @@ def rehearse(spec: Spec) -> Rehearsal:
 def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], seed: int) -> None:
     """Raise ``InvalidInput`` unless parties can form a federation, and every method can begin with them."""
     limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
-    network = LocalNetwork(parties, setup.public, **limits)
-    agreed = Federation.over(network, setup.public, seed=seed, strict=spec.strictly).form()
+    late = {one.name for one in spec.late}
+
+    def formed(members: list[Party]) -> tuple[Agreement, LocalNetwork]:
+        network = LocalNetwork(members, setup.public, **limits)
+        federation = Federation.over(network, setup.public, seed=seed, strict=spec.strictly)
+        return federation.form(), network
+
+    before, _ = formed([party for party in parties if party.name not in late])
+    agreed, network = formed(parties) if late else (before, _)
+    check_classes_fixed(agreed.classes, before.classes)
     measured = _METRICS[agreed.kind]
     if spec.metric is not None and spec.metric not in measured:
         raise InvalidInput(
@@ -214,9 +263,9 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
             mend="Take accuracy or log_loss.",
         )
     for method in spec.methods:
-        first = spec.protocol_for(method, setup.informed(method.aggregate)).check(
-            network, setup.public
-        )
+        protocol = spec.protocol_for(method, setup.informed(method.aggregate))
+        check_late(spec, protocol, method.label)
+        first = protocol.check(network, setup.public)
         if any(task.reply_type is SharedModel for task in first):
             _check_trust(spec)
 

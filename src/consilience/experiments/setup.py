@@ -24,6 +24,7 @@ from consilience.data import (
     who_holds_what,
 )
 from consilience.errors import InvalidInput, nearest
+from consilience.experiments.late import read_late, with_late, with_rows
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.experiments.subgroups import check_positive, subgroups_of
 from consilience.learners import make
@@ -186,12 +187,16 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     check_positive(spec.report, dataset)
-    subgroups = subgroups_of(spec.report, dataset, spec.data.options.get("group"))
+    late = [read_late(one, dataset) for one in spec.late]
+    whole = with_rows(dataset, late)
+    subgroups = subgroups_of(spec.report, whole, spec.data.options.get("group"))
     stay, public, labels = _public(spec, dataset, seed)
     encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
     scaling = None
     if spec.data.standardize:
         dataset, public, scaling = _standardized(dataset, public)
+        if scaling is not None:
+            whole = replace(whole, X=scaling(whole.X), X_test=scaling(whole.X_test))
     grouped = spec.partition.name == "group"
     options = dict(spec.partition.options)
     parties = spec.partition.parties
@@ -215,7 +220,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     dealt = partition(
         spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **options
     )
-    for model in spec.models:
+    for model in (*spec.models, *(one.model for one in spec.late)):
         kind = _kind(model)
         if (kind == "classification") != (dataset.classes is not None):
             raise InvalidInput(
@@ -233,7 +238,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     )
     private = [rows[rows < len(stay)] for rows in dealt]
     tests = [rows[rows >= len(stay)] - len(stay) for rows in dealt]
-    return SimulatedParties(
+    setup = SimulatedParties(
         dataset=dataset,
         public=public.with_encoder(encoder),
         public_labels=labels,
@@ -249,6 +254,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         scaling=scaling,
         subgroups=subgroups,
     )
+    return with_late(setup, whole, late) if late else setup
 
 
 def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:

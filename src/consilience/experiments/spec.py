@@ -49,18 +49,13 @@ from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
-from consilience.protocols.methods import (
-    PROTOCOL_METHODS,
-    MethodSpec,
-    ProtocolSpec,
-    protocol_for,
-)
+from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
+from consilience.site.configuration import PrivateDataSpec
 from consilience.validation.options import check_arguments
-from consilience.validation.sections import Flag, Number, Open, Quorum, Section, Whole, known
+from consilience.validation.sections import Flag, Name, Number, Open, Quorum, Section, Whole, known
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
 """What de-regularisation and the models must agree on, with the models' defaults."""
-
 
 MOST_SEEDS = 10_000
 """Seeds of one run."""
@@ -139,6 +134,22 @@ class NetworkSpec(Section):
     threads: Whole = Field(default=1, ge=1)
 
 
+class LateSpec(Section):
+    """A party that joins after a round, with rows of a file of its own.
+
+    Attributes:
+        name: of the party.
+        after: the round, 1 or later; under ``"local"`` and ``"central"`` it is there from the start.
+        data: its rows, as in a ``party.toml``; ``calibration`` is the run's.
+        model: the model that it brings.
+    """
+
+    name: Name
+    after: Whole = Field(ge=1)
+    data: PrivateDataSpec
+    model: ModelSpec
+
+
 class ReportSpec(Section):
     """Contents of the page beyond those that every run has.
 
@@ -171,6 +182,7 @@ class Spec(Section):
         checkpoint_seconds: no checkpoint sooner than this after the last one.
         models: a list, dealt to the parties in turn; or a table from a party's name to its model, ``"*"``
             for all others.
+        late: parties that join later.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -203,6 +215,7 @@ class Spec(Section):
     protocol: ProtocolSpec = ProtocolSpec()
     network: NetworkSpec = NetworkSpec()
     report: ReportSpec = ReportSpec()
+    late: tuple[LateSpec, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -237,6 +250,11 @@ class Spec(Section):
             else table
             for name, table in tables.items()
         ]
+
+    @property
+    def _models(self) -> tuple[ModelSpec, ...]:
+        """All models, those of late parties last."""
+        return (*self.models, *(late.model for late in self.late))
 
     @property
     def strictly(self) -> bool:
@@ -277,7 +295,7 @@ class Spec(Section):
         )
         if self.data.encoder is not None:
             check_encoder_name(self.data.encoder)
-        for model in self.models:
+        for model in self._models:
             check_name(model.name)
         named = Counter(model.party for model in self.models if model.party is not None)
         if again := [party for party, count in named.items() if count > 1]:
@@ -305,7 +323,7 @@ class Spec(Section):
             MissingExtra: a model's library is not installed.
         """
         found = [ForeignCode(name, "trusts") for name in self.trusts if name not in TRUSTED]
-        for i, model in enumerate(self.models):
+        for i, model in enumerate(self._models):
             found += [one.within(f"models.{i}") for one in foreign_code(model.name, model.options)]
         if (encoder := self.data.encoder) is not None and encoder not in ENCODERS:
             found.append(ForeignCode(encoder, "data.encoder"))
@@ -322,7 +340,7 @@ class Spec(Section):
         for one in self.foreign_code():
             if not trusted(one.path):
                 raise one
-        for model in self.models:
+        for model in self._models:
             make(model.name, **model.options)
         if self.data.encoder is not None:
             find_encoder(self.data.encoder)

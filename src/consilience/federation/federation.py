@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,12 @@ from consilience.federation.driver import (
     total_rounds,
     tracked,
 )
-from consilience.federation.forming import incompatible_parties, lacking_public, negotiate
+from consilience.federation.forming import (
+    check_classes_fixed,
+    incompatible_parties,
+    lacking_public,
+    negotiate,
+)
 from consilience.federation.history import History
 from consilience.learners.encoders import find_encoder
 from consilience.messages.replies import Description, Metrics
@@ -279,23 +284,22 @@ class Federation:
                 where="protocol",
                 mend="Give the number of all rounds, those that are done among them.",
             )
-        self._admit(list(join))
+        self.admit(list(join))
         before = History(list(history.rounds), list(history.metrics), list(history.deliveries))
         return self._recorded(protocol, before, done, evaluate, progress)
 
-    def _admit(self, late: list[Party]) -> None:
-        """Have further parties join what was agreed on, or leave all as it was."""
+    def admit(self, late: Sequence[Party]) -> None:
+        """Have further parties join what was agreed on, or leave all as it was.
+
+        Raises:
+            InvalidInput: the network takes in nobody, or a party does not fit.
+        """
         if not late:
             return
         before, network = self.network.agreed.classes, self.network
         with limited_threads(self.threads), network.admitting(late):
             descriptions, agreement = self._negotiated()
-            if new := sorted(set(agreement.classes) - set(before)):
-                raise InvalidInput(
-                    f"class {new[0]!r} is none of those that were agreed on",
-                    where="federation",
-                    mend="Classes are fixed when a run begins: leave such rows out, or run anew.",
-                )
+            check_classes_fixed(agreement.classes, before)
             network.require(Join(agreement=agreement), to=[party.name for party in late])
         network.agreement = agreement
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}

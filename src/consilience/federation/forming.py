@@ -47,6 +47,16 @@ def negotiate(
     )
 
 
+def check_classes_fixed(classes: Iterable[str], before: Iterable[str]) -> None:
+    """Raise ``InvalidInput`` where parties that join late know classes beyond those agreed on before."""
+    if new := sorted(set(classes) - set(before)):
+        raise InvalidInput(
+            f"class {new[0]!r} is none of those that were agreed on",
+            where="federation",
+            mend="Classes are fixed when a run begins: leave such rows out, or run anew.",
+        )
+
+
 def lacking_public(descriptions: Iterable[Description], public: Public) -> list[str]:
     """List the parties that want the public rows from the coordinator and do not hold them yet."""
     return [

@@ -94,6 +94,21 @@ class PrivateDataSpec(Section):
     missing: Literal["refused", "allowed"] = "refused"
     unknown: Lenient = "refused"
 
+    def rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
+        """Load own rows and targets, test rows with theirs, and whether these are classes; ``None`` for none.
+
+        Raises:
+            InvalidInput: a file or a column is not there, or cannot be used.
+        """
+        tests, classes = None, None
+        options: dict[str, Any] = {"columns": self.columns, "kind": self.kind}
+        if self.path is not None and self.labels:
+            return load_own(self.path, self.target, test=self.test, **options)
+        if isinstance(self.test, Path):
+            _, tests, classes = load_own(self.test, self.target, test=self.test, **options)
+        X = None if self.path is None else load_unlabelled(self.path, self.columns)
+        return (X, None), tests, classes
+
 
 class ModelSpec(Open):
     """A model by name, import path, or ``"file.py:name"``; other keys are its parameters.
@@ -185,7 +200,7 @@ class PartySpec(Section):
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
         with _key("data"):
-            own, tests, classes = self._rows()
+            own, tests, classes = where.rows()
         learner = self._learner()
         if classes is not None and (learner.abilities.kind == "classification") != classes:
             raise InvalidInput(
@@ -219,17 +234,6 @@ class PartySpec(Section):
             party.public = party.read_by(public)
         party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))
         return party
-
-    def _rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
-        """Own inputs and targets, test rows with theirs, and whether these are classes; ``None`` for none."""
-        where, tests, classes = self.data, None, None
-        options: dict[str, Any] = {"columns": where.columns, "kind": where.kind}
-        if where.path is not None and where.labels:
-            return load_own(where.path, where.target, test=where.test, **options)
-        if isinstance(where.test, Path):
-            _, tests, classes = load_own(where.test, where.target, test=where.test, **options)
-        X = None if where.path is None else load_unlabelled(where.path, where.columns)
-        return (X, None), tests, classes
 
     def site(self, *, wait: float = 0.0) -> PartySite:
         """The site that answers for the party; its data are read when the first request comes.
