@@ -129,9 +129,10 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     if also and word.lower() in also:
         return f"It is called {also[word.lower()]!r} here."
     known = sorted(known)
-    close = difflib.get_close_matches(word.lower(), known[:_COMPARED], n=1)
+    small = {one.lower(): one for one in reversed(known[:_COMPARED])}
+    close = difflib.get_close_matches(word.lower(), small, n=1)
     if close:
-        return f"Did you mean {close[0]!r}?"
+        return f"Did you mean {small[close[0]]!r}?"
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."
 
 

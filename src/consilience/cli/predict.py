@@ -60,6 +60,7 @@ class Kept:
         scaling: what was done to every row before training; ``None`` if nothing was.
         about: whose it is and of what, for people.
         rename: name of a column in the party's files to the name that the schema has for it.
+        units: name in the schema to a factor on the numbers of the party's files, or a scale of temperature.
     """
 
     model: Model
@@ -68,6 +69,7 @@ class Kept:
     scaling: Scaling | None
     about: str
     rename: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, float | str] = field(default_factory=dict)
 
 
 def kept(
@@ -193,6 +195,7 @@ def of_party(path: Path) -> Kept:
                     scaling=None,
                     about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
                     rename=spec.data.rename,
+                    units=spec.data.units,
                 )
     raise InvalidInput(
         "it has no trained model yet",
@@ -245,7 +248,7 @@ def predictions(model: Kept, data: Path) -> str:
     schema = model.schema
     if schema is not None and model.scaling is not None:
         schema = schema.without_units()  # those that it has are of scaled rows
-    found = read_rows(data, like=schema, unknown="missing", rename=model.rename)
+    found = read_rows(data, like=schema, unknown="missing", rename=model.rename, units=model.units)
     for note in found.notes:
         say(f"note: {note}")
     rows = found.X

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +60,7 @@ class Dataset:
             object.__setattr__(self, field, _labels(getattr(self, field), self.classes, self.name))
         for field in ("group", "group_test"):
             if getattr(self, field) is not None:
-                texts = as_texts(list(map(str, getattr(self, field))))
+                texts = as_texts(getattr(self, field))
                 object.__setattr__(self, field, fixed_width(texts, f"{self.name}, {field}"))
         self.validate()
         if self.schema is None and self.columns is not None:
@@ -121,8 +123,12 @@ class Dataset:
         return replace(self, X_test=self.X_test[rows], y_test=self.y_test[rows], group_test=group)
 
 
-def as_texts(texts: list[str]) -> Array:
-    """Put texts into an object array: a fixed-width one would be as wide as the longest of them."""
+def as_texts(values: Iterable[Any]) -> Array:
+    """Put values as texts into an object array: a fixed-width one would be as wide as the longest of them."""
+    texts = [
+        one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
+        for one in values
+    ]
     array = np.empty(len(texts), dtype=object)
     array[:] = texts
     return array

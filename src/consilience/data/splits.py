@@ -30,7 +30,8 @@ def take_public(
         amount: number of rows (int) or share of them (float in (0, 1)).
         rng: the only source of randomness.
         stratified: take rows evenly over the labels; else without regard to them.
-        group: shape ``(n,)``; if given, ``amount`` is taken from each group.
+        group: shape ``(n,)``; if given, a share is taken of each group, and a number is shared among them by
+            their sizes.
 
     Returns:
         The rows that stay, and the rows set aside, both ascending.
@@ -43,12 +44,16 @@ def take_public(
     (4, 2)
     """
     n = len(y)
-    members = [np.arange(n)]
+    members = {"": np.arange(n)}
     if group is not None:
-        members = [np.flatnonzero(group == name) for name in np.unique(group)]
+        members = {str(name): np.flatnonzero(group == name) for name in np.unique(group)}
+    sizes = np.array([len(rows) for rows in members.values()])
+    if isinstance(amount, float):
+        counts = [_count(amount, len(rows), name) for name, rows in members.items()]
+    else:
+        counts = _shared(_count(amount, n), sizes)
     aside = []
-    for rows in members:
-        count = _count(amount, len(rows))
+    for rows, count in zip(members.values(), counts, strict=True):
         order = rng.permutation(rows)
         if stratified:
             order = order[np.argsort(y[order], kind="stable")]
@@ -61,15 +66,29 @@ def take_public(
     return np.setdiff1d(np.arange(n), public), public
 
 
-def _count(amount: int | float, n: int) -> int:
+def _count(amount: int | float, n: int, group: str = "") -> int:
     share = amount if isinstance(amount, float) else amount / n
     # A comparison with NaN is false, so NaN is refused here as well.
     if not 0 < share < 1 or not 0 < (count := round(share * n)) < n:
+        of = f" of group {group!r}" if group else ""
         raise InvalidInput(
-            f"cannot set aside {amount} of {n:,} rows",
-            mend="Give a number of rows, or a share in (0, 1), that leaves some on each side.",
+            f"cannot set aside {amount} of {n:,} rows{of}",
+            mend="Give a number of rows, or a share in (0, 1), that leaves some on each side"
+            + ("; or leave the group out." if group else "."),
         )
     return count
+
+
+def _shared(count: int, sizes: Array) -> list[int]:
+    """Shares of groups in a number of rows by largest remainders; a row stays in each, if possible."""
+    quotas, most = count * sizes / sizes.sum(), sizes - 1
+    if most.sum() < count:
+        most = sizes
+    shares = np.minimum(quotas.astype(int), most)
+    for _ in range(count - shares.sum()):
+        room = np.where(shares < most, quotas - shares, -np.inf)
+        shares[room.argmax()] += 1
+    return [int(share) for share in shares]
 
 
 def _equal_steps(n: int, count: int, rng: np.random.Generator) -> Array:

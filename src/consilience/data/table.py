@@ -18,7 +18,8 @@ from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
+from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, text_rows
 
@@ -28,7 +29,9 @@ def load_table(
     target: str | None = None,
     *,
     group: str | None = None,
+    groups: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     test: str | Path | None = None,
     test_fraction: float = 0.3,
     seed: int = 0,
@@ -41,8 +44,10 @@ def load_table(
             ``.npz``. An ``.npz`` has arrays ``X`` and ``y``, and may have ``X_test`` and ``y_test``.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         group: the column (array) of natural groups, such as the hospital; not an input.
+        groups: names of the groups that take part; by default all.
         columns: the input columns; by default all but target and group. They may hold numbers, categories,
             truth values and dates, with gaps; or there is one, of texts.
+        drop: columns that are no inputs, such as the number of a person.
         test: a file of test rows with the same columns; else rows are set aside.
         test_fraction: the share to set aside, of every class, in every group.
         seed: of the split; the same seed gives the same one.
@@ -54,9 +59,11 @@ def load_table(
             columns that cannot be used, rows without a label, no rows.
     """
     path = Path(path)
-    rows, held_out, classes = _labelled(
-        path, target, group, columns, test, float(test_fraction), seed, kind, as_numbers=True
-    )
+    wanted = _Wanted(target, group, groups, columns, drop, as_numbers=True)
+    rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
+    notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
+    if rows.schema is not None and rows.group is not None:
+        notes += tuple(group_remarks(rows.X, rows.schema, rows.group))
     return Dataset(
         name=path.stem,
         X=rows.X,
@@ -68,7 +75,7 @@ def load_table(
         group=rows.group,
         group_test=held_out.group,
         schema=rows.schema,
-        remarks=rows.notes,
+        remarks=notes,
     )
 
 
@@ -98,9 +105,8 @@ def load_own(
     """
     aside = test if isinstance(test, float) else 0.0
     file = None if isinstance(test, float) else test
-    rows, held_out, classes = _labelled(
-        path, target, None, columns, file, aside, 0, kind, as_numbers=False
-    )
+    wanted = _Wanted(target, columns=columns, as_numbers=False)
+    rows, held_out, classes = _labelled(path, wanted, file, aside, 0, kind)
     if classes is None:
         return (rows.X, rows.target), (held_out.X, held_out.target), False
     if len(classes) < 2:
@@ -125,58 +131,91 @@ def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
     """
     if path.suffix == ".npz":
         return read_rows(path, columns).X
-    return _chosen(read_table(path), None, None, columns, str(path))
+    return _chosen(read_table(path), _Wanted(columns=columns), str(path))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Columns and groups of a file that are asked for, and whether inputs become numbers."""
+
+    target: str | None = None
+    group: str | None = None
+    groups: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    as_numbers: bool = True
 
 
 def _labelled(
     path: Path,
-    target: str | None,
-    group: str | None,
-    columns: Sequence[str] | None,
+    wanted: _Wanted,
     test: str | Path | None,
     test_fraction: float,
     seed: int,
     kind: Kind | None,
-    *,
-    as_numbers: bool,
 ) -> tuple[_Rows, _Rows, tuple[str, ...] | None]:
     """Training rows and test rows, their targets as codes or values, and the classes."""
-    rows = _read(path, target, group, columns, as_numbers=as_numbers)
+    rows = _read(path, wanted)
     where = str(path)
     kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
     check_choice("kind", kind, get_args(Kind), where=where)
     held_out = None
     if test is not None:
-        held_out = _read(
-            Path(test), target, group, columns, as_numbers=as_numbers, like=rows.schema
-        )
+        held_out = _read(Path(test), wanted, like=rows.schema)
     elif path.suffix == ".npz" and "X_test" in array_names(path):
-        held_out = _read_npz(path, target or "y", group, "_test")
+        held_out = _read_npz(path, wanted.target or "y", wanted.group, "_test")
+    if wanted.as_numbers and kind == "classification":
+        rows, held_out = _spelt_alike(rows, held_out)
     y, y_test, classes = _encode(rows, held_out, kind, where)
     rows = replace(rows, target=y)
     if held_out is not None:
         return rows, replace(held_out, target=y_test), classes
     rng = stream(seed, path.name, 0, "test split")
     train, aside = take_public(y, test_fraction, rng, group=rows.group)
-    return rows.take(train), rows.take(aside), classes
+    return rows.take(train), replace(rows.take(aside), notes=()), classes
+
+
+def _spelt_alike(rows: _Rows, held_out: _Rows | None) -> tuple[_Rows, _Rows | None]:
+    """Give classes, and groups, that differ by capital letters and blanks alone one spelling, and say so."""
+    parts = [rows] if held_out is None else [rows, held_out]
+    for role in ("target", "group"):
+        given = [getattr(part, role) for part in parts]
+        if any(one is None or one.dtype.kind not in "OSU" for one in given):
+            continue
+        texts = [as_texts(one) for one in given]
+        spelling, notes = one_spelling(np.concatenate(texts).tolist(), letters=False)
+        if notes:
+            for i, one in enumerate(texts):
+                merged = as_texts([spelling[text] for text in one])
+                parts[i] = (
+                    replace(parts[i], target=merged)
+                    if role == "target"
+                    else replace(parts[i], group=merged)
+                )
+            parts[0] = replace(parts[0], notes=parts[0].notes + notes)
+    return parts[0], parts[1] if held_out is not None else None
 
 
 def read_rows(
     path: str | Path,
     columns: Sequence[str] | None = None,
     *,
+    drop: Sequence[str] = (),
     like: Schema | None = None,
     unknown: Lenient = "refused",
     rename: Mapping[str, str] | None = None,
+    units: Mapping[str, float | str] | None = None,
 ) -> Rows:
     """Read inputs without labels, such as public rows.
 
     Args:
         path: as in :func:`load_table`.
         columns: names of columns, in this order; ``None`` for all. An ``.npz`` has no column names.
+        drop: names of columns that are left out of these.
         like: the schema that the rows are read by, other columns being left out; by default they make one.
         unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
         rename: name in the file to the name in ``like``, where the file has that one.
+        units: as in :func:`~consilience.validation.table_rows.rows_of`.
 
     Returns:
         inputs, float32, shape ``(n, columns)``, or texts; and their schema, where columns have names.
@@ -188,9 +227,9 @@ def read_rows(
     if path.suffix == ".npz":
         X = _read_npz(path, None, None).X
         return Rows(X if X.dtype == object else X.astype(np.float32), like)
-    table = _chosen(read_table(path), None, None, columns, str(path))
+    table = _chosen(read_table(path), _Wanted(columns=columns, drop=drop), str(path))
     renamed = {own: name for own, name in (rename or {}).items() if own in table.columns}
-    X, schema, notes = _inputs(table, str(path), like, unknown, renamed)
+    X, schema, notes = _inputs(table, str(path), like, unknown=unknown, rename=renamed, units=units)
     return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
 
 
@@ -208,56 +247,51 @@ class _Rows:
         return _Rows(X, self.target[rows], group, self.schema, self.notes)
 
 
-def _read(
-    path: Path,
-    target: str | None,
-    group: str | None,
-    columns: Sequence[str] | None,
-    *,
-    as_numbers: bool,
-    like: Schema | None = None,
-) -> _Rows:
+def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
     """Inputs, as numbers or the table that they are, targets and groups of a file.
 
     Inputs are read as those of the schema ``like``, where one is given.
     """
     where = str(path)
     if path.suffix == ".npz":
-        if columns is not None:
-            raise InvalidInput("arrays have no named columns to choose from", where=where)
-        return _read_npz(path, target or "y", group)
+        if wanted.columns is not None or wanted.drop or wanted.groups:
+            raise InvalidInput("arrays have no named columns or groups to choose from", where=where)
+        return _read_npz(path, wanted.target or "y", wanted.group)
     table = read_table(path)
-    if target is None:
+    if wanted.target is None:
         raise InvalidInput(
             "which column is the target?",
             where=where,
             mend=f"Set target to one of: {', '.join(table.columns)}.",
         )
-    inputs = _chosen(table, target, group, columns, where)
-    labels = [
-        None if name is None else _complete_column(table, name, where) for name in (target, group)
-    ]
-    assert labels[0] is not None
-    group_names = None if labels[1] is None else _texts(labels[1])
-    if not as_numbers:
-        return _Rows(inputs, labels[0], group_names)
-    X, schema, notes = _inputs(inputs, where, like, "missing")
-    return _Rows(X, labels[0], group_names, schema, notes + says_target(inputs, labels[0]))
+    inputs = _chosen(table, wanted, where)
+    group = None
+    if wanted.group is not None:
+        group = as_texts(_complete_column(table, wanted.group, where))
+        if wanted.groups is not None:
+            if strange := sorted(set(wanted.groups) - set(group.tolist())):
+                raise InvalidInput(
+                    f"there is no group {strange[0]!r}",
+                    where=where,
+                    mend=nearest(strange[0], set(group)),
+                )
+            part = np.isin(group, np.asarray(wanted.groups, dtype=object))
+            table, inputs, group = table.take(part), inputs.take(part), group[part]
+    labels = _complete_column(table, wanted.target, where)
+    if not wanted.as_numbers:
+        return _Rows(inputs, labels, group)
+    X, schema, notes = _inputs(inputs, where, like, unknown="missing")
+    said = says_target(inputs, labels) if like is None else ()
+    return _Rows(X, labels, group, schema, notes + said)
 
 
-def _chosen(
-    table: Table,
-    target: str | None,
-    group: str | None,
-    columns: Sequence[str] | None,
-    where: str,
-) -> Table:
+def _chosen(table: Table, wanted: _Wanted, where: str) -> Table:
     """The inputs among the columns of a table."""
-    names = list(table.columns)
+    names, others = list(table.columns), (wanted.target, wanted.group)
     for role, name in [
-        ("target", target),
-        ("group", group),
-        *(("input", c) for c in columns or ()),
+        ("target", wanted.target),
+        ("group", wanted.group),
+        *(("input", c) for c in (*(wanted.columns or ()), *wanted.drop)),
     ]:
         if name is not None and name not in names:
             raise InvalidInput(
@@ -265,8 +299,9 @@ def _chosen(
                 where=where,
                 mend=f"{nearest(name, names)} The columns are: {', '.join(names)}.",
             )
-    inputs = list(columns) if columns else [n for n in names if n not in (target, group)]
-    if not inputs or target in inputs or group in inputs:
+    inputs = list(wanted.columns) if wanted.columns else [n for n in names if n not in others]
+    inputs = [name for name in inputs if name not in wanted.drop]
+    if not inputs or set(inputs).intersection(others):
         raise InvalidInput(
             "inputs must be one or more columns that are neither target nor group", where=where
         )
@@ -276,18 +311,16 @@ def _chosen(
 
 
 def _inputs(
-    table: Table,
-    where: str,
-    like: Schema | None,
-    unknown: Lenient = "refused",
-    rename: Mapping[str, str] | None = None,
+    table: Table, where: str, like: Schema | None, **options: Any
 ) -> tuple[Array, Schema | None, tuple[str, ...]]:
     """Rows of a table with their schema and remarks; a single column of texts is the text of each row."""
     if like is None and (texts := text_rows(table)) is not None:
         return texts, None, ()
-    rows = rows_and_schema(table, where=where) if like is None else rows_of(
-        table, like, where=where, unknown=unknown, rename=rename
-    )  # fmt: skip
+    rows = (
+        rows_and_schema(table, where=where)
+        if like is None
+        else rows_of(table, like, where=where, options=False, **options)
+    )
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
 
 
@@ -328,7 +361,7 @@ def _read_npz(path: Path, target: str | None, group: str | None, side: str = "")
         raise InvalidInput(
             f"X has {len(X)} rows, {target}{side} has shape {labels.shape}", where=where
         )
-    return _Rows(X, labels, _texts(arrays[group + side]) if group else None)
+    return _Rows(X, labels, as_texts(arrays[group + side]) if group else None)
 
 
 def _encode(
@@ -341,7 +374,7 @@ def _encode(
             raise InvalidInput("targets of a regression must be numbers", where=where)
         return rows.target.astype(np.float64), tail.astype(np.float64), None
     both = [
-        _texts(values) if values.dtype.kind in "OSU" else values for values in (rows.target, tail)
+        as_texts(values) if values.dtype.kind in "OSU" else values for values in (rows.target, tail)
     ]
     if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
         raise InvalidInput(
@@ -357,15 +390,6 @@ def _encode(
         distinct, codes = np.unique(everything, return_inverse=True)
         names = list(map(_class_name, distinct))
     return codes[: len(rows.target)], codes[len(rows.target) :], tuple(names)
-
-
-def _texts(values: Array) -> Array:
-    return as_texts(
-        [
-            one.decode(errors="backslashreplace") if isinstance(one, bytes) else str(one)
-            for one in values
-        ]
-    )
 
 
 def _class_name(label: Any) -> str:

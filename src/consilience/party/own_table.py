@@ -16,7 +16,8 @@ from consilience.messages.schema import Public
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.validation.arrays import Array, check_alike, read_only
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of, says_target
+from consilience.validation.table_remarks import says_target
+from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
 
@@ -34,6 +35,8 @@ class OwnTable:
         tests: the test inputs; ``None`` where there are none.
         where: the party, for errors.
         rename: own name of a column to the public rows' name.
+        units: the public rows' name of a column to the factor that its numbers are multiplied by, or a scale
+            of temperature.
         missing: whether columns of the public rows may be missing.
         unknown: what becomes of categories that the public rows do not have.
         tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
@@ -43,6 +46,7 @@ class OwnTable:
     tests: Table | None
     where: str
     rename: Mapping[str, str]
+    units: Mapping[str, float | str]
     missing: Literal["refused", "allowed"]
     unknown: Lenient
     tested_alone: bool = False
@@ -74,7 +78,7 @@ class OwnTable:
         return found, tests
 
     def rows_by(self, public: Public, *, discreet: bool) -> tuple[Rows, Array | None]:
-        """Read private rows and test rows by the schema of public rows.
+        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
 
         Args:
             public: the public rows, which have a schema.
@@ -87,19 +91,27 @@ class OwnTable:
         precision = public.X.dtype if public.X.dtype.kind == "f" else np.dtype(np.float64)
         options: dict[str, Any] = {
             "rename": self.rename,
-            "missing": self.missing,
+            "unknown": self.unknown,
             "discreet": discreet,
         }
         found = rows_of(
-            self.private, public.schema, where=self.where, unknown=self.unknown, **options
+            self.private,
+            public.schema,
+            where=self.where,
+            units=self.units,
+            missing=self.missing,
+            **options,
         )
-        tests = None
-        if self.tests is not None:
-            where = f"{self.where}, test data"
-            tests = rows_of(
-                self.tests, public.schema, where=where, unknown="missing", **options
-            ).X.astype(precision)
-        return replace(found, X=found.X.astype(precision)), tests
+        found = replace(found, X=found.X.astype(precision))
+        if self.tests is None:
+            return found, None
+        kept = public.schema.only(found.kept)
+        units = {name: unit for name, unit in self.units.items() if name in kept.names}
+        tests = rows_of(self.tests, kept, where=f"{self.where}, test data", units=units, **options)
+        if not self.tested_alone:
+            said = tuple(f"in the test rows, {note}" for note in tests.notes)
+            found = replace(found, notes=found.notes + said)
+        return found, tests.X.astype(precision)
 
 
 class ReadByPublic:
@@ -115,6 +127,7 @@ class ReadByPublic:
     public: Public | None
     kept_public: tuple[str, ...]
     max_public_bytes: int
+    discreet: bool
     overlap: bool
     secret: bytes
     _where: str
@@ -161,20 +174,17 @@ class ReadByPublic:
         Raises:
             InvalidInput: they have other columns, or do not look alike.
         """
-        discreet, before = self.max_public_bytes > 0, self.schema
+        discreet, before = self.discreet, self.schema
         if len(public) and public.schema is not None and self.table is not None:
             rows, tests = self.table.rows_by(public, discreet=discreet)
-            kept = [i for i in range(rows.X.shape[1]) if i not in rows.absent]
             if rows.absent:
-                public = public.only(kept)
+                public = public.only(rows.kept)
             own = slice(0 if self.table.tested_alone else None)
-            self.X = read_only(rows.X[own][:, kept])
-            values = (self.y,) if self.outcome is None or self.y.ndim < 2 else self.y.T
-            told = [says_target(self.table.private, one) for one in values if len(self.y)]
-            said = tuple(dict.fromkeys(remark for one in told for remark in one))
+            self.X = read_only(rows.X[own][:, rows.kept])
+            said = says_target(self.table.private, self.y) if len(self.y) else ()
             self.notes = rows.notes + said
             if self.test is not None and tests is not None:
-                self.test = read_only(tests[:, kept]), self.test[1]
+                self.test = read_only(tests), self.test[1]
         elif len(public) and public.schema is None and before is not None and not before.plain:
             raise InvalidInput(
                 "its columns have names or gaps, and those of the public rows have no names",

@@ -76,6 +76,8 @@ class Party(ReadByPublic, Training, SavedState):
             trained alone with the taught one so that its own rows are not worse off, ``"everyone"`` for all
             parties' rows; ``"taught"`` takes the taught model as it is, and keeps no other.
         rename: of a table, own name of a column to the name that the public rows have for it.
+        units: of a table, the public rows' name of a column to the factor that its own numbers are multiplied
+            by to be of their unit, or ``"F to C"`` or ``"C to F"``; 1 says that they are already.
         missing: whether its table may lack columns of the public rows: the party is then trained on those it
             has, and answers public rows through them.
         unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
@@ -105,6 +107,7 @@ class Party(ReadByPublic, Training, SavedState):
         secret: bytes = b"",
         purpose: Purpose = "own",
         rename: Mapping[str, str] | None = None,
+        units: Mapping[str, float | str] | None = None,
         missing: Literal["refused", "allowed"] = "refused",
         unknown: Lenient = "refused",
         outcome: Outcome | None = None,
@@ -141,7 +144,8 @@ class Party(ReadByPublic, Training, SavedState):
         self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
-        reading: dict[str, Any] = {"rename": rename or {}, "missing": missing, "unknown": unknown}
+        reading: dict[str, Any] = {"missing": missing, "unknown": unknown}
+        reading |= {"rename": rename or {}, "units": units or {}}
         self.table = OwnTable.of(X, test, where=self._where, **reading)
         """Its rows as they came, where their columns have names."""
         X, test = self._numbers_of(X, test)
@@ -186,6 +190,8 @@ class Party(ReadByPublic, Training, SavedState):
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.max_public_bytes = 0
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
+        self.discreet = False
+        """Whether errors leave out what its rows hold, as others read them."""
         self.kept_public: tuple[str, ...] = ()
         """Digests of those that were sent to it and are at hand."""
         self.most_measurements: int | None = None

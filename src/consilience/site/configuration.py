@@ -24,6 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -77,6 +78,7 @@ class PrivateDataSpec(Section):
             (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
             ``key``.
         rename: own name of a column to the name that the public rows have for it.
+        units: the public rows' name of a column to a factor on own numbers, or ``"F to C"``, ``"C to F"``.
         missing: whether it may lack columns of the public rows, and take part with those it has.
         unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
     """
@@ -91,6 +93,7 @@ class PrivateDataSpec(Section):
     aliases: Mapping[str, str] = {}
     encoder: str | None = None
     rename: Mapping[str, str] = {}
+    units: Mapping[str, Number | Literal["F to C", "C to F"]] = {}
     missing: Literal["refused", "allowed"] = "refused"
     unknown: Lenient = "refused"
 
@@ -192,8 +195,26 @@ class PartySpec(Section):
         with self.located():
             return self._party()
 
-    def _party(self) -> Party:
-        """The party; errors name the key of the file, and not the file, which a coordinator need not know."""
+    def _party(self, *, discreet: bool = False) -> Party:
+        """The party; a ``discreet`` one tells a coordinator, who reads its errors, not what its rows hold."""
+        try:
+            party, public = self._with_public()
+        except InvalidInput as error:
+            if not discreet:
+                raise
+            raise InvalidInput(
+                "its configuration or its rows cannot be used",
+                where=f"party {self.name!r}",
+                mend="At the party: consilience party check says why.",
+            ) from error
+        party.discreet = discreet
+        if public is not None:
+            party.public = party.read_by(public)
+        party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))
+        return party
+
+    def _with_public(self) -> tuple[Party, Public | None]:
+        """The party and the public rows of its file; errors name keys, and not the file."""
         public, where = None, self.data
         if self.public is not None:
             with _key("public"):
@@ -221,6 +242,7 @@ class PartySpec(Section):
             encoder=self._encoder(),
             purpose=self.purpose,
             rename=where.rename,
+            units=where.units,
             missing=where.missing,
             unknown=where.unknown,
         )
@@ -230,10 +252,7 @@ class PartySpec(Section):
                 where="limits.classes",
                 mend="Raise it, or look whether data.target is the right column.",
             )
-        if public is not None:
-            party.public = party.read_by(public)
-        party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))
-        return party
+        return party, public
 
     def site(self, *, wait: float = 0.0) -> PartySite:
         """The site that answers for the party; its data are read when the first request comes.
@@ -245,7 +264,7 @@ class PartySpec(Section):
             RunFailed: another process works on its state, or it cannot be written.
         """
         return PartySite(
-            self._party,
+            partial(self._party, discreet=True),
             self.state,
             name=self.name,
             limits=self.limits if self.labelled else _without_rows(self.limits),

@@ -303,18 +303,18 @@ class PartySite:
     # --- its state --------------------------------------------------------------------------------
 
     def _made(self) -> Party:
-        """The party, under its limits; made when it is first needed."""
+        """The party, under its limits and discreet; made when it is first needed."""
         if self._party is None:
             party = self._make()
+            party.discreet = True
             self.limits.bind(party)
             if self.limits.secret and not party.secret:
                 party.secret = own_secret(self._state.home)
-            self._party = party
             if party.public is None:
                 party.max_public_bytes = self.limits.max_public_bytes
                 if not party.max_public_bytes:
                     party.public = Public.none()  # so that it is not sent what it would refuse
-            self.name = party.name
+            self._party, self.name = party, party.name
         return self._party
 
     def _load(self) -> Party:

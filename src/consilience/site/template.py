@@ -26,6 +26,7 @@ target = "label"                  # the column to predict
 test = 0.2                        # share of rows to measure on, never trained on; or a file: "test.csv"
 calibration = 0.2                 # share of the other rows for choices along the way
 
+# units = { weight = 0.4536 }     # factors that bring your numbers to the unit of the public rows
 # [data.rename]                   # your column = the name that the public rows have for it
 # years = "age"
 

@@ -15,15 +15,19 @@ import numpy as np
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
+from consilience.validation.table_remarks import (
+    FEW,
+    TEMPERATURES,
+    column_remarks,
+    converted,
+    one_spelling,
+    unit_remark,
+)
 from consilience.validation.table_schema import Column, Schema
-from consilience.validation.tables import Table, is_number, read_texts
+from consilience.validation.tables import MARKS, Table, is_number, read_texts
 
 MOST_CATEGORIES = 255
 """Categories of a column; more are texts, or names."""
-FEW = 10
-"""Different texts of a column that are categories, however few the rows."""
-UNITS = 10.0
-"""Factor between a party's numbers and the public rows' from which they are of other units."""
 
 _TRUTH = {"yes": 1, "y": 1, "true": 1, "t": 1, "1": 1, "no": 0, "n": 0, "false": 0, "f": 0, "0": 0}
 
@@ -47,12 +51,17 @@ class Rows:
     absent: tuple[int, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def kept(self) -> list[int]:
+        """Places of the columns that the table has."""
+        return [i for i in range(self.X.shape[1]) if i not in self.absent]
+
 
 def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Rows:
     """Make the schema that a table suggests, and its rows.
 
-    Numbers are numbers, and so are texts that all say some. Texts of which few differ are categories. A text
-    that is another one in every row is left out, with a note.
+    Numbers are numbers, and so are texts that all say some. Texts of which few differ are categories. Words
+    of which most differ are left out, and so is a column without a value; each with a note.
 
     Args:
         table: the rows.
@@ -88,11 +97,11 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
             columns.append(column)
             parts.append(part)
     if long and texts == "refused":
-        others = ", ".join(json.dumps(column.name, ensure_ascii=False) for column in columns)
+        listed = json.dumps(long, ensure_ascii=False)
         raise InvalidInput(
             f"{', '.join(map(repr, long))}: texts of which most differ, neither numbers nor categories",
             where=where,
-            mend=f"Leave them out: columns = [{others}]; or take one alone, as the text of a row.",
+            mend=f"Leave them out: drop = {listed}; or take one alone, as the text of a row: columns.",
         )
     if not columns:
         raise InvalidInput("no column is left that says anything", where=where)
@@ -122,42 +131,57 @@ def suggested_column(
         InvalidInput: infinite numbers, or values that could mean two things.
     """
     values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
+    known, notes = [text for text in values if text is not None], list[str]()
+    if values.dtype.kind == "O" and len(set(known)) > min(FEW, len(known) / 2):
+        values, notes = _without_marks(values, name, where)
     if values.dtype.kind != "O":
         kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
         column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
         _check_finite(part, name, where)
-        counts = column.kind == "number" and _identifies(part)
-        note = f"{name!r} counts the rows: if it is the number of a person, leave it out"
-        return column.measured(part), part, [note] * counts
-    known = [text for text in values if text is not None]
-    distinct = sorted(set(known))
-    if not len(distinct) <= min(FEW, len(known) / 2):
+        if np.isnan(part.astype(np.float64)).all():
+            return None, part, [f"{name!r} is missing in every row: left out"]
+        return column.measured(part), part, [*notes, *column_remarks(column, part)]
+    one, same = one_spelling(known)
+    distinct = sorted(set(one.values()))
+    if len(distinct) > min(FEW, len(known) / 2):
         words = [text for text in known if not is_number(text)]
         if len(words) < len(known) / 2:
-            raise InvalidInput(
-                f"column {name!r} holds numbers and {words[0]!r}",
-                where=where,
-                mend="Leave it empty where there is no number.",
-            )
-        if len(distinct) == len(known) > FEW and not any(" " in text for text in distinct):
-            note = (
-                f"{name!r} is different in every row, as a name or number of a person is: left out"
-            )
-            return None, values, [note]
+            raise _number_among(words, name, where)
         if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
-            raise LongTexts(
-                f"{name!r}: texts of which most differ, neither numbers nor categories", where=where
-            )
+            if sum(" " in text for text in distinct) > len(distinct) / 20:
+                said = f"{name!r}: texts of which most differ, neither numbers nor categories"
+                raise LongTexts(said, where=where)
+            many = f"{len(distinct):,} different words, as names and numbers of persons have"
+            return None, values, [f"{name!r} holds {many}: left out"]
     place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
-    part = np.array([place.get(text, np.nan) for text in values])
-    return Column(name, "category", tuple(distinct)).measured(part), part, []
+    part = np.array([np.nan if text is None else place[one[text]] for text in values])
+    column = Column(name, "category", tuple(distinct)).measured(part)
+    notes = [f"{name!r}: {said}" for said in same]
+    return column, part, [*notes, *column_remarks(column, part)]
 
 
-def _identifies(values: Array) -> bool:
-    """True for whole numbers without gaps of which each is one more than another."""
-    if len(values) <= FEW or not np.isfinite(values).all() or (values % 1 != 0).any():
-        return False
-    return bool((np.diff(np.sort(values)) == 1).all())
+def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[str]]:
+    """Read numbers among which a word that says "missing" stands; and a remark, if there is one."""
+    words = {text for text in values if text is not None and not is_number(text)}
+    marks = sorted(word for word in words if word.lower() in MARKS)
+    if not marks:
+        return values, []
+    bare = np.array([None if text in marks else text for text in values], dtype=object)
+    found = read_texts(bare, name, where=where)
+    if found.dtype.kind == "O":
+        return values, []
+    return found, [f"{', '.join(map(repr, marks))} in {name!r} is read as missing"]
+
+
+def _number_among(words: list[str], name: str, where: str) -> InvalidInput:
+    """An error that names a word among numbers."""
+    many = f" and {len(words) - 1:,} more" if len(words) > 1 else ""
+    limit = "; of a limit such as <0.5 write a number" if words[0][0] in "<>≤≥" else ""
+    return InvalidInput(
+        f"column {name!r} holds numbers and {words[0]!r}{many}",
+        where=where,
+        mend=f"Leave it empty where there is no number{limit}.",
+    )
 
 
 def _days_or(values: Array) -> Array:
@@ -183,38 +207,17 @@ def _check_finite(values: Array, name: str, where: str) -> None:
         )
 
 
-def says_target(table: Table, target: Array) -> tuple[str, ...]:
-    """Remarks on inputs of which every value goes with one label, and every label with one value.
-
-    Args:
-        table: the inputs.
-        target: labels, shape ``(n,)``, or values ``(n, n_targets)``; of several values nothing is said.
-    """
-    if target.ndim == 2 and target.shape[1] > 1:
-        return ()
-    target = target.reshape(-1)
-
-    def says(values: Array) -> bool:
-        pairs = set(zip(values.tolist(), target.tolist(), strict=True))
-        firsts, seconds = ({pair[i] for pair in pairs} for i in (0, 1))
-        return 1 < len(firsts) == len(seconds) == len(pairs) < len(values)
-
-    return tuple(
-        f"{name!r} says the target under another name"
-        for name, values in table.columns.items()
-        if says(values)
-    )
-
-
 def rows_of(
     table: Table,
     schema: Schema,
     *,
     where: str,
     rename: Mapping[str, str] | None = None,
+    units: Mapping[str, float | str] | None = None,
     missing: Literal["refused", "allowed"] = "refused",
     unknown: Lenient = "refused",
     discreet: bool = False,
+    options: bool = True,
 ) -> Rows:
     """Read a table as rows of a schema; other columns are left out.
 
@@ -226,24 +229,40 @@ def rows_of(
         schema: their columns.
         where: whose they are, for errors.
         rename: name in the table to the name in the schema.
+        units: name in the schema to a factor that the table's numbers are multiplied by, or ``"F to C"`` or
+            ``"C to F"``; such a column's unit is right by this word.
         missing: whether the table may lack columns.
         unknown: what becomes of categories that the schema does not have: refused, or read as missing.
         discreet: leave what the table holds out of errors, as whoever sent the schema reads them.
+        options: whether the options above can be given by whoever reads an error.
 
     Raises:
         InvalidInput: a column that is not there, or holds another kind of value, unknown categories or
             numbers of another unit.
     """
-    columns = _renamed(table, schema, rename or {}, where)
+    columns, units = _renamed(table, schema, rename or {}, where, discreet), units or {}
+    for name, unit in units.items():
+        if name not in schema.names:
+            raise InvalidInput(
+                f"units is about {name!r}, which the public rows do not have",
+                where=where,
+                mend=nearest(name, schema.names),
+            )
+        if isinstance(unit, str) and unit not in TEMPERATURES:
+            raise InvalidInput(f"units: {unit!r}", where=where, mend=nearest(unit, TEMPERATURES))
     absent = [name for name in schema.names if name not in columns]
     if absent and (missing == "refused" or len(absent) == len(schema.names)):
         others = [name for name in columns if name not in schema.names]
-        hint = f"{nearest(absent[0], others)} " if others and not discreet else ""
+        mend = "" if discreet or not others else nearest(absent[0], others)
+        if options:
+            mend += (
+                f" Name its own with rename = {{ own = {absent[0]!r} }}; or take part with fewer columns: "
+                'missing = "allowed".'
+            )
         raise InvalidInput(
             f"there is no input column {', '.join(map(repr, absent[:5]))}, which the public rows have",
             where=where,
-            mend=f"{hint}Name its own with rename = {{ own = {absent[0]!r} }}; or take part with fewer "
-            'columns: missing = "allowed".',
+            mend=mend.strip() or "Call it so in the file.",
         )
     notes = [f"it lacks {', '.join(map(repr, absent))}, and takes part without"] if absent else []
     parts = []
@@ -258,6 +277,11 @@ def rows_of(
             part, note = _codes(given, column, unknown, discreet, where)
         else:
             part, note = _values(given, column, discreet, where)
+        if column.name in units:
+            part = converted(part, units[column.name])
+        elif column.kind == "number":
+            said = unit_remark(part, column, where=where, discreet=discreet)
+            note = [*note, said] if said else note
         if len(part) and np.isnan(part).all():
             notes.append(f"{column.name!r} is missing in every row")
         notes += note
@@ -271,14 +295,14 @@ def rows_of(
 
 
 def _renamed(
-    table: Table, schema: Schema, rename: Mapping[str, str], where: str
+    table: Table, schema: Schema, rename: Mapping[str, str], where: str, discreet: bool
 ) -> dict[str, Array]:
     for own, name in rename.items():
         if own not in table.columns:
             raise InvalidInput(
                 f"there is no column {own!r} to rename",
                 where=where,
-                mend=nearest(own, table.columns),
+                mend=None if discreet else nearest(own, table.columns),
             )
         if name not in schema.names:
             raise InvalidInput(
@@ -288,10 +312,12 @@ def _renamed(
             )
     named = {name: values for name, values in table.columns.items() if name not in rename}
     named |= {name: table.columns[own] for own, name in rename.items()}
+    known, alike = set(schema.names), dict[str, list[str]]()
+    for own in named.keys() - known:
+        alike.setdefault(_alike(own), []).append(own)
     for name in schema.names:
-        alike = [own for own in named if _alike(own) == _alike(name) and own not in schema.names]
-        if name not in named and len(alike) == 1:
-            named[name] = named.pop(alike[0])
+        if name not in named and len(same := alike.get(_alike(name), [])) == 1:
+            named[name] = named.pop(same[0])
     return named
 
 
@@ -366,50 +392,36 @@ def truth_of(text: str) -> int | None:
 
 def _values(given: Array, column: Column, discreet: bool, where: str) -> tuple[Array, list[str]]:
     """Numbers of a column: as they are, of texts that say some, of truth values or dates."""
-    values = given
-    if given.dtype.kind == "O":
-        values = read_texts(given, column.name, where=where)
+    values, notes = given, list[str]()
+    try:
+        if given.dtype.kind == "O":
+            values = read_texts(given, column.name, where=where)
+        if values.dtype.kind == "O" and column.kind == "number":
+            values, notes = _without_marks(values, column.name, where)
+    except InvalidInput as error:
+        if not discreet:
+            raise
+        said = f"column {column.name!r} is not written in one way"
+        raise InvalidInput(said, where=where, mend=error.mend) from None
     truth = column.kind == "boolean" or (column.low, column.high) == (0, 1)
     if values.dtype.kind == "O" and truth:
-        said = [None if one is None else _TRUTH.get(one.lower(), 2) for one in values]
-        if 2 not in said:
-            return np.array([np.nan if one is None else float(one) for one in said]), []
+        truths = [None if one is None else _TRUTH.get(one.lower(), 2) for one in values]
+        if 2 not in truths:
+            return np.array([np.nan if one is None else float(one) for one in truths]), []
     date = values.dtype.kind == "M"
     if values.dtype.kind == "O" or (date != (column.kind == "date") and not _empty(values)):
         what = f"column {column.name!r} is a {column.kind} in the public rows, and not here"
         if values.dtype.kind == "O" and not discreet:
-            said_here = [text for text in values if text is not None]
-            what += f": {said_here[0]!r}"
+            here = [text for text in values if text is not None]
+            what += f": {next((text for text in here if not is_number(text)), here[0])!r}"
         raise InvalidInput(what, where=where, mend="Write it as the public rows do.")
     part = _days_or(values)
     if column.kind == "boolean" and not np.isin(part[~np.isnan(part.astype(float))], (0, 1)).all():
         raise InvalidInput(
             f"column {column.name!r} is true or false in the public rows, and not here", where=where
         )
-    return part, _units(part, column, discreet, where) if column.kind == "number" else []
+    return part, [] if discreet else notes
 
 
 def _empty(values: Array) -> bool:
     return values.dtype.kind == "f" and bool(np.isnan(values).all())
-
-
-def _units(values: Array, column: Column, discreet: bool, where: str) -> list[str]:
-    """Remarks on numbers that are larger or smaller by a factor than the public ones.
-
-    Raises:
-        InvalidInput: four fifths of them lie beyond all public ones.
-    """
-    known = values[~np.isnan(values.astype(np.float64))]
-    sizes = np.abs(known[known != 0])
-    if len(sizes) < FEW or not column.size or column.low == column.high:
-        return []
-    factor = float(np.median(sizes)) / column.size
-    spread = float(known.std()) / column.spread
-    if 1 / UNITS < factor < UNITS or 1 / UNITS < spread < UNITS or (factor > 1) != (spread > 1):
-        return []
-    about = f"column {column.name!r} is of another unit than agreed on"
-    said = about if discreet else f"{about}, by a factor of about {float(f'{factor:.2g}'):g}"
-    low, high = np.quantile(known, [0.1, 0.9])
-    if low > column.high or high < column.low:
-        raise InvalidInput(said, where=where, mend="Bring it to the unit of the public rows.")
-    return [f"{said}, as it seems"]

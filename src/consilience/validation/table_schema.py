@@ -45,7 +45,7 @@ class Column:
         median: the value that stands for a gap.
         mean: of the values.
         spread: their standard deviation; 1 where all are equal.
-        size: the median absolute value of those that are not 0, by which units are compared.
+        deciles: values that a tenth, two tenths, … nine tenths do not exceed, by which units are compared.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Column:
     median: float = 0.0
     mean: float = 0.0
     spread: float = 1.0
-    size: float = 0.0
+    deciles: tuple[float, ...] = ()
 
     def measured(self, values: Array) -> Column:
         """Take range, median, mean and spread of values, shape ``(n,)``; gaps may be among them."""
@@ -66,7 +66,7 @@ class Column:
             return replace(self, gaps=self.gaps or bool(gaps.any()))
         known = values[~gaps].astype(np.float64)
         spread = 0.0 if known.min() == known.max() else float(known.std())
-        sizes = np.abs(known[known != 0])
+        deciles = np.quantile(known, np.arange(1, 10) / 10, method="inverted_cdf")
         return replace(
             self,
             gaps=self.gaps or bool(gaps.any()),
@@ -75,7 +75,7 @@ class Column:
             median=float(np.median(known)),
             mean=_rounded(known.mean()),
             spread=_rounded(spread) or 1.0,
-            size=float(np.median(sizes)) if len(sizes) else 0.0,
+            deciles=tuple(deciles.tolist()),
         )
 
 
@@ -182,8 +182,8 @@ class Schema:
         return Schema(tuple(column.measured(values) for column, values in both))
 
     def without_units(self) -> Schema:
-        """Return the schema without the sizes by which units are compared."""
-        return Schema(tuple(replace(column, size=0.0) for column in self.columns))
+        """Return the schema without the deciles by which units are compared."""
+        return Schema(tuple(replace(column, deciles=()) for column in self.columns))
 
     def only(self, places: Sequence[int]) -> Schema:
         """Select columns by their places."""
@@ -266,8 +266,10 @@ class Schema:
 
 def _column_of(record: Any) -> Column:
     """One column of JSON, checked: it may come from elsewhere."""
-    column = Column(**{**record, "categories": tuple(record.get("categories", ()))})
-    numbers = (column.low, column.high, column.median, column.mean, column.spread, column.size)
+    lists = {name: tuple(record.get(name, ())) for name in ("categories", "deciles")}
+    column = Column(**{**record, **lists})
+    levels = (column.low, column.high, column.median, column.mean, column.spread)
+    numbers = (*levels, *column.deciles)
     if (
         column.kind not in ("number", "category", "boolean", "date")
         or not all(isinstance(one, str) and one for one in (column.name, *column.categories))
@@ -276,6 +278,8 @@ def _column_of(record: Any) -> Column:
         or not isinstance(column.gaps, bool)
         or not all(isinstance(one, int | float) and np.isfinite(one) for one in numbers)
         or column.spread <= 0
+        or len(column.deciles) not in (0, 9)
+        or column.deciles != tuple(sorted(column.deciles))
     ):
         raise ValueError(f"column {str(record)[:100]}")
     return column

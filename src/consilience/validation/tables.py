@@ -22,6 +22,11 @@ GAPS = frozenset(
 )
 """Texts that stand for a missing value, in small letters."""
 
+MARKS = frozenset(
+    ["-", "--", ".", "*", "none", "unknown", "missing", "n.a.", "nd", "n.d.", "#div/0!", "#value!"]
+)
+"""Texts that stand for a missing value where all others are numbers, in small letters."""
+
 DATES = {
     "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
     "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
@@ -109,8 +114,9 @@ def is_text(values: Array) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a number with a decimal point, or none."""
-    return _NUMBER.fullmatch(text) is not None
+    """Tell whether a text is a number, with whatever decimal mark, separators and sign."""
+    bare = _SIGN.sub(r"\2", text).strip()
+    return any(form.fullmatch(bare) for form in (_NUMBER, _THOUSANDS, _COMMA))
 
 
 def text_rows(table: Table) -> Array | None:

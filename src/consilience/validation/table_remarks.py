@@ -1,0 +1,295 @@
+"""Remarks on columns: another unit, numbers that stand for a gap, numbers of persons, the target in disguise.
+
+No row is changed here. A remark names a column and the evidence, and people decide.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
+from consilience.validation.table_schema import Column, Schema
+from consilience.validation.tables import Table
+
+FEW = 10
+"""Different texts of a column that are categories, however few the rows; rows that are too few to judge."""
+
+UNITS = 10.0
+"""Factor between a party's numbers and the public ones that shows other units, whatever these are."""
+
+FACTORS = {
+    2.20462: "pounds and kilograms",
+    2.54: "inches and centimetres",
+    7.50062: "mmHg and kPa",
+    10.0: "g/dl and g/l",
+    12.0: "months and years",
+    18.016: "glucose in mg/dl and mmol/l",
+    38.67: "cholesterol in mg/dl and mmol/l",
+    88.42: "creatinine in µmol/l and mg/dl",
+    100.0: "percent and shares",
+    365.25: "days and years",
+    1000.0: "grams and kilograms",
+}
+"""Factors between two units of one quantity."""
+
+TEMPERATURES = {
+    "F to C": "degrees Fahrenheit, and not Celsius",
+    "C to F": "degrees Celsius, and not Fahrenheit",
+}
+"""Conversions that are no factor."""
+
+_APART, _FITS = 0.6, 0.25
+"""Distance of two distributions from which they are compared in other units, and up to which these fit. Sites
+with other patients lie apart less, or do not come together by one of a dozen factors."""
+
+_STANDS_FOR_A_GAP = re.compile(r"-1|-?(8{2,}|9{2,})")
+_IDENTITY = re.compile(
+    r"(.*[\W_])?(id|uuid|guid|mrn|ssn|(patient|subject|person|case|record)[\W_]*(no|nr|num|number|code)?)([\W_].*)?"
+)
+
+
+def converted(values: Array, unit: float | str) -> Array:
+    """Convert numbers: times a factor, or from one scale of temperature to the other.
+
+    Args:
+        values: shape ``(n,)``.
+        unit: a factor, or a key of :data:`TEMPERATURES`.
+    """
+    values = values.astype(np.float64)
+    if unit == "F to C":
+        return np.asarray((values - 32) / 1.8)
+    return np.asarray(values * 1.8 + 32 if unit == "C to F" else values * float(unit))
+
+
+def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = False) -> str:
+    """Say that numbers are of another unit than the public ones; an empty text where nothing shows it.
+
+    The evidence is that they lie apart from the public deciles, and on them after a conversion between two
+    units that are known; or that both their size and their spread are ten times the public ones.
+
+    Args:
+        values: of a party, shape ``(n,)``; gaps are NaN.
+        column: the public rows' column.
+        where: whose they are, for the error.
+        discreet: leave what the party holds out of the text.
+
+    Raises:
+        InvalidInput: nine tenths of them lie beyond all public ones, too.
+    """
+    known = values[~np.isnan(values.astype(np.float64))].astype(np.float64)
+    if len(known) < FEW or not column.deciles or column.low == column.high:
+        return ""
+    fitting, far = _fitting(known, np.array(column.deciles)), _far(known, column)
+    if not fitting and far is None:
+        return ""
+    said = f"column {column.name!r} is of another unit than agreed on"
+    if not discreet:
+        words = " or ".join(fitting.values()) or f"by a factor of about {far:.2g}"
+        medians = f"its median is {np.median(known):.4g}, of the public rows {column.median:.4g}"
+        said += f": {medians} ({words})"
+    low, high = np.quantile(known, [0.1, 0.9])
+    if not (low > column.high or high < column.low):
+        return f"{said}, as it seems"
+    unit = "…" if discreet or not fitting else next(iter(fitting))
+    raise InvalidInput(
+        said,
+        where=where,
+        mend=f"Bring it to the unit of the public rows; or have the party do so: units = {{ "
+        f"{json.dumps(column.name, ensure_ascii=False)} = {unit} }}, where 1 says that it is right as it is.",
+    )
+
+
+def _fitting(known: Array, deciles: Array) -> dict[str, str]:
+    """Conversions that bring numbers onto public deciles, as a file has them, with words; best first."""
+    if min(len(np.unique(known)), len(np.unique(deciles))) < FEW // 2:
+        return {}
+    if _distance(known, deciles) < _APART:
+        return {}
+    for said, tried in (
+        ("as large", {1 / factor: factor for factor in FACTORS}),
+        ("as small", {factor: factor for factor in FACTORS}),
+    ):
+        far = {unit: _distance(known * unit, deciles) for unit in tried}
+        near = [unit for unit in far if far[unit] <= min(_FITS, min(far.values()) + 0.1)]
+        if near:
+            near.sort(key=far.__getitem__)
+            return {
+                f"{unit:.6g}": f"{tried[unit]:g} times {said}: {FACTORS[tried[unit]]}"
+                for unit in near[:3]
+            }
+    return {
+        f'"{unit}"': said
+        for unit, said in TEMPERATURES.items()
+        if _distance(converted(known, unit), deciles) <= _FITS
+    }
+
+
+def _distance(known: Array, deciles: Array) -> float:
+    """Largest difference of two distribution functions at the deciles of one, which may be equal."""
+    ordered, n = np.sort(known), len(known)
+    below, upto = (np.searchsorted(ordered, deciles, side) / n for side in ("left", "right"))
+    levels = np.arange(1, len(deciles) + 1) / (len(deciles) + 1)
+    first = np.searchsorted(deciles, deciles, "left")
+    last = np.searchsorted(deciles, deciles, "right") - 1
+    return float(np.maximum(below - levels[last], levels[first] - upto).max())
+
+
+def _far(known: Array, column: Column) -> float | None:
+    """Factor by which size and spread are both beyond :data:`UNITS`; ``None`` where they are not."""
+    ours, theirs = (np.abs(one[one != 0]) for one in (known, np.array(column.deciles)))
+    if not len(ours) or not len(theirs):
+        return None
+    factor, spread = float(np.median(ours) / np.median(theirs)), float(known.std()) / column.spread
+    if min(factor, spread) >= UNITS or max(factor, spread) <= 1 / UNITS:
+        return factor
+    return None
+
+
+def group_remarks(X: Array, schema: Schema, group: Array) -> Iterator[str]:
+    """Remarks on columns that are of another unit in one group of rows, or missing in all of them.
+
+    Args:
+        X: rows, shape ``(n, d)``.
+        schema: their columns.
+        group: name of each row's group, shape ``(n,)``.
+    """
+    for name in sorted(set(group.tolist())):
+        own = group == name
+        if own.all():
+            continue
+        for column, values in zip(schema.columns, X.T, strict=True):
+            missing = np.isnan(values[own].astype(np.float64)).all()
+            if missing and not np.isnan(values.astype(np.float64)).all():
+                yield f"{column.name!r} is missing in every row of {name!r}"
+            elif column.kind == "number" and not missing:
+                others = Column(column.name).measured(values[~own])
+                try:
+                    said = unit_remark(values[own], others, where="")
+                except InvalidInput as error:
+                    said = error.what
+                if said:
+                    yield f"rows of {name!r}: {said.replace('public', 'other')}"
+
+
+def column_remarks(column: Column, values: Array) -> Iterator[str]:
+    """Remarks on a column by itself: nothing in it, numbers that stand for a gap, numbers of persons.
+
+    Args:
+        column: the column.
+        values: its values as numbers, shape ``(n,)``; gaps are NaN.
+    """
+    name, known = column.name, values[~np.isnan(values.astype(np.float64))]
+    if not len(known):
+        yield f"{name!r} is missing in every row"
+        return
+    distinct, times = np.unique(known, return_counts=True)
+    if column.kind == "number":
+        for place in {0, len(distinct) - 1} if len(distinct) > 2 else ():
+            rest = np.delete(distinct, place)
+            one, away = float(distinct[place]), float(np.abs(rest - distinct[place]).min())
+            lone = away > rest[-1] - rest[0] or (one < 0 <= rest[0] and len(rest) > FEW)
+            if times[place] > 1 and lone and _STANDS_FOR_A_GAP.fullmatch(f"{one:g}"):
+                yield (
+                    f"{name!r} is {one:g} in {times[place]:,} rows, far from all others: if that means "
+                    "missing, leave them empty"
+                )
+    if len(known) > FEW and column.kind in ("number", "category"):
+        whole = column.kind == "category" or bool((known % 1 == 0).all())
+        counts = whole and len(known) == len(values) and (np.diff(np.sort(known)) == 1).all()
+        named = identifies(name) and len(distinct) > max(FEW, len(known) / 20)
+        digits = len(f"{known.max():.0f}") > 5 and len(f"{known.min():.0f}") == len(
+            f"{known.max():.0f}"
+        )
+        long = column.kind == "number" and digits and len(distinct) > len(known) / 2
+        if whole and (counts or named or long):
+            what = "counts the rows" if counts else f"has {len(distinct):,} different values"
+            yield f"{name!r} {what}: if it is the number of a person, leave it out: drop = [{name!r}]"
+
+
+def one_spelling(
+    texts: Sequence[str], *, letters: bool = True
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Find one spelling for texts that differ by capital letters and blanks alone: the most frequent one.
+
+    Args:
+        texts: of all rows.
+        letters: whether single letters are such texts too; else they are only remarked on.
+
+    Returns:
+        Each text's spelling, and a remark on each that several are read as.
+
+    >>> one_spelling(["Lebt", "lebt", "Lebt", "tot"])[0]
+    {'Lebt': 'Lebt', 'lebt': 'Lebt', 'tot': 'tot'}
+    """
+    times = Counter(texts)
+    alike: dict[str, list[str]] = {}
+    for text in sorted(times, key=lambda text: (-times[text], text)):
+        alike.setdefault(" ".join(text.casefold().split()), []).append(text)
+    found, notes = dict[str, str](), []
+    for small, same in alike.items():
+        merged = letters or len(small) > 1
+        found |= {text: same[0] if merged else text for text in same}
+        if len(same) > 1:
+            named = " and ".join(f"{text!r} ({times[text]:,} rows)" for text in same)
+            said = f"are read as one: {same[0]!r}" if merged else "differ by a capital letter alone"
+            notes.append(f"{named} {said}")
+    return {text: found[text] for text in times}, tuple(notes)
+
+
+def identifies(name: str) -> bool:
+    """Tell whether a column is called as numbers of persons and records are.
+
+    >>> [identifies(name) for name in ("id", "patient_id", "PatientID", "Subject No", "width", "paid")]
+    [True, True, True, True, False, False]
+    """
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return _IDENTITY.fullmatch(apart.lower()) is not None
+
+
+def says_target(table: Table, target: Array) -> tuple[str, ...]:
+    """Remarks on inputs that are the target under another name.
+
+    Of classes: every value goes with one label, and every label with one value, or every label with several
+    where each stands in many rows; gaps are left out. Of values: they are in the same order, or the reverse.
+
+    Args:
+        table: the inputs.
+        target: labels, shape ``(n,)``, or values ``(n, n_targets)``.
+    """
+    columns = target.reshape(len(target), -1).T
+    found = []
+    for name, values in table.columns.items():
+        known = np.array([one is not None and one == one for one in values.tolist()], dtype=bool)
+        if values.dtype.kind == "M":
+            known = ~np.isnat(values)
+        says = _same_order if target.dtype.kind == "f" else _one_label
+        if known.any() and any(says(values[known], one[known]) for one in columns):
+            found.append(f"{name!r} says the target under another name")
+        elif target.dtype.kind != "f" and _one_label(known, columns[0]):
+            found.append(f"{name!r} is missing or not as the target is")
+    return tuple(found)
+
+
+def _one_label(values: Array, labels: Array) -> bool:
+    pairs = set(zip(values.tolist(), labels.tolist(), strict=True))
+    firsts, seconds = ({pair[i] for pair in pairs} for i in (0, 1))
+    if not 1 < len(seconds) <= len(firsts) == len(pairs) < len(values):
+        return False
+    return len(firsts) == len(seconds) or len(values) > FEW * FEW * len(firsts)
+
+
+def _same_order(values: Array, targets: Array) -> bool:
+    """True for numbers that rise, or fall, with the target at every row."""
+    if values.dtype.kind not in "fiu" or len(values) < FEW:
+        return False
+    ours, theirs = (np.unique(one, return_inverse=True)[1] for one in (values, targets))
+    last = ours.max()
+    return bool(
+        last == theirs.max() > 0 and ((ours == theirs).all() or (last - ours == theirs).all())
+    )
