@@ -36,24 +36,11 @@ from consilience.files import write_folder
 from consilience.learners import ForeignCode, make
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.messages.replies import SharedModel
+from consilience.messages.replies import METRICS, SharedModel
 from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
 from consilience.site.configuration import PartySpec
-
-_METRICS = {
-    "classification": (
-        "accuracy",
-        "balanced_accuracy",
-        "log_loss",
-        "ece",
-        "brier",
-        "auc",
-        "average_precision",
-    ),
-    "regression": ("mse", "r2"),
-}
 
 
 def start(
@@ -249,7 +236,7 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
     before, _ = formed([party for party in parties if party.name not in late])
     agreed, network = formed(parties) if late else (before, _)
     check_classes_fixed(agreed.classes, before.classes)
-    measured = _METRICS[agreed.kind]
+    measured = METRICS["outcomes" if agreed.outcome else agreed.kind]
     if spec.metric is not None and spec.metric not in measured:
         raise InvalidInput(
             f"metric {spec.metric!r} is not one of {agreed.kind}",

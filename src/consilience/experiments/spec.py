@@ -41,12 +41,13 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, nearest
 from consilience.learners import ForeignCode, foreign_code, make
 from consilience.learners.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
+from consilience.messages.replies import METRICS
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
@@ -188,20 +189,7 @@ class Spec(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     seeds: Whole | tuple[Whole, ...] = 1
     methods: tuple[MethodSpec, ...] = ("local", "auto", "central")  # type: ignore[assignment]
-    metric: (
-        Literal[
-            "accuracy",
-            "balanced_accuracy",
-            "log_loss",
-            "ece",
-            "brier",
-            "auc",
-            "average_precision",
-            "mse",
-            "r2",
-        ]
-        | None
-    ) = None
+    metric: str | None = None
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     purpose: Purpose = "own"
     trusts: tuple[str, ...] = TRUSTED
@@ -250,6 +238,14 @@ class Spec(Section):
             else table
             for name, table in tables.items()
         ]
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, given: str | None) -> str | None:
+        metrics = {name for measured in METRICS.values() for name in measured}
+        if given is not None and given not in metrics:
+            raise ValueError(f"no metric is called {given!r}. {nearest(given, sorted(metrics))}")
+        return given
 
     @property
     def _models(self) -> tuple[ModelSpec, ...]:

@@ -45,25 +45,31 @@ _MOST_METRICS = 100
 _MOST_PUBLIC = 10
 """Sets of public rows that a party may say it holds."""
 
-_BOUNDS: Mapping[str, tuple[float, float]] = {
-    "accuracy": (0.0, 1.0),
-    "balanced_accuracy": (0.0, 1.0),
-    "ece": (0.0, 1.0),
-    "auc": (0.0, 1.0),
-    "average_precision": (0.0, 1.0),
-    "brier": (0.0, 2.0),
-    "log_loss": (0.0, LARGEST),
-    "mse": (0.0, LARGEST**2),
-    "r2": (-(LARGEST**2), 1.0),
-    "harrell_c": (0.0, 1.0),
-    "uno_c": (0.0, 1.0),
-    "ibs": (0.0, LARGEST),
-    "pinball": (0.0, LARGEST),
-    "coverage": (0.0, 1.0),
-    "width": (0.0, LARGEST),
+METRICS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "classification": {
+        "accuracy": (0.0, 1.0),
+        "balanced_accuracy": (0.0, 1.0),
+        "log_loss": (0.0, LARGEST),
+        "ece": (0.0, 1.0),
+        "brier": (0.0, 2.0),
+        "auc": (0.0, 1.0),
+        "average_precision": (0.0, 1.0),
+    },
+    "regression": {"mse": (0.0, LARGEST**2), "r2": (-(LARGEST**2), 1.0)},
+    "outcomes": {
+        "log_loss": (0.0, LARGEST),
+        "harrell_c": (0.0, 1.0),
+        "uno_c": (0.0, 1.0),
+        "ibs": (0.0, LARGEST),
+        "pinball": (0.0, LARGEST),
+        "coverage": (0.0, 1.0),
+        "width": (0.0, LARGEST),
+    },
 }
-"""Ranges of the metrics that parties measure, over own rows too; others, a protocol's own, lie within
+"""Metrics that parties measure, over own rows too, with their ranges; others, a protocol's own, lie within
 ``LARGEST``."""
+
+_BOUNDS = {name: bounds for measured in METRICS.values() for name, bounds in measured.items()}
 
 
 @message
