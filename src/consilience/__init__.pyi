@@ -36,6 +36,10 @@ from consilience.errors import (
     ConsilienceError as ConsilienceError,
     InvalidInput as InvalidInput,
 )
+from consilience.federation.estimators import (
+    FederatedClassifier as FederatedClassifier,
+    FederatedRegressor as FederatedRegressor,
+)
 from consilience.federation.federation import (
     Federation as Federation,
 )
