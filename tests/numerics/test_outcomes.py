@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.data.outcome_section import OutcomeSpec
+from consilience.data.targets import OutcomeSpec
 from consilience.errors import InvalidInput
 from consilience.numerics.outcomes import (
     Quantiles,

@@ -47,15 +47,16 @@ def compared(setup: SimulatedParties, **options: Any) -> Heterogeneity:
     """
     from consilience.diagnostics.heterogeneity import how_different
 
-    data = setup.dataset
+    data, names = setup.dataset, setup.dataset.strata_names
     encode = np.asarray if data.schema is None else data.schema.encode
     return how_different(
         {
-            name: (encode(data.X[rows]), setup.labels(data.y[rows]))
+            name: (encode(data.X[rows]), y if names is None else np.asarray(names)[y])
             for name, rows in zip(setup.names, setup.rows, strict=True)
+            for y in (data.strata(data.y[rows]),)
         },
-        kind="regression" if data.classes is None else "classification",
-        classes=data.classes,
+        kind="regression" if names is None else "classification",
+        classes=names,
         **options,
     )
 

@@ -240,6 +240,8 @@ def answer(model: Kept, data: Path, out: Path | None, *, alone: bool = False) ->
 def predictions(model: Kept, data: Path) -> str:
     """A line of CSV per row of a file: the class and every class's probability, or the values.
 
+    Of an outcome it is what :attr:`~consilience.numerics.outcomes.Outcome.columns` name.
+
     Classes are written as :func:`consilience.errors.as_cell` has it, so that no spreadsheet computes one.
 
     Raises:
@@ -265,7 +267,10 @@ def predictions(model: Kept, data: Path) -> str:
         rows = model.scaling(rows)
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    if model.model.classes:
+    if (outcome := model.model.outcome) is not None:
+        lines.writerow(outcome.columns)
+        lines.writerows([f"{one:.6g}" for one in line] for line in model.model.predict(rows))
+    elif model.model.classes:
         shares = model.model.predict_proba(rows)
         if not np.isfinite(shares).all():
             raise RunFailed("the model answers with NaN or infinite numbers", where=model.about)
@@ -344,9 +349,10 @@ def _loaded(
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
         learner, alone = make(name, **named), make(name, **named)
+    outcome = outcome_of(str(about.get("outcome", "")))
     learner.bind(outputs, schema)
     alone.bind(outputs, schema)
     if isinstance(learner, Frozen) and learner.classes:
         learner.align(classes, learner.classes)
     learner.load(folder / f"model{learner.suffix}")
-    return read_mixture(Model(learner, classes), alone, folder, space), scaling, about
+    return read_mixture(Model(learner, classes, outcome), alone, folder, space), scaling, about

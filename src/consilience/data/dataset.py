@@ -23,7 +23,8 @@ class Dataset:
         X: training inputs: numbers, float32, shape ``(n, ...)`` with two or more axes (tables
             ``(n, columns)``, grey images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels
             in [0, 1]), or texts: an object array of ``str``, shape ``(n,)``.
-        y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values.
+        y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values; of survival times
+            and events, shape ``(n, 2)``.
         X_test: test inputs, shaped like ``X``.
         y_test: test labels.
         classes: the names of the classes in code order; ``None`` for regression.
@@ -101,6 +102,20 @@ class Dataset:
             raise InvalidInput("only one of training and test rows has groups", where=self.name)
 
     @property
+    def survival(self) -> bool:
+        """Tell whether its labels are times and events."""
+        return self.y.ndim == 2
+
+    def strata(self, y: Array) -> Array:
+        """Give what rows are divided by, shape ``(n,)``: labels; of survival whether there was an event."""
+        return y[:, 1].astype(np.int64) if y.ndim == 2 else y
+
+    @property
+    def strata_names(self) -> tuple[str, ...] | None:
+        """Names of what whole numbers of :meth:`strata` are codes of; ``None`` for values."""
+        return ("censored", "event") if self.survival else self.classes
+
+    @property
     def is_text(self) -> bool:
         """True if the inputs are texts, not numbers."""
         return self.X.ndim == 1
@@ -162,7 +177,10 @@ def _inputs(X: Array) -> Array:
 
 def _labels(y: Array, classes: tuple[str, ...] | None, name: str) -> Array:
     y = np.asarray(y)
-    if y.ndim != 1 or y.dtype.kind not in ("iu" if classes is not None else "iuf"):
+    survival = y.ndim == 2 and y.shape[1] == 2 and classes is None
+    if (y.ndim != 1 and not survival) or y.dtype.kind not in (
+        "iu" if classes is not None else "iuf"
+    ):
         wanted = "integer codes into classes" if classes is not None else "numbers"
         raise InvalidInput(
             f"labels must be {wanted}, one a row; got {y.dtype} with shape {y.shape}", where=name

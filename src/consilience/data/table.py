@@ -13,6 +13,7 @@ from consilience.data.columns import read_table
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.npz import array_names, read_arrays
 from consilience.data.splits import take_public
+from consilience.data.targets import Target, encoded, survival_target, target_columns
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
@@ -28,6 +29,8 @@ def load_table(
     path: str | Path,
     target: str | None = None,
     *,
+    time: str | None = None,
+    event: str | None = None,
     group: str | None = None,
     groups: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -43,6 +46,9 @@ def load_table(
         path: a ``.csv`` file with a header line, of any separator and encoding, ``.parquet``, ``.xlsx`` or
             ``.npz``. An ``.npz`` has arrays ``X`` and ``y``, and may have ``X_test`` and ``y_test``.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
+        time: for survival, in place of a target, the column of times until the event, or until the row was
+            last seen.
+        event: the column that says whether there was an event: 1 or 0, yes or no, true or false.
         group: the column (array) of natural groups, such as the hospital; not an input.
         groups: names of the groups that take part; by default all.
         columns: the input columns; by default all but target and group. They may hold numbers, categories,
@@ -59,7 +65,8 @@ def load_table(
             columns that cannot be used, rows without a label, no rows.
     """
     path = Path(path)
-    wanted = _Wanted(target, group, groups, columns, drop, as_numbers=True)
+    named = target_columns(target, time, event, where=str(path))
+    wanted = _Wanted(named, group, groups, columns, drop, as_numbers=True)
     rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
     notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
     if rows.schema is not None and rows.group is not None:
@@ -83,6 +90,8 @@ def load_own(
     path: Path,
     target: str | None,
     *,
+    time: str | None = None,
+    event: str | None = None,
     columns: Sequence[str] | None = None,
     test: Path | float = 0.3,
     kind: Kind | None = None,
@@ -92,6 +101,8 @@ def load_own(
     Args:
         path: as in :func:`load_table`, and all that follow.
         target: the column of labels or values.
+        time: the column of times.
+        event: the column of events.
         columns: the input columns.
         test: a file of test rows, or the share to set aside.
         kind: ``"classification"`` or ``"regression"``.
@@ -105,7 +116,8 @@ def load_own(
     """
     aside = test if isinstance(test, float) else 0.0
     file = None if isinstance(test, float) else test
-    wanted = _Wanted(target, columns=columns, as_numbers=False)
+    named = target_columns(target, time, event, where=str(path))
+    wanted = _Wanted(named, columns=columns, as_numbers=False)
     rows, held_out, classes = _labelled(path, wanted, file, aside, 0, kind)
     if classes is None:
         return (rows.X, rows.target), (held_out.X, held_out.target), False
@@ -138,12 +150,17 @@ def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
 class _Wanted:
     """Columns and groups of a file that are asked for, and whether inputs become numbers."""
 
-    target: str | None = None
+    target: Target = None
     group: str | None = None
     groups: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     drop: Sequence[str] = ()
     as_numbers: bool = True
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The target's columns."""
+        return (self.target,) if isinstance(self.target, str) else self.target or ()
 
 
 def _labelled(
@@ -166,12 +183,14 @@ def _labelled(
         held_out = _read_npz(path, wanted.target or "y", wanted.group, "_test")
     if wanted.as_numbers and kind == "classification":
         rows, held_out = _spelt_alike(rows, held_out)
-    y, y_test, classes = _encode(rows, held_out, kind, where)
+    tail = rows.target[:0] if held_out is None else held_out.target
+    y, y_test, classes = encoded(rows.target, tail, kind, where)
     rows = replace(rows, target=y)
     if held_out is not None:
         return rows, replace(held_out, target=y_test), classes
     rng = stream(seed, path.name, 0, "test split")
-    train, aside = take_public(y, test_fraction, rng, group=rows.group)
+    kinds = y[:, 1].astype(np.int64) if y.ndim == 2 else y
+    train, aside = take_public(kinds, test_fraction, rng, group=rows.group)
     return rows.take(train), replace(rows.take(aside), notes=()), classes
 
 
@@ -277,19 +296,21 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
                 )
             part = np.isin(group, np.asarray(wanted.groups, dtype=object))
             table, inputs, group = table.take(part), inputs.take(part), group[part]
-    labels = _complete_column(table, wanted.target, where)
+    parts = [_complete_column(table, name, where) for name in wanted.named]
+    labels = survival_target(parts, wanted.target, where) if len(parts) > 1 else parts[0]
     if not wanted.as_numbers:
         return _Rows(inputs, labels, group)
     X, schema, notes = _inputs(inputs, where, like, unknown="missing")
-    said = says_target(inputs, labels) if like is None else ()
-    return _Rows(X, labels, group, schema, notes + said)
+    said = [] if like is not None else [one for part in parts for one in says_target(inputs, part)]
+    return _Rows(X, labels, group, schema, (*notes, *dict.fromkeys(said)))
 
 
 def _chosen(table: Table, wanted: _Wanted, where: str) -> Table:
     """The inputs among the columns of a table."""
-    names, others = list(table.columns), (wanted.target, wanted.group)
+    names, others = list(table.columns), (*wanted.named, wanted.group)
+    roles = ("time", "event") if len(wanted.named) > 1 else ("target",)
     for role, name in [
-        ("target", wanted.target),
+        *zip(roles, wanted.named, strict=False),
         ("group", wanted.group),
         *(("input", c) for c in (*(wanted.columns or ()), *wanted.drop)),
     ]:
@@ -341,10 +362,11 @@ def _complete_column(table: Table, name: str, where: str) -> Array:
     return values
 
 
-def _read_npz(path: Path, target: str | None, group: str | None, side: str = "") -> _Rows:
+def _read_npz(path: Path, target: Target, group: str | None, side: str = "") -> _Rows:
     """The arrays of an .npz file; ``side`` is ``""`` or ``"_test"``."""
     there, where = array_names(path), str(path)
-    wanted = [name + side for name in ("X", target, group) if name is not None]
+    named = target if isinstance(target, tuple) else (target,)
+    wanted = [name + side for name in ("X", *named, group) if name is not None]
     for name in wanted:
         if name not in there:
             raise InvalidInput(
@@ -356,43 +378,12 @@ def _read_npz(path: Path, target: str | None, group: str | None, side: str = "")
         raise InvalidInput("there are no rows", where=where)
     X = X.astype(object) if X.dtype.kind in "UT" else X
     check_inputs(X if X.dtype.kind not in "iub" else X.astype(np.float32), None, where)
-    labels = arrays[target + side] if target else np.zeros(len(X), dtype=np.int64)
-    if labels.ndim != 1 or len(labels) != len(X):
+    if isinstance(target, tuple):
+        labels = survival_target([arrays[name + side] for name in target], target, where)
+    else:
+        labels = arrays[target + side] if target else np.zeros(len(X), dtype=np.int64)
+    if labels.ndim != len(named) or len(labels) != len(X):
         raise InvalidInput(
             f"X has {len(X)} rows, {target}{side} has shape {labels.shape}", where=where
         )
     return _Rows(X, labels, as_texts(arrays[group + side]) if group else None)
-
-
-def _encode(
-    rows: _Rows, held_out: _Rows | None, kind: str, where: str
-) -> tuple[Array, Array, tuple[str, ...] | None]:
-    """Targets as values, or as codes into the classes of all rows, sorted."""
-    tail = held_out.target if held_out is not None else rows.target[:0]
-    if kind == "regression":
-        if rows.target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
-            raise InvalidInput("targets of a regression must be numbers", where=where)
-        return rows.target.astype(np.float64), tail.astype(np.float64), None
-    both = [
-        as_texts(values) if values.dtype.kind in "OSU" else values for values in (rows.target, tail)
-    ]
-    if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
-        raise InvalidInput(
-            "labels are of mixed type: text in one file, numbers in the other", where=where
-        )
-    everything = np.concatenate(both)
-    if everything.dtype == object:  # one text a class, not one as wide as the longest for each row
-        known = sorted(set(everything.tolist()))
-        place = {name: code for code, name in enumerate(known)}
-        codes = np.array([place[name] for name in everything.tolist()], dtype=np.int64)
-        names = known
-    else:
-        distinct, codes = np.unique(everything, return_inverse=True)
-        names = list(map(_class_name, distinct))
-    return codes[: len(rows.target)], codes[len(rows.target) :], tuple(names)
-
-
-def _class_name(label: Any) -> str:
-    if isinstance(label, np.bool_):
-        return "true" if label else "false"
-    return f"{label:g}" if isinstance(label, np.floating) else str(label)

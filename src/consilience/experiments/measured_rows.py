@@ -10,30 +10,45 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from consilience.learners import Model
-from consilience.party.metrics import log_losses
+from consilience.numerics.outcomes import Outcome
+from consilience.party.metrics import log_losses, outcome_scores
 from consilience.validation.arrays import Array
 
 MOST_NUMBERS = 1_000_000
 """Parties times test rows of one method and seed; of more nothing is kept."""
 
-_TYPES: Mapping[str, str] = {"log_loss": "<f2", "auc": "<f4", "mse": "<f4"}
-"""Types of the scores; whether a row is right is a bit."""
+_TYPES: Mapping[str, str] = {"log_loss": "<f2", "accuracy": ""}
+"""Types of the scores, of others ``"<f4"``; whether a row is right is a bit."""
+
+COLUMN = "predicted "
+"""What stands before the name of a column that an outcome predicts, where the ledger keeps it by row."""
 
 
-def row_scores(models: Mapping[str, Model], X: Array, y: Array) -> Iterator[tuple[str, str, bytes]]:
+def row_scores(
+    models: Mapping[str, Model], X: Array, y: Array, outcome: Outcome | None = None
+) -> Iterator[tuple[str, str, bytes]]:
     """Score every test row under every model: party, metric, and scores as :func:`decoded` reads them.
 
     A metric is the mean of ``accuracy``, whether the row is right; ``log_loss``; or ``mse``. For two classes
-    ``auc`` is the probability of the second class, negative in rows of the first.
+    ``auc`` is the probability of the second class, negative in rows of the first. Of an outcome it is one of
+    those that are means of rows, or what is predicted (:data:`COLUMN`).
 
     Args:
         models: party to its trained model.
         X: everyone's test rows, shape ``(n, ...)``.
-        y: names of their classes, shape ``(n,)``, or values.
+        y: names of their classes, shape ``(n,)``, or values; or an outcome's targets.
+        outcome: what is predicted; ``None`` for classes or values.
     """
     if len(models) * len(X) > MOST_NUMBERS:
         return
     for party, model in models.items():
+        if outcome is not None:
+            said = model.predict_proba(X)
+            scores = outcome_scores(outcome, said, y)
+            columns = zip(outcome.columns, outcome.answers(said).T, strict=True)
+            scores |= {f"{COLUMN}{name}": values for name, values in columns}
+            yield from ((party, name, _encoded(name, values)) for name, values in scores.items())
+            continue
         if not model.classes:
             errors = (model.predict(X) - y.reshape(len(y), -1)) ** 2
             yield party, "mse", _encoded("mse", np.minimum(errors.mean(axis=1), 1e30))
@@ -48,8 +63,8 @@ def row_scores(models: Mapping[str, Model], X: Array, y: Array) -> Iterator[tupl
 
 
 def _encoded(metric: str, scores: Array) -> bytes:
-    kind = _TYPES.get(metric)
-    return (np.packbits(scores) if kind is None else scores.astype(kind)).tobytes()
+    kind = _TYPES.get(metric, "<f4")
+    return (scores.astype(kind) if kind else np.packbits(scores)).tobytes()
 
 
 def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Exception]) -> Array:
@@ -61,13 +76,14 @@ def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Except
         rows: the number of rows.
         damaged: makes the error for bytes that are no such scores.
     """
-    kind = _TYPES.get(metric)
-    size = -(-rows // 8) if kind is None else rows * np.dtype(kind).itemsize
+    kind = _TYPES.get(metric, "<f4")
+    size = rows * np.dtype(kind).itemsize if kind else -(-rows // 8)
     if len(data) != size:
         raise damaged(f"scores of rows are {len(data):,} bytes, of {rows:,} rows")
-    if kind is None:
+    if not kind:
         return np.unpackbits(np.frombuffer(data, np.uint8), count=rows).astype(np.float32)
     scores = np.frombuffer(data, kind).astype(np.float32)
-    if not np.isfinite(scores).all() or (metric != "auc" and scores.min(initial=0) < 0):
+    signed = metric == "auc" or metric.startswith(COLUMN)
+    if not np.isfinite(scores).all() or (not signed and scores.min(initial=0) < 0):
         raise damaged(f"scores of rows under {metric!r:.100} are not what they can be")
     return scores

@@ -24,6 +24,7 @@ from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
 from consilience.federation.driver import CompletedRound, drive
 from consilience.federation.federation import Federation
+from consilience.federation.history import MAIN_METRICS
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import file_name, model_folder, public_file
 from consilience.files import inside, write_whole
@@ -202,9 +203,11 @@ class MethodRun:
     def _mean_metric(self, metrics: Mapping[str, Metrics]) -> float | None:
         """The mean over parties of the metric that counts, if any has it."""
         wanted = self.spec.metric
-        default = "accuracy" if wanted is None else wanted
-        spare = "mse" if wanted is None else wanted
-        found = [one.values.get(default, one.values.get(spare, np.nan)) for one in metrics.values()]
+        names = MAIN_METRICS if wanted is None else (wanted,)
+        found = [
+            next((one.values[name] for name in names if name in one.values), np.nan)
+            for one in metrics.values()
+        ]
         return float(np.nanmean(found)) if np.isfinite(found).any() else None
 
     def _checkpoint(self, round: Round, seconds: float) -> bool:
@@ -259,7 +262,8 @@ class MethodRun:
     def _score_rows(self, models: Mapping[str, Model], round: int) -> None:
         """Record the scores of single test rows after a round."""
         data = self.setup.dataset
-        scores = row_scores(models, data.X_test, self.setup.labels(data.y_test))
+        truth = self.setup.labels(data.y_test)
+        scores = row_scores(models, data.X_test, truth, self.setup.outcome)
         where = self.method.label, self.seed, round
         with self.ledger.transaction():
             self.ledger.write("row_scores", [(*where, *one) for one in scores])
@@ -279,6 +283,7 @@ class MethodRun:
             brought = self.setup.models[self.setup.names.index(name)]
             about = {
                 "classes": model.classes,
+                "outcome": "" if model.outcome is None else model.outcome.key,
                 "outputs": model.learner.n_outputs,
                 "model": {"name": brought.name, **brought.options},
                 "schema": None if model.learner.schema is None else model.learner.schema.to_json(),

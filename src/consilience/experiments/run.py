@@ -236,10 +236,10 @@ def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], se
     before, _ = formed([party for party in parties if party.name not in late])
     agreed, network = formed(parties) if late else (before, _)
     check_classes_fixed(agreed.classes, before.classes)
-    measured = METRICS["outcomes" if agreed.outcome else agreed.kind]
+    measured = METRICS[agreed.kind] if setup.outcome is None else setup.outcome.metrics
     if spec.metric is not None and spec.metric not in measured:
         raise InvalidInput(
-            f"metric {spec.metric!r} is not one of {agreed.kind}",
+            f"metric {spec.metric!r} is not one of {'this outcome' if setup.outcome else agreed.kind}",
             where="metric",
             mend=nearest(spec.metric, measured),
         )

@@ -23,6 +23,7 @@ from consilience.data import (
     take_public,
     who_holds_what,
 )
+from consilience.data.targets import outcome_for
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.late import read_late, with_late, with_rows
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
@@ -30,6 +31,7 @@ from consilience.experiments.subgroups import check_positive, subgroups_of
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
+from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
@@ -83,6 +85,7 @@ class SimulatedParties:
         trusts: packages whose models every party accepts from others.
         scaling: what was done to all inputs above; ``None`` where they are as they came.
         subgroups: group of each test row that the report looks at apart; empty where none were asked for.
+        outcome: what is predicted; ``None`` for classes or values.
     """
 
     dataset: Dataset
@@ -97,6 +100,7 @@ class SimulatedParties:
     trusts: tuple[str, ...]
     scaling: Scaling | None
     subgroups: tuple[str, ...] = ()
+    outcome: Outcome | None = None
 
     def parties(self, *, pooled: bool = False) -> list[Party]:
         """Make new parties, measured on everyone's test rows; ``pooled`` gives each all private rows."""
@@ -117,6 +121,7 @@ class SimulatedParties:
                 trusts=self.trusts,
                 sends_rows=model.sends_rows,
                 purpose=self.purpose,
+                outcome=self.outcome,
             )
             for name, own, weights, model in zip(
                 self.names, self.rows, self.own, self.models, strict=True
@@ -128,7 +133,7 @@ class SimulatedParties:
         """Weights of the test rows as each party's own, shape ``(n_test,)`` each."""
         if self.own_tests is not None:
             return self.own_tests
-        y, tests = self.dataset.y, self.dataset.y_test
+        y, tests = map(self.dataset.strata, (self.dataset.y, self.dataset.y_test))
         return tuple(np.isin(tests, y[rows]).astype(np.float64) for rows in self.rows)
 
     @property
@@ -165,7 +170,8 @@ class SimulatedParties:
     @property
     def holdings(self) -> Holdings:
         """Numbers of rows of each class that each party holds."""
-        return who_holds_what(self.dataset.y, self.rows, self.dataset.classes, self.names)
+        data = self.dataset
+        return who_holds_what(data.strata(data.y), self.rows, data.strata_names, self.names)
 
     def labels(self, y: Array) -> Array:
         """Class names of codes; values as they are."""
@@ -186,6 +192,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
+    outcome = outcome_for(spec.outcome, dataset)
     check_positive(spec.report, dataset)
     late = [read_late(one, dataset) for one in spec.late]
     whole = with_rows(dataset, late)
@@ -211,21 +218,24 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         parties = parties or len(np.unique(dataset.group))
     if parties is None:
         raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
-    by, y = PARTITIONS[spec.partition.name].by, dataset.y[stay]
+    by, kinds = PARTITIONS[spec.partition.name].by, dataset.strata(dataset.y)
+    y = kinds[stay]
     if by == "inputs":  # test rows are dealt by the rule that is made of the private ones
         encode = np.asarray if dataset.schema is None else dataset.schema.encode
         X = encode(np.concatenate([dataset.X[stay], dataset.X_test]))
         options |= {"X": X, "fitted": len(stay)}
-        y = np.concatenate([y, dataset.y_test])
+        y = np.concatenate([y, dataset.strata(dataset.y_test)])
     dealt = partition(
         spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **options
     )
     for model in (*spec.models, *(one.model for one in spec.late)):
         kind = _kind(model)
-        if (kind == "classification") != (dataset.classes is not None):
+        bins = outcome is not None
+        if (kind == "classification") != (bins or dataset.classes is not None):
+            has = "bins" if bins else "values" if dataset.classes is None else "classes"
             raise InvalidInput(
-                f"it is for {kind}, and dataset {dataset.name!r} has "
-                f"{'values' if dataset.classes is None else 'classes'}",
+                f"it is for {kind}, and dataset {dataset.name!r} has {has}"
+                + (", which models of classes learn" if bins else ""),
                 where=f"model {model.name!r}",
                 mend="Choose another: consilience list learners. A torch model takes kind = …; where a table "
                 f'of your own is read wrongly, say data.kind = "{kind}".',
@@ -244,15 +254,14 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         public_labels=labels,
         names=tuple(names),
         rows=tuple(stay[rows] for rows in private),
-        own_tests=_own_tests(
-            dataset, by, names, [dataset.y[stay[rows]] for rows in private], tests
-        ),
+        own_tests=_own_tests(dataset, by, names, [kinds[stay[rows]] for rows in private], tests),
         models=_dealt(spec.models, names),
         calibration=spec.calibration,
         purpose=spec.purpose,
         trusts=spec.trusts,
         scaling=scaling,
         subgroups=subgroups,
+        outcome=outcome,
     )
     return with_late(setup, whole, late) if late else setup
 
@@ -293,7 +302,7 @@ def _own_tests(
         held: labels or values of each party's private rows.
         dealt: test rows that were dealt to each party by inputs.
     """
-    tests = dataset.y_test
+    tests = dataset.strata(dataset.y_test)
     if by == "classes":
         return None
     if by == "chance":
@@ -304,8 +313,8 @@ def _own_tests(
         assert dataset.group_test is not None
         return tuple(np.equal(dataset.group_test, name).astype(np.float64) for name in names)
     # A class weighs as much as it has of the party's rows, over what it has of the test rows.
-    bins = len(dataset.classes or ()) or len(names)
-    if dataset.classes is None:
+    bins = len(dataset.strata_names or ()) or len(names)
+    if dataset.strata_names is None:
         edges = np.quantile(np.concatenate(held), np.arange(1, bins) / bins)
         held = [np.searchsorted(edges, values, side="right") for values in held]
         tests = np.searchsorted(edges, tests, side="right")
@@ -334,12 +343,15 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
     if not spec.data.public:
         return np.arange(len(dataset.X)), Public.none(dataset.schema), None
     stay, aside = take_public(
-        dataset.y, spec.data.public, stream(seed, "experiment", 0, "public"), group=dataset.group
+        dataset.strata(dataset.y),
+        spec.data.public,
+        stream(seed, "experiment", 0, "public"),
+        group=dataset.group,
     )
     classes = dataset.classes
     labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
     X = dataset.X[aside]
-    return stay, Public(X, _schema(dataset, X)), labels
+    return stay, Public(X, _schema(dataset, X)), None if spec.outcome is not None else labels
 
 
 def _schema(dataset: Dataset, X: Array) -> Schema | None:

@@ -41,6 +41,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from consilience.aggregation import Aggregator
 from consilience.data import DATASETS, PARTITIONS
+from consilience.data.targets import OutcomeSpec
 from consilience.errors import InvalidInput, nearest
 from consilience.learners import ForeignCode, foreign_code, make
 from consilience.learners.encoders import ENCODERS, check_encoder_name, find_encoder
@@ -184,6 +185,7 @@ class Spec(Section):
         models: a list, dealt to the parties in turn; or a table from a party's name to its model, ``"*"``
             for all others.
         late: parties that join later.
+        outcome: survival, or quantiles of a number; ``None`` for classes and values.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -198,6 +200,7 @@ class Spec(Section):
     keep_models: Literal["first", "all", "none"] = "first"
     checkpoint_seconds: Number = Field(default=5.0, ge=0)
     data: DataSpec
+    outcome: OutcomeSpec | None = None
     partition: PartitionSpec = PartitionSpec()
     models: tuple[ModelSpec, ...] = Field(min_length=1)
     protocol: ProtocolSpec = ProtocolSpec()

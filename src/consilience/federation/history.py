@@ -15,6 +15,9 @@ from consilience.protocols import Round
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
 
+MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball")
+"""The metric that counts by default: the first of these that is measured."""
+
 SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width"})
 """Metrics that are better when smaller; of own rows too."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from consilience.data import Holdings
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments import Spec
+from consilience.federation.history import MAIN_METRICS
 from consilience.federation.run_folder import RunSpec
 from consilience.protocols.methods import BASELINES
 from consilience.report.attendance import Attendance
@@ -58,7 +59,11 @@ def number(value: float) -> str:
 def words(metric: str) -> str:
     """A metric's name as a reader knows it."""
     name = metric.removesuffix("_own")
-    plain = dict(auc="AUC", mse="MSE", r2="R²", ece="calibration error", brier="Brier score")
+    plain = {
+        "auc": "AUC", "mse": "MSE", "r2": "R²", "ece": "calibration error", "brier": "Brier score",
+        "ibs": "integrated Brier score", "harrell_c": "Harrell's C", "uno_c": "Uno's C",
+        "pinball": "pinball loss", "width": "width of the interval", "coverage": "share in the interval",
+    }  # fmt: skip
     text = plain.get(name, name.replace("_", " "))
     return text if name == metric else f"{text}, own rows"
 
@@ -283,7 +288,7 @@ class Results:
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were measured, the main one first."""
         found = dict.fromkeys(name for method in self.methods for name in method.scores)
-        main = [name for name in (self.spec.metric, "accuracy", "mse") if name in found][:1]
+        main = [name for name in (self.spec.metric, *MAIN_METRICS) if name in found][:1]
         main += [own for name in main if (own := f"{name}_own") in found]
         return (*main, *(name for name in found if name not in main))
 
@@ -332,7 +337,7 @@ class Results:
     @property
     def regression(self) -> bool:
         """Tell whether parties predict values rather than classes."""
-        return "mse" in self.metrics
+        return "mse" in self.metrics or "pinball" in self.metrics
 
     @property
     def warnings(self) -> tuple[str, ...]:

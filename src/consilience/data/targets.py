@@ -1,0 +1,173 @@
+"""Targets of tables: classes, values, and outcomes, which a section of a configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from consilience.data.dataset import Dataset, as_texts
+from consilience.errors import InvalidInput
+from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
+from consilience.numerics.survival import survival_rows
+from consilience.validation.arrays import Array
+from consilience.validation.sections import Number, Section, Whole
+
+Target = str | tuple[str, str] | None
+"""Name of the column of labels or values, or names of those of times and events."""
+
+
+class OutcomeSpec(Section):
+    """Section ``[outcome]`` of a configuration: the bins, which all parties have to agree on.
+
+    Attributes:
+        edges: of the bins; or ``horizon`` or ``range``, with ``bins``.
+        horizon: of survival: bins of equal width from 0 to this time, and one after it.
+        range: of values: bins of equal width from the first number to the second.
+        bins: how many of equal width.
+        quantiles: predict these of a number; without them the outcome is survival.
+    """
+
+    edges: tuple[Number, ...] | None = None
+    horizon: Number | None = Field(default=None, gt=0)
+    range: tuple[Number, Number] | None = None
+    bins: Whole = Field(default=10, ge=2, lt=MOST_EDGES)
+    quantiles: tuple[Number, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        way = "range" if self.quantiles else "horizon"
+        given = [name for name in ("edges", "horizon", "range") if getattr(self, name) is not None]
+        if given not in (["edges"], [way]):
+            raise ValueError(
+                f"give edges, or {way} and bins; not {' and '.join(given) or 'neither'}"
+            )
+        if self.edges is not None and "bins" in self.model_fields_set:
+            raise ValueError("edges say how many bins there are: leave bins out")
+        self.outcome()
+        return self
+
+    def outcome(self) -> Outcome:
+        """Make the outcome.
+
+        Raises:
+            ValueError: edges or quantiles that cannot be.
+        """
+        low, high = self.range or (0.0, self.horizon or 0.0)
+        edges = self.edges or np.linspace(low, high, self.bins + 1).tolist()[not self.quantiles :]
+        try:
+            return Quantiles(edges, self.quantiles) if self.quantiles else Survival(edges)
+        except InvalidInput as error:
+            raise ValueError(f"{error.what}. {error.mend}") from error
+
+
+def outcome_for(section: OutcomeSpec | None, dataset: Dataset) -> Outcome | None:
+    """Make the outcome of a configuration; ``None`` for classes and values.
+
+    Args:
+        section: what is asked for.
+        dataset: the rows.
+
+    Raises:
+        InvalidInput: the dataset has other targets.
+    """
+    outcome = None if section is None else section.outcome()
+    if dataset.survival and not isinstance(outcome, Survival):
+        when = dataset.y[dataset.y[:, 1] > 0, 0]
+        near = float(f"{np.quantile(when, 0.9) if len(when) else dataset.y[:, 0].max():.1g}")
+        raise InvalidInput(
+            "no bins of time are said",
+            where="outcome",
+            mend=f"For ten bins up to the time {near:g} add: outcome = {{ horizon = {near:g}, bins = 10 }}",
+        )
+    if isinstance(outcome, Survival) and not dataset.survival:
+        raise InvalidInput(
+            "survival is of a time and an event, and the dataset has none",
+            where="outcome",
+            mend="Name the columns: data.time and data.event. For quantiles of a number: "
+            "outcome.quantiles = [0.1, 0.5, 0.9].",
+        )
+    if isinstance(outcome, Quantiles) and dataset.classes is not None:
+        raise InvalidInput(
+            "quantiles are of a number, and the dataset has classes",
+            where="outcome",
+            mend='Where its labels are numbers say data.kind = "regression".',
+        )
+    return outcome
+
+
+def target_columns(
+    target: str | None, time: str | None, event: str | None, *, where: str
+) -> Target:
+    """Name the columns of what is predicted.
+
+    Args:
+        target: the column of labels or values.
+        time: the column of times.
+        event: the column of events.
+        where: the file, for errors.
+
+    Raises:
+        InvalidInput: a time without an event, or both and a target.
+    """
+    if time is None and event is None:
+        return target
+    if time is None or event is None or target is not None:
+        raise InvalidInput(
+            f"target is {target!r}, time {time!r} and event {event!r}",
+            where=where,
+            mend="For survival name the columns of both time and event, and no target.",
+        )
+    return time, event
+
+
+def survival_target(parts: Sequence[Any], named: Target, where: str) -> Array:
+    """Read the columns of times and events, shape ``(n, 2)``.
+
+    Args:
+        parts: the two columns.
+        named: their names, for errors.
+        where: the file, for errors.
+    """
+    columns = " and ".join(map(repr, named or ()))
+    return survival_rows(*parts, where=f"{where}, columns {columns}")
+
+
+def encoded(
+    target: Array, tail: Array, kind: str, where: str
+) -> tuple[Array, Array, tuple[str, ...] | None]:
+    """Read targets as values, or as codes into the classes of all rows, sorted.
+
+    Args:
+        target: of training rows, shape ``(n,)``, or ``(n, 2)`` for times and events.
+        tail: of test rows; there may be none.
+        kind: ``"classification"`` or ``"regression"``.
+        where: the file, for errors.
+    """
+    if kind == "regression":
+        if target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
+            raise InvalidInput("targets of a regression must be numbers", where=where)
+        return target.astype(np.float64), tail.astype(np.float64), None
+    both = [as_texts(values) if values.dtype.kind in "OSU" else values for values in (target, tail)]
+    if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
+        raise InvalidInput(
+            "labels are of mixed type: text in one file, numbers in the other", where=where
+        )
+    everything = np.concatenate(both)
+    if everything.dtype == object:  # one text a class, not one as wide as the longest for each row
+        known = sorted(set(everything.tolist()))
+        place = {name: code for code, name in enumerate(known)}
+        codes = np.array([place[name] for name in everything.tolist()], dtype=np.int64)
+        names = known
+    else:
+        distinct, codes = np.unique(everything, return_inverse=True)
+        names = list(map(_class_name, distinct))
+    return codes[: len(target)], codes[len(target) :], tuple(names)
+
+
+def _class_name(label: Any) -> str:
+    if isinstance(label, np.bool_):
+        return "true" if label else "false"
+    return f"{label:g}" if isinstance(label, np.floating) else str(label)
