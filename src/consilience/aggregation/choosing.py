@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import softmax, xlogy
 
 from consilience.aggregation.base import (
     Aggregator,
@@ -216,7 +216,7 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
         counted = near * (teacher.T @ (sums / (teacher @ near).clip(_UNHEARD))) + granted
         near = counted / counted.sum(axis=1, keepdims=True)
     likelihood = (sums * np.log((teacher @ near).clip(_UNHEARD))).sum()
-    return float(likelihood + (granted * np.log(near)).sum()) - choice.doubt
+    return float(likelihood + xlogy(granted, near).sum()) - choice.doubt
 
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:

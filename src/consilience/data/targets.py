@@ -26,25 +26,25 @@ class OutcomeSpec(Section):
         edges: of the bins; or ``horizon`` or ``range``, with ``bins``.
         horizon: of survival: bins of equal width from 0 to this time, and one after it.
         range: of values: bins of equal width from the first number to the second.
-        bins: how many of equal width.
+        bins: how many of equal width, by default 10.
         quantiles: predict these of a number; without them the outcome is survival.
     """
 
     edges: tuple[Number, ...] | None = None
     horizon: Number | None = Field(default=None, gt=0)
     range: tuple[Number, Number] | None = None
-    bins: Whole = Field(default=10, ge=2, lt=MOST_EDGES)
+    bins: Whole | None = Field(default=None, ge=2, lt=MOST_EDGES)
     quantiles: tuple[Number, ...] | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        way = "range" if self.quantiles else "horizon"
+        way = "horizon" if self.quantiles is None else "range"
         given = [name for name in ("edges", "horizon", "range") if getattr(self, name) is not None]
         if given not in (["edges"], [way]):
             raise ValueError(
                 f"give edges, or {way} and bins; not {' and '.join(given) or 'neither'}"
             )
-        if self.edges is not None and "bins" in self.model_fields_set:
+        if self.edges is not None and self.bins is not None:
             raise ValueError("edges say how many bins there are: leave bins out")
         self.outcome()
         return self
@@ -56,9 +56,11 @@ class OutcomeSpec(Section):
             ValueError: edges or quantiles that cannot be.
         """
         low, high = self.range or (0.0, self.horizon or 0.0)
-        edges = self.edges or np.linspace(low, high, self.bins + 1).tolist()[not self.quantiles :]
+        equal = np.linspace(low, high, (self.bins or 10) + 1).tolist()
         try:
-            return Quantiles(edges, self.quantiles) if self.quantiles else Survival(edges)
+            if self.quantiles is None:
+                return Survival(self.edges or equal[1:])
+            return Quantiles(self.edges or equal, self.quantiles)
         except InvalidInput as error:
             raise ValueError(f"{error.what}. {error.mend}") from error
 

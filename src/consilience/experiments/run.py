@@ -331,6 +331,10 @@ def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
             dataset=setup.dataset.notes,
             public_rows=len(setup.public),
             columns=setup.dataset.columns,
+            **({} if setup.outcome is None else {"outcome": setup.outcome.key}),
+            **(
+                {f"targets {seed}": setup.dataset.y_test.tolist()} if setup.outcome and kept else {}
+            ),
             **({f"subgroup {seed}": list(setup.subgroups)} if setup.subgroups else {}),
             learners=[
                 name

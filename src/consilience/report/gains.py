@@ -124,13 +124,16 @@ def worse_off(results: Results, label: str) -> str:
     return f"{len(worse)} of {len({party for gain in found for party in gain.by_party})}"
 
 
-def pair_of(results: Results, method: Method, metric: str) -> _Pair | None:
+def pair_of(
+    results: Results, method: Method, metric: str, *, rows: str | None = None
+) -> _Pair | None:
     """Pair a method's metric with the baseline's; ``None`` where it was not measured alone or after.
 
     Args:
         results: of a run.
         method: the method.
         metric: name of the metric, of own rows with the suffix ``_own``.
+        rows: name of the scores of single rows; by default those of the metric.
     """
     local = results.baseline("local")
     base, at = (local, -1) if local is not None and metric in local.scores else (method, 0)
@@ -142,8 +145,8 @@ def pair_of(results: Results, method: Method, metric: str) -> _Pair | None:
         return None
     seeds = tuple(seed for seed in method.seeds if seed in base.seeds)
     mine, theirs = ([one.seeds.index(seed) for seed in seeds] for one in (method, base))
-    name, round = metric.removesuffix("_own"), base.rounds[at]
-    rows = {
+    name, round = rows or metric.removesuffix("_own"), base.rounds[at]
+    scores = {
         seed: (base.rows[name, seed, round], method.rows[name, seed, method.rounds[-1]])
         for seed in seeds
         if (name, seed, round) in base.rows and (name, seed, method.rounds[-1]) in method.rows
@@ -153,7 +156,9 @@ def pair_of(results: Results, method: Method, metric: str) -> _Pair | None:
         seeds,
         base.scores[metric][theirs, at],
         method.scores[metric][mine, -1],
-        rows if len(rows) == len(seeds) and all(seed in results.tests for seed in seeds) else {},
+        scores
+        if len(scores) == len(seeds) and all(seed in results.tests for seed in seeds)
+        else {},
     )
 
 

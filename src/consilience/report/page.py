@@ -15,6 +15,7 @@ from consilience.report.by_party import marked_best, metric_tables, party_senten
 from consilience.report.clinical import clinical
 from consilience.report.gains import worse_off
 from consilience.report.html import amount, render
+from consilience.report.outcomes import outcome_figures
 from consilience.report.plots import Plot, draw_all, uneven
 from consilience.report.reading import read_results
 from consilience.report.results import Method, Results, Spread, mean, spread
@@ -78,6 +79,7 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
         parties=metric_tables(results, found),
         sentences=[] if found is None else party_sentences(results, found)[:MANY],
         clinical=clinical(results, found),
+        outcome=outcome_figures(results, found),
         trust=[
             {"picture": pictures.get(f"trust-{i}"), "caption": _trust_caption(results, method)}
             for i, method in enumerate(uneven_ones, start=1)

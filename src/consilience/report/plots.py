@@ -17,6 +17,7 @@ from consilience.data import Holdings, draw
 from consilience.errors import visible
 from consilience.files import write_whole
 from consilience.report.clinical import clinical_figures
+from consilience.report.outcomes import outcome_plots
 from consilience.report.results import Method, Results, mean
 from consilience.validation.arrays import Array
 
@@ -89,6 +90,7 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
         if few and any(method.exchanges for method in results.methods):
             yield f"parties{suffix}", f"{title}, by party", partial(per_party, results, name)
     yield from clinical_figures(results)
+    yield from outcome_plots(results)
     unequal = [method for method in results.methods if few and uneven(method.trust)]
     top = max((float(np.nanmax(m.trust)) for m in unequal if m.trust is not None), default=1.0)
     for i, method in enumerate(unequal):

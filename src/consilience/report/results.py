@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.data import Holdings
-from consilience.errors import InvalidInput, nearest
+from consilience.errors import nearest
 from consilience.experiments import Spec
 from consilience.federation.history import MAIN_METRICS
 from consilience.federation.run_folder import RunSpec
@@ -313,8 +313,9 @@ class Results:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The metrics that a table shows: the main one and log loss, on own rows and on all."""
-        chosen = dict.fromkeys(name for name in (self.metric, "log_loss") if name in self.metrics)
+        """The metrics that a table shows: the main one, Harrell's C and log loss, on own rows and on all."""
+        wanted = (self.metric, "harrell_c", "log_loss")
+        chosen = dict.fromkeys(name for name in wanted if name in self.metrics)
         sides = ("_own", "") if self.apart else ("",)
         return tuple(
             name + side for name in chosen if name for side in sides if name + side in self.metrics
@@ -387,18 +388,3 @@ class Results:
     def holdings(self) -> Holdings | None:
         """Numbers of private rows by party and class with the first seed, where they are known."""
         return next(iter(self.splits.values()), None)
-
-
-def check_metric(results: Results, metric: str | None) -> str | None:
-    """``metric`` if it was measured, the run's main metric if it is ``None``.
-
-    Raises:
-        InvalidInput: that metric was not measured.
-    """
-    if metric is not None and metric not in results.metrics:
-        raise InvalidInput(
-            f"no metric {metric!r} was measured",
-            where=str(results.folder),
-            mend=nearest(metric, results.metrics) if results.metrics else None,
-        )
-    return metric or results.metric

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, visible
+from consilience.errors import InvalidInput, nearest, visible
 from consilience.experiments import Spec
 from consilience.report.gains import worse_off
 from consilience.report.reading import read_results
-from consilience.report.results import Results, Spread, check_metric, words
+from consilience.report.results import Results, Spread, words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -230,3 +230,18 @@ def _plain(text: str) -> Any:
     from rich.text import Text
 
     return Text(visible(text))
+
+
+def check_metric(results: Results, metric: str | None) -> str | None:
+    """``metric`` if it was measured, the run's main metric if it is ``None``.
+
+    Raises:
+        InvalidInput: that metric was not measured.
+    """
+    if metric is not None and metric not in results.metrics:
+        raise InvalidInput(
+            f"no metric {metric!r} was measured",
+            where=str(results.folder),
+            mend=nearest(metric, results.metrics) if results.metrics else None,
+        )
+    return metric or results.metric
