@@ -37,7 +37,7 @@ from consilience.messages.scores import Score
 from consilience.networks import local
 from consilience.party.choice import Chooser
 from consilience.protocols import local_only
-from consilience.report.plots import COLOURS, MARKERS
+from consilience.report.drawing import COLOURS, MARKERS
 from consilience.tasks.base import task_types
 
 ROWS, COLUMNS, TEST, SEEN = 100, 64, 200, 2

@@ -12,8 +12,14 @@ import numpy as np
 from consilience.diagnostics.heterogeneity import Distance, Heterogeneity
 from consilience.errors import RunFailed
 from consilience.files import write_whole
+from consilience.report.drawing import (
+    COLOURS,
+    Plot,
+    add_legend,
+    all_shortened,
+    drawn,
+)
 from consilience.report.html import render
-from consilience.report.plots import COLOURS, Plot, _legend, _render, _short_all, _style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,9 +169,9 @@ def draw_parties(found: Heterogeneity) -> Figure:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     step = -(-parties // 50)
-    axes[0].set_yticks(places[::step], labels=_short_all(found.parties)[::step])
+    axes[0].set_yticks(places[::step], labels=all_shortened(found.parties)[::step])
     axes[0].set_ylim(parties - 0.5, -0.5)
-    _legend(figure, axes[0])
+    add_legend(figure, axes[0])
     return figure
 
 
@@ -192,16 +198,13 @@ def write_parties(
     Raises:
         RunFailed: they cannot be written.
     """
-    with _style():
-        svg, png = _render(draw_parties(found), True)
-    start = svg.index('viewBox="0 0 ') + len('viewBox="0 0 ')
-    width = round(float(svg[start:].split(" ", 1)[0]) * 96 / 72)
-    plot = Plot("parties", "distance of every party from the mixture", svg, width)
+    title_of_plot = "distance of every party from the mixture"
+    plot = drawn("parties", title_of_plot, lambda: draw_parties(found), png=True)
     data = json.dumps(parties_data(found, facts, public), indent=2, ensure_ascii=False, default=str)
     files = {
         "parties.html": page(found, plot, title=title, facts=facts, public=public).encode(),
-        "parties.svg": svg.encode(),
-        "parties.png": png,
+        "parties.svg": plot.svg.encode(),
+        "parties.png": plot.png,
         "parties.json": (data + "\n").encode(),
     }
     try:

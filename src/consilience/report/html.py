@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import visible
-from consilience.report.plots import Plot
+from consilience.report.drawing import Plot
 from consilience.report.results import words
 
 if TYPE_CHECKING:

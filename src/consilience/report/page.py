@@ -13,10 +13,11 @@ from consilience.files import inside, write_whole
 from consilience.protocols.methods import method_lines
 from consilience.report.by_party import marked_best, metric_tables, party_sentences
 from consilience.report.clinical import clinical
+from consilience.report.drawing import Plot
 from consilience.report.gains import worse_off
 from consilience.report.html import amount, render
 from consilience.report.outcomes import outcome_figures
-from consilience.report.plots import Plot, draw_all, uneven
+from consilience.report.plots import draw_all, uneven
 from consilience.report.reading import read_results
 from consilience.report.results import Method, Results, Spread, mean, spread
 from consilience.report.toml import to_toml

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from consilience.data import Holdings, draw
-from consilience.errors import visible
 from consilience.files import write_whole
 from consilience.report.clinical import clinical_figures
+from consilience.report.drawing import (
+    COLOURS,
+    MARKERS,
+    WIDTH,
+    Plot,
+    add_legend,
+    all_shortened,
+    drawn,
+    name_ticks,
+    one_axis,
+    rounds_axis,
+    shortened,
+)
 from consilience.report.outcomes import outcome_plots
 from consilience.report.results import Method, Results, mean
 from consilience.validation.arrays import Array
@@ -24,38 +32,16 @@ from consilience.validation.arrays import Array
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe & Ito 2008, told apart by colour-blind readers; line and marker differ as well.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#6A3D9A", "#8C6D31")
-MARKERS = "osD^vPX*"
 BASELINES = {
     "local": ("#777777", "--"),
     "central": ("#222222", ":"),
     "class-holders": ("#777777", "-."),
     "true-labels": ("#222222", (0, (5, 1, 1, 1, 1, 1))),
 }
-WIDTH = 5.2
-"""Inches: shown on a phone at two thirds of its size, letters stay legible."""
 CELLS = 12
 """Up to this many parties and classes have their weights written into the heat map."""
 DRAWN = 1_000
 """Parties for whom there are figures with a mark for each."""
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A drawn figure.
-
-    Attributes:
-        name: its file name, without suffix.
-        title: what it shows, in a few words.
-        svg: the picture, self-contained.
-        width: its natural width in CSS pixels.
-    """
-
-    name: str
-    title: str
-    svg: str
-    width: int
 
 
 def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
@@ -65,18 +51,14 @@ def draw_all(results: Results, folder: Path | None = None) -> tuple[Plot, ...]:
         results: the run.
         folder: the folder to write each into, as ``.png`` and ``.svg``; by default none.
     """
-    drawn = []
+    plots = []
     for name, title, figure in _figures(results):
-        with _style():
-            svg, png = _render(figure(), folder is not None)
+        plots.append(drawn(name, title, figure, png=folder is not None))
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / f"{name}.svg", svg)
-            write_whole(folder / f"{name}.png", png)
-        start = svg.index('viewBox="0 0 ') + len('viewBox="0 0 ')
-        points = float(svg[start:].split(" ", 1)[0])
-        drawn.append(Plot(name, title, svg, round(points * 96 / 72)))
-    return tuple(drawn)
+            write_whole(folder / f"{name}.svg", plots[-1].svg)
+            write_whole(folder / f"{name}.png", plots[-1].png)
+    return tuple(plots)
 
 
 def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
@@ -97,7 +79,7 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
         yield f"trust-{i + 1}", f"trust under {method.label}", partial(trust, results, method, top)
     if few and results.holdings is not None:
         held = results.holdings
-        names = Holdings(held.counts, _short_all(held.parties), _short_all(held.classes, 14))
+        names = Holdings(held.counts, all_shortened(held.parties), all_shortened(held.classes, 14))
         yield "holdings", "rows of each class per party", lambda: draw(names)
     if any(_talks(method) for method in results.methods):
         yield "bytes", "bytes on the wire", lambda: traffic(results)
@@ -109,32 +91,32 @@ def _figures(results: Results) -> Iterator[tuple[str, str, Callable[[], Figure]]
 
 def over_rounds(results: Results, metric: str) -> Figure:
     """Draw the mean over parties, round by round; bands are ± one standard deviation over seeds."""
-    figure, axis = _figure(3.3)
+    figure, axis = one_axis(3.3)
     for method in results.methods:
         if metric not in method.scores:
             continue
         values = method.over_rounds(metric)
         _line(axis, results, method, np.array(method.rounds), values)
-    _rounds_axis(
+    rounds_axis(
         axis,
         max((m.rounds[-1] for m in results.methods if m.rounds), default=1),
         "round (0: alone)",
     )
     axis.set_ylabel(f"{results.titled(metric)}\nmean of parties")
-    _legend(figure, axis)
+    add_legend(figure, axis)
     return figure
 
 
 def teachers(results: Results) -> Figure:
     """Draw the teacher's accuracy on the public rows, whose labels only the experiment has."""
-    figure, axis = _figure(3.0)
+    figure, axis = one_axis(3.0)
     for method in results.methods:
         if np.isfinite(method.teacher).any():
             rounds = np.arange(1, method.teacher.shape[1] + 1)
             _line(axis, results, method, rounds, method.teacher)
-    _rounds_axis(axis, max(m.teacher.shape[1] for m in results.methods), "round", first=1)
+    rounds_axis(axis, max(m.teacher.shape[1] for m in results.methods), "round", first=1)
     axis.set_ylabel("teacher's accuracy")
-    _legend(figure, axis)
+    add_legend(figure, axis)
     return figure
 
 
@@ -152,9 +134,9 @@ def errors(results: Results) -> Figure:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
         last = max(method.teacher.shape[1] for method in methods)
-        _rounds_axis(axis, last, "round" if axis in axes[1] else "", first=1)
+        rounds_axis(axis, last, "round" if axis in axes[1] else "", first=1)
         axis.set_title(title, fontsize=9.5, loc="left")
-    _legend(figure, axes[0, 0])
+    add_legend(figure, axes[0, 0])
     return figure
 
 
@@ -173,7 +155,7 @@ def per_party(results: Results, metric: str) -> Figure:
     methods = [m for m in results.methods if m.exchanges and metric in m.scores]
     central = results.baseline("central")
     step = 0.8 / len(methods)
-    figure, axis = _figure(min(300, 1.3 + len(results.parties) * max(0.3, 0.14 * len(methods))))
+    figure, axis = one_axis(min(300, 1.3 + len(results.parties) * max(0.3, 0.14 * len(methods))))
     rows = np.arange(len(results.parties))
     for party in rows[1::2]:
         axis.axhspan(party - 0.5, party + 0.5, color="#f3f5f7", lw=0)
@@ -197,15 +179,15 @@ def per_party(results: Results, metric: str) -> Figure:
     axis.plot([], [], "o", mfc="white", mec="#777777", ms=4.5, label="alone")
     for method in methods:
         look = {**_look(results, method), "ls": ""}
-        axis.plot([], [], **look, ms=5.5, label=_short(method.label))
+        axis.plot([], [], **look, ms=5.5, label=shortened(method.label))
     if central is not None and metric in central.scores:
-        axis.plot([], [], color="#222222", lw=1.4, ls=":", label=_short(central.label))
+        axis.plot([], [], color="#222222", lw=1.4, ls=":", label=shortened(central.label))
     axis.set_ylim(len(results.parties) - 0.5, -0.5)
-    axis.set_yticks(range(len(results.parties)), labels=_short_all(results.parties))
+    axis.set_yticks(range(len(results.parties)), labels=all_shortened(results.parties))
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x", color="#e6e9ed", lw=0.7)
     axis.set_xlabel(f"{results.titled(metric)} (mean over seeds)")
-    _legend(figure, axis)
+    add_legend(figure, axis)
     return figure
 
 
@@ -227,7 +209,7 @@ def trust(results: Results, method: Method, top: float) -> Figure:
     parties, classes = weights.shape
     few = max(parties, classes) <= CELLS
     size = float(np.clip(1.7 + 0.36 * classes, 3.6, 10))
-    figure, axis = _figure(float(np.clip(1.3 + 0.3 * parties, 2.2, 11)), width=size)
+    figure, axis = one_axis(float(np.clip(1.3 + 0.3 * parties, 2.2, 11)), width=size)
     image = axis.imshow(
         np.ma.masked_invalid(weights), cmap="Blues", vmin=0, vmax=top, aspect="auto"
     )
@@ -245,9 +227,9 @@ def trust(results: Results, method: Method, top: float) -> Figure:
         bar = figure.colorbar(image, ax=axis, fraction=0.05, pad=0.02)
         bar.set_label("mean weight", fontsize=8.5)
         bar.outline.set_visible(False)
-    _named(axis.yaxis, _short_all(split.parties), 40)
+    name_ticks(axis.yaxis, all_shortened(split.parties), 40)
     crowded = max(map(len, split.classes)) > 3
-    _named(axis.xaxis, _short_all(split.classes, 14), 25)
+    name_ticks(axis.xaxis, all_shortened(split.classes, 14), 25)
     if crowded:
         axis.tick_params(axis="x", labelrotation=45)
         for label in axis.get_xticklabels():
@@ -261,7 +243,7 @@ def trust(results: Results, method: Method, top: float) -> Figure:
 
 def traffic(results: Results) -> Figure:
     """Draw the bytes sent so far by all parties (solid) and to them (dashed), evaluation aside."""
-    figure, axis = _figure(3.0)
+    figure, axis = one_axis(3.0)
     methods = [method for method in results.methods if _talks(method)]
     most = max(float(m.bytes_up.sum() + m.bytes_down.sum()) / len(m.seeds) for m in methods)
     scale, unit = next(
@@ -274,15 +256,15 @@ def traffic(results: Results) -> Figure:
         rounds = np.arange(method.bytes_up.shape[1])
         for values, line in ((method.bytes_up, "-"), (method.bytes_down, "--")):
             total = values.sum(axis=2).mean(axis=0).cumsum() / scale
-            label = _short(method.label) if line == "-" else None
+            label = shortened(method.label) if line == "-" else None
             style = {**look, "ls": line, "ms": 4}
             axis.plot(rounds, total, **style, lw=1.6, label=label)
     axis.plot([], [], color="#444444", ls="-", label="from parties")
     axis.plot([], [], color="#444444", ls="--", label="to parties")
-    _rounds_axis(axis, max(m.bytes_up.shape[1] - 1 for m in methods), "round (0: set-up)")
+    rounds_axis(axis, max(m.bytes_up.shape[1] - 1 for m in methods), "round (0: set-up)")
     axis.set_ylim(bottom=0)
     axis.set_ylabel(f"{unit} so far")
-    _legend(figure, axis)
+    add_legend(figure, axis)
     return figure
 
 
@@ -302,7 +284,7 @@ def _line(axis: Any, results: Results, method: Method, rounds: Array, values: Ar
     look = _look(results, method)
     if method.aggregate in BASELINES:
         look["marker"] = ""
-    axis.plot(rounds, middle, **look, lw=1.8, ms=4.5, label=_short(method.label))
+    axis.plot(rounds, middle, **look, lw=1.8, ms=4.5, label=shortened(method.label))
     if len(values) > 1:
         masked: Any = np.ma.masked_invalid(values)
         sd = np.ma.filled(masked.std(axis=0, ddof=1), 0.0)
@@ -322,89 +304,3 @@ def _look(results: Results, method: Method) -> dict[str, Any]:
         "ls": "-",
         "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)],
     }
-
-
-def _figure(height: float, *, width: float = WIDTH) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axis = figure.subplots()
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    return figure, axis
-
-
-def _rounds_axis(axis: Any, last: int, label: str, *, first: int = 0) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    margin = 0.02 * (last - first) or 0.5
-    axis.set_xlim(first - margin, last + margin)
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=11, integer=True, min_n_ticks=1))
-    axis.set_xlabel(label)
-    axis.grid(axis="y", color="#e6e9ed", lw=0.7)
-    axis.set_axisbelow(True)
-
-
-def _legend(figure: Figure, axis: Any) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    columns = next((n for n in range(len(labels), 1, -1) if _wide(labels, n) < 70), 1)
-    figure.legend(
-        handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5
-    )
-
-
-def _wide(labels: list[str], columns: int) -> int:
-    """Approximate width of a legend in letters; its columns are filled from top to bottom."""
-    parts = np.array_split(np.array(labels), columns)
-    return sum(max(map(len, part)) + 7 for part in parts)
-
-
-def _named(axis: Any, names: tuple[str, ...], limit: int) -> None:
-    step = -(-len(names) // limit)
-    axis.set_ticks(range(0, len(names), step), labels=names[::step])
-
-
-def _short(name: str, most: int = 22) -> str:
-    """Cut a name to fit; matplotlib hides labels that begin with an underscore, so none does."""
-    name = " ".join(visible(name).split())
-    name = f" {name}" if name.startswith("_") else name
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _short_all(names: Iterable[str], most: int = 22) -> tuple[str, ...]:
-    return tuple(_short(name, most) for name in names)
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    """Set matplotlib so that text stays text, names are no formulas, and equal data give equal files."""
-    import matplotlib.style
-
-    style: Any = {
-        "text.parse_math": False,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "consilience",
-        "font.size": 9,
-        "axes.edgecolor": "#9aa5b1",
-        "xtick.color": "#444444",
-        "ytick.color": "#444444",
-    }
-    # Not the settings of a matplotlibrc, which may lie in the current folder and have LaTeX started.
-    with matplotlib.style.context(["default", style]), warnings.catch_warnings():
-        # A name in a script that matplotlib's font lacks: the SVG has it, the PNG shows boxes.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield
-
-
-def _render(figure: Figure, png: bool) -> tuple[str, bytes]:
-    """Draw a figure once for each format; ``savefig`` would draw it twice, to place everything first."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    text, picture = io.StringIO(), io.BytesIO()
-    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
-    if png:
-        figure.set_layout_engine("none")  # everything is in its place
-        figure.set_dpi(200)
-        FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
-    return text.getvalue(), picture.getvalue()
