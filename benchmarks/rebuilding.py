@@ -27,7 +27,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
 from consilience.data import load
-from consilience.numerics.density import Coarseness, Counts, PublicRatio, coarse_ratios
+from consilience.numerics.coarse_ratios import Coarseness, Counts, coarse_ratios
+from consilience.numerics.density import PublicRatio
 from consilience.numerics.feature_space import (
     FeatureSpace,
     principal_directions,

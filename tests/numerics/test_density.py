@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.numerics.class_gaussians import VARIANCE_FLOOR, ClassGaussians
-from consilience.numerics.density import (
-    LANDMARKS,
-    Coarseness,
-    Counts,
-    DensityRatio,
-    PublicRatio,
-    coarse_ratios,
-    selection,
-)
+from consilience.numerics.coarse_ratios import LANDMARKS, Coarseness, Counts, coarse_ratios
+from consilience.numerics.density import DensityRatio, PublicRatio, selection
 
 
 def column(*values: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.messages.schema import Public
-from consilience.numerics.density import Coarseness
+from consilience.numerics.coarse_ratios import Coarseness
 from consilience.site import EVERYTHING, Limits, PartySpec, read_party, try_out, write_template
 from consilience.site.dry_run import lax_limits
 from helpers.command_line import clinics

@@ -18,7 +18,7 @@ from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import CoarseRatios
-from consilience.numerics.density import Coarseness
+from consilience.numerics.coarse_ratios import Coarseness
 from consilience.protocols.base import questions, score_questions
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Join

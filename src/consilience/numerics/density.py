@@ -1,13 +1,12 @@
-"""Ratios of the densities of rows.
+"""Ratios of the densities of rows, exactly: rows can be rebuilt from them (:class:`PublicRatio`).
 
-Rows can be rebuilt from exact ratios (:class:`PublicRatio`), which are for parties that trust whoever asks;
-:func:`coarse_ratios` are made to leave a party.
+They are for parties that trust whoever asks; :func:`consilience.numerics.coarse_ratios.coarse_ratios` are
+made to leave a party.
 """
 
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import issparse
 
 from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 MOST_LANDMARKS = 1000
 """Public rows that a density ratio is made of, at most, since its cost is cubic in them."""
@@ -68,9 +66,9 @@ class PublicRatio:
         count = public.shape[0]
         chosen = np.sort(rng.permutation(count)[:most_landmarks])
         self._landmarks, self._features = public[chosen], public
-        apart = _squared_distances(self._landmarks, self._landmarks)
+        apart = squared_distances(self._landmarks, self._landmarks)
         self._width = _median_of(apart)
-        self._near = np.exp(-_squared_distances(public, self._landmarks) / self._width)
+        self._near = np.exp(-squared_distances(public, self._landmarks) / self._width)
         self._products = self._near.T @ self._near
         self._penalty = np.exp(-apart / self._width)
         self._solve(ridge)
@@ -95,7 +93,7 @@ class PublicRatio:
     def _kernel(self, features: Any) -> Array:
         if features is self._features:
             return self._near
-        return np.asarray(np.exp(-_squared_distances(features, self._landmarks) / self._width))
+        return np.asarray(np.exp(-squared_distances(features, self._landmarks) / self._width))
 
     def __call__(self, features: Any, groups: Array) -> Array:
         """Compute the ratio of each group of rows at each public row; below 0 where a fit overshoots.
@@ -155,138 +153,12 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
             near = alike.max(axis=1) > 0
             np.add.at(found, alike.argmax(axis=1)[near], groups[few][near])
         else:
-            np.add.at(found, _squared_distances(rows[few], public).argmin(axis=1), groups[few])
+            np.add.at(found, squared_distances(rows[few], public).argmin(axis=1), groups[few])
     return found
 
 
 _JITTER = 1e-12
 """Relative to the sum of eigenvalues: far above rounding, far below what a ridge does."""
-
-
-LANDMARKS = 100
-"""Public rows that rows are counted near, at most: as many whole numbers leave of a class."""
-
-_CAUTION = 6.0
-"""What a rounding error costs against what counts say, chosen by the accuracy of ratios on digits, MNIST,
-Fashion-MNIST and TREC; between half and twice it little changes."""
-
-
-@dataclass(frozen=True)
-class Coarseness:
-    """Limits on what :func:`coarse_ratios` reveal of a party's rows: its own choice, never a coordinator's.
-
-    Rebuilding was measured to fail with the least that can be set (``benchmarks/rebuilding.py``).
-
-    Attributes:
-        rows: the fewest distinct rows of a class that anything is said of, at least 20.
-        directions: principal directions of the space in which rows are compared, 1 to 30.
-        unit: counts are rounded to multiples of it, and smaller ones are 0; at least 2.
-        sets: number of sets of public rows that it answers for in all its life; a changed row of its own, or
-            a changed setting, makes another set of one. It holds at a site alone.
-
-    Raises:
-        InvalidInput: a setting below or above these.
-    """
-
-    rows: int = 20
-    directions: int = 20
-    unit: int = 5
-    sets: int = 1
-
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("rows", 20, None),
-            ("directions", 1, 30),
-            ("unit", 2, None),
-            ("sets", 1, None),
-        ):
-            value = getattr(self, name)
-            where = "density_ratios"
-            check_number(name, value, at_least=least, at_most=most, whole=True, where=where)
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Rounded counts of a party's rows of each group near some public rows: all that it reveals of them.
-
-    Attributes:
-        landmarks: coordinates of these public rows, shape ``(n_landmarks, k)``.
-        width: h of the kernel ``exp(-|x - z|² / h)`` that they are counted with.
-        values: multiples of the party's unit, shape ``(n_landmarks, n_groups)``.
-    """
-
-    landmarks: Array
-    width: float
-    values: Array
-
-    @classmethod
-    def of(cls, own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Counts:
-        """Count the rows of each group near up to :data:`LANDMARKS` public rows, each row by its kernel.
-
-        The kernel is at least as wide as the median distance of the party's own rows, so that public rows
-        that lie close together single nobody out. Rows that are the same count once. A group has zeros if
-        it has fewer distinct rows than ``coarseness.rows``, or if their coordinates are less than two for
-        each count: rows always have more unknowns than there are numbers.
-
-        Args:
-            own: coordinates of the party's rows, shape ``(n, k)``.
-            groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
-            public: coordinates of the public rows, shape ``(N, k)``.
-            coarseness: the party's settings.
-        """
-        own, public = own[:, : coarseness.directions], public[:, : coarseness.directions]
-        chosen = np.sort(np.random.default_rng(0).permutation(len(public))[:LANDMARKS])
-        landmarks = public[chosen]
-        width = max(_median_distance(landmarks), _median_distance(own))
-        fewest = max(coarseness.rows, 2 * len(landmarks) / public.shape[1])
-        values = np.zeros((len(landmarks), groups.shape[1]))
-        for group, belongs in enumerate(groups.T > 0):
-            rows = np.unique(own[belongs].round(6), axis=0)
-            if len(rows) >= fewest:
-                values[:, group] = cls(landmarks, width, values).near(rows).sum(axis=0)
-        values[values < coarseness.unit] = 0
-        return cls(landmarks, width, np.rint(values / coarseness.unit) * coarseness.unit)
-
-    def near(self, rows: Array) -> Array:
-        """Kernel of each row and each landmark, shape ``(n, n_landmarks)``, in (0, 1]."""
-        return np.asarray(np.exp(-_squared_distances(rows, self.landmarks) / self.width))
-
-
-def coarse_ratios(own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Array:
-    """Estimate density ratios of each group of rows to the public rows from few and rounded counts.
-
-    Computed of the :class:`Counts` c and of public rows alone, by unconstrained least-squares importance
-    fitting: with ``P = k(public, landmarks)``
-
-        r = max(0, P (PᵀP + ridge I)⁻¹ c),      ridge ~ unit / max c,
-
-    so that whoever sees r knows the counts at best.
-
-    Args:
-        own: coordinates of the party's rows along principal directions
-            (:func:`consilience.numerics.feature_space.principal_directions`), shape ``(n, k)``.
-        groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
-        public: coordinates of the public rows, shape ``(N, k)``.
-        coarseness: the party's settings; the first of its ``directions`` are looked at.
-
-    Returns:
-        Shape ``(N, n_groups)``, from 0 to the largest count of the group.
-
-    Source:
-        Kanamori, Hido & Sugiyama 2009 (the fit). To round counts and leave out small ones is the practice of
-        statistical offices (Hundepool et al. 2012, "Statistical Disclosure Control").
-    """
-    counts = Counts.of(own, groups, public, coarseness)
-    near = counts.near(public[:, : coarseness.directions])
-    products = near.T @ near
-    found = np.zeros((len(public), groups.shape[1]))
-    for group in np.flatnonzero(counts.values.any(axis=0)):
-        values = counts.values[:, group]
-        ridge = _CAUTION * coarseness.unit / values.max() * len(public) / len(values)
-        system = products + ridge * np.eye(len(values))
-        ratios = near @ cho_solve(cho_factor(system, overwrite_a=True), values)
-        found[:, group] = ratios.clip(0, values.max())
-    return found
 
 
 class DensityRatio:
@@ -321,7 +193,7 @@ class DensityRatio:
         self.coefficients = cho_solve(cho_factor(left), right)
 
     def _kernel(self, rows: Array, others: Array) -> Array:
-        return np.asarray(np.exp(_squared_distances(rows, others) / (-2 * self.width**2)))
+        return np.asarray(np.exp(squared_distances(rows, others) / (-2 * self.width**2)))
 
     def __call__(self, rows: Array) -> Array:
         """Compute the ratio at each row, shape ``(n_rows,)``."""
@@ -364,7 +236,7 @@ def selection(
         Shao et al. 2024 (Selective-FD), client-side selectors.
     """
     few = _thinned(public)
-    width = float(np.sqrt(_median_distance(public)))
+    width = float(np.sqrt(median_distance(public)))
     if reference == "uniform":
         low, high = public.min(axis=0), public.max(axis=0)
         against = rng.uniform(low, high, size=(min(len(public), MOST_LANDMARKS), len(low)))
@@ -375,7 +247,8 @@ def selection(
     return np.asarray(ratio(rows) >= np.quantile(ratio(held_out), quantile))
 
 
-def _squared_distances(rows: Any, others: Any) -> Array:
+def squared_distances(rows: Any, others: Any) -> Array:
+    """Compute the squared distances of rows, dense or sparse, to others, shape ``(n, n_others)``."""
     if issparse(rows):
         from sklearn.metrics.pairwise import euclidean_distances
 
@@ -395,9 +268,10 @@ def _thinned(rows: Array) -> Array:
     return rows[:: -(-len(rows) // MOST_LANDMARKS)]
 
 
-def _median_distance(rows: Array) -> float:
+def median_distance(rows: Array) -> float:
+    """Compute the median squared distance of rows, of at most :data:`MOST_LANDMARKS` of them; 1 for 0."""
     few = _thinned(rows)
-    return _median_of(_squared_distances(few, few))
+    return _median_of(squared_distances(few, few))
 
 
 def _median_of(apart: Array) -> float:

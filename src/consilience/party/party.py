@@ -15,7 +15,7 @@ from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Ratios
-from consilience.numerics.density import Coarseness
+from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome
 from consilience.party.agreement import check_agreement
@@ -125,7 +125,7 @@ class Party(ReadByPublic, Training, SavedState):
             raise InvalidInput(
                 f"coarseness is {coarseness!r}",
                 where=where,
-                mend="Give a consilience.numerics.density.Coarseness, or leave it out.",
+                mend="Give a consilience.numerics.coarse_ratios.Coarseness, or leave it out.",
             )
         check_choice("purpose", purpose, get_args(Purpose), where=where)
         if outcome is not None:

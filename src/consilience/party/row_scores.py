@@ -14,12 +14,8 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.class_gaussians import ClassGaussians
-from consilience.numerics.density import (
-    Coarseness,
-    coarse_ratios,
-    near_public,
-    selection,
-)
+from consilience.numerics.coarse_ratios import Coarseness, coarse_ratios
+from consilience.numerics.density import near_public, selection
 from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.party.shared_space import SharedSpace, once, shared_space

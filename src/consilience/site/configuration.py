@@ -37,7 +37,7 @@ from consilience.learners import Learner, make, trusting
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
-from consilience.numerics.density import Coarseness
+from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.party.choice import Purpose
 from consilience.party.party import Party

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages.replies import Metrics
-from consilience.numerics.density import Coarseness
+from consilience.numerics.coarse_ratios import Coarseness
 from consilience.party.party import Party
 from consilience.site.fields import within
 from consilience.tasks.base import Task, TaskGroup, task_types
