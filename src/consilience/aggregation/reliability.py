@@ -218,10 +218,10 @@ def coarse_density_ratio() -> Aggregator:
     """Every party counts, on each row and for each class, as coarse counts of its private rows say.
 
     The rule of :func:`density_ratio`, of ratios that may leave a party, and of which the coordinator chooses
-    nothing (:func:`consilience.numerics.coarse_ratios.coarse_ratios`): at most 100 counts a class, in fives, in 20
-    directions, of no class with fewer than 20 rows, unless the party has chosen otherwise
-    (:class:`consilience.numerics.coarse_ratios.Coarseness`). At a site it gives them only where its limits allow it
-    (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
+    nothing (:func:`consilience.numerics.coarse_ratios.coarse_ratios`): at most 100 counts a class, in fives,
+    in 20 directions, of no class with fewer than 20 rows, unless the party has chosen otherwise
+    (:class:`consilience.numerics.coarse_ratios.Coarseness`). At a site it gives them only where its limits
+    allow it (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
 
     Source:
         This library's own, as :func:`density_ratio`.
