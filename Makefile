@@ -96,7 +96,7 @@ bench: $(VENV)/.stamp-dev
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,secure,text,ray,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,secure,text,ray,dev,docs]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new

@@ -25,7 +25,7 @@ EXTRAS = {
 }
 """Optional extra -> the module that it brings."""
 
-LARGE = {"text", "embeddings", "images", "ray"}
+LARGE = {"text", "embeddings", "images", "ray", "catboost"}
 """Extras that `make test` does not install."""
 
 LINES = [line.replace('"', "'") for line in requires("consilience") or []]

@@ -29,6 +29,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "xgboost-regressor": {"n_estimators": 10},
     "lightgbm": {"n_estimators": 6},
     "lightgbm-regressor": {"n_estimators": 20},
+    "catboost": {"iterations": 20},
+    "catboost-regressor": {"iterations": 60},
     "random-forest": {"n_estimators": 20},
     "extra-trees": {"n_estimators": 20},
     "mlp-sklearn": {"hidden_layer_sizes": (20,)},
@@ -42,6 +44,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def trained(name: str, X: np.ndarray, targets: np.ndarray) -> Learner:
+    if name.startswith("catboost"):
+        pytest.importorskip("catboost")
     learner = make(name, **SMALL.get(name, {}))
     learner.bind(targets.shape[1])
     learner.check(X)

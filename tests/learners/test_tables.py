@@ -41,11 +41,17 @@ def lightgbm() -> Any:
     return pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=5, n_jobs=1, verbose=-1)
 
 
+def catboost() -> Any:
+    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    return pytest.importorskip("catboost").CatBoostClassifier(iterations=5, **quiet)
+
+
 MODELS = {
     "names": by_name,
     "categories": lambda: HistGradientBoostingClassifier(max_iter=5),
     "categories of xgboost": xgboost,
     "categories of lightgbm": lightgbm,
+    "categories of catboost": catboost,
     "gaps": lambda: RandomForestClassifier(n_estimators=5),
     "gaps, imputed": lambda: make_pipeline(StandardScaler(), SimpleImputer(), LogisticRegression()),
     "numbers": LogisticRegression,
@@ -99,3 +105,13 @@ def test_numbers_without_gaps_are_given_as_they_are(kind: str) -> None:
     learner = as_learner(MODELS[kind]())
     learner.bind(2, Schema.of_numbers(X, ("a", "b")))
     assert learner.rows(X) is X
+
+
+def test_catboost_learns_by_category_and_by_gap() -> None:
+    """The ward alone says the class, and one of the wards is a gap; 0.9 of the truth comes back as 0.9."""
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, np.nan]] * 20)
+    targets = np.where(np.isnan(X[:, 1:]), [[0.1, 0.9]], [[0.9, 0.1]])
+    learner = as_learner(catboost().copy().set_params(iterations=200))
+    learner.bind(2, SCHEMA)
+    learner.fit(X, targets, rng=np.random.default_rng(1))
+    np.testing.assert_allclose(learner.predict(X[:3]), targets[:3], atol=0.05)

@@ -19,8 +19,8 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Import and run models that are not of consilience, scikit-learn, XGBoost or LightGBM; their "
-        "modules may lie in the current folder.",
+        help="Import and run models that are not of consilience, scikit-learn, XGBoost, LightGBM or "
+        "CatBoost; their modules may lie in the current folder.",
     ),
 ]
 

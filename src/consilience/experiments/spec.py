@@ -176,7 +176,7 @@ class Spec(Section):
         purpose: rows that every party's predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"``
             takes the taught model as it is (:class:`~consilience.party.party.Party`).
         trusts: packages whose models the parties accept from one another, where models are exchanged; others
-            than these four are foreign code (:meth:`foreign_code`).
+            than these are foreign code (:meth:`foreign_code`).
         strict: refuse a party with one class, and a class that one party alone knows; by default where
             parties are natural groups, whose labels may be misspelt, and not where a partition made them.
         evaluate_every: rounds between measurements on the test rows.

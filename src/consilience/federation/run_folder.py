@@ -36,7 +36,7 @@ LEDGER = "ledger.sqlite"
 READS = ("0.2",)
 """Versions of consilience, without their last number, whose run folders this one reads."""
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "flwr")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "catboost", "flwr")
 """Packages whose versions a run records, where they are installed."""
 
 RunKind = Literal["simulated", "deployed"]

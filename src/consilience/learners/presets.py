@@ -67,6 +67,7 @@ _NETS = "consilience.learners.torch.networks"
 # One thread each: parties may train in parallel, and the same bits come out everywhere.
 _XGB = {"n_jobs": 1, "verbosity": 0}
 _LGBM = {"n_jobs": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
+_CATBOOST = {"thread_count": 1, "verbose": 0, "allow_writing_files": False}
 
 LEARNERS: dict[str, LearnerEntry] = {
     "logistic-regression": LearnerEntry(
@@ -134,6 +135,12 @@ LEARNERS: dict[str, LearnerEntry] = {
         "lightgbm:LGBMClassifier",
         defaults=_LGBM,
         extra="lightgbm",
+    ),
+    "catboost": LearnerEntry(
+        "CatBoost's boosted trees (takes missing values and categories)",
+        "catboost:CatBoostClassifier",
+        defaults=_CATBOOST,
+        extra="catboost",
     ),
     "mlp": LearnerEntry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
     "cnn": LearnerEntry(
@@ -223,6 +230,13 @@ LEARNERS: dict[str, LearnerEntry] = {
         kind="regression",
         defaults=_LGBM,
         extra="lightgbm",
+    ),
+    "catboost-regressor": LearnerEntry(
+        "CatBoost's boosted trees (takes missing values and categories)",
+        "catboost:CatBoostRegressor",
+        kind="regression",
+        defaults=_CATBOOST,
+        extra="catboost",
     ),
     "boosted": LearnerEntry(
         "a sum of weak regressors fitted to a loss's gradients, for functional_gradient_boosting; "

@@ -32,6 +32,8 @@ def seeded(model: Any, rng: np.random.Generator) -> Any:
             if value is None and name.rpartition("__")[2] == "random_state"
         )
         model.set_params(**{name: int(rng.integers(2**31 - 1)) for name in open_})
+        if is_catboost(model) and not {"random_seed", "random_state"} & model.get_params().keys():
+            model.set_params(random_seed=int(rng.integers(2**31 - 1)))  # it names no open ones
     # Objects without parameters, and scikit-learn's SVR, whose random_state is none of them.
     for part in (model, parts(model)[1]):
         if getattr(part, "random_state", 0) is None:
@@ -121,7 +123,32 @@ def takes_many_outputs(last: Any) -> bool:
     return bool(get_tags(last).target_tags.multi_output)
 
 
-_CATEGORIES = ("XGB", "LGBM", "HistGradientBoosting")
+_CATEGORIES = ("XGB", "LGBM", "CatBoost", "HistGradientBoosting")
+
+
+def is_catboost(model: Any) -> bool:
+    """Tell whether a model is CatBoost's, which takes categories as texts and never as missing."""
+    return type(model).__name__.startswith("CatBoost")
+
+
+def told_categories(model: Any, X: Any) -> None:
+    """Tell a model that is to be trained which columns of a table are categories, as its package wants it."""
+    if hasattr(model, "enable_categorical"):  # XGBoost
+        model.set_params(enable_categorical=True)
+    elif is_catboost(model) and hasattr(X, "iloc"):
+        # Its statistics of classes by category count rows and leave weights aside, so that the copies of a
+        # soft row cancel out; categories up to this number are split on one by one.
+        usual = {
+            "one_hot_max_size": 255,
+            "cat_features": list(X.select_dtypes(exclude="number").columns),
+        }
+        model.set_params(**{key: usual[key] for key in usual.keys() - model.get_params().keys()})
+
+
+def texts_of_categories(X: Any) -> Any:
+    """Make texts of a table's categories, the empty one of a gap, which no category is."""
+    names = X.select_dtypes("category").columns
+    return X.assign(**{name: X[name].astype(object).where(X[name].notna(), "") for name in names})
 
 
 def takes(model: Any) -> Takes:

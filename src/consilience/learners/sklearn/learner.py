@@ -1,4 +1,4 @@
-"""scikit-learn, XGBoost and LightGBM estimators, and any object with ``fit`` and ``predict``."""
+"""scikit-learn, XGBoost, LightGBM and CatBoost estimators, and any object with ``fit`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from consilience.learners.files.store import blob_of, dump, read
 from consilience.learners.files.vetting import PACKAGES, plain
 from consilience.learners.sklearn.estimators import (
     fit_steps,
+    is_catboost,
     make_of,
     parts,
     seeded,
     takes,
     takes_many_outputs,
+    texts_of_categories,
+    told_categories,
     unfitted,
     with_soft_label_equivalent,
 )
@@ -125,9 +128,9 @@ class SklearnLearner(Learner):
         if weights is not None and not self.abilities.sample_weight:
             raise InvalidInput("the model takes no row weights", where=self.name)
         model = seeded(unfitted(self.model), rng)
-        if self.abilities.takes == "categories" and hasattr(model, "enable_categorical"):  # XGBoost
-            model.set_params(enable_categorical=True)
         X = self._shaped(X)
+        if self.abilities.takes == "categories":
+            told_categories(model, X)
         with self._blamed("be trained on this"):
             if self.abilities.kind == "regression":
                 self._models = self._fit_values(model, X, targets, weights, validation)
@@ -267,6 +270,8 @@ class SklearnLearner(Learner):
         self._models, self._present, self.n_outputs = models, present, n_outputs
 
     def _shaped(self, X: Any) -> Any:
+        if is_catboost(self.model) and hasattr(X, "iloc"):
+            return texts_of_categories(X)
         if X.ndim > 2 and X.dtype.kind in "biuf" and hasattr(self.model, "get_params"):
             from sklearn.utils import get_tags
 
