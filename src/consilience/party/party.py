@@ -26,11 +26,11 @@ from consilience.party.metrics import (
     own_weights,
     regression_metrics,
 )
+from consilience.party.model_sharing import ModelSharing
 from consilience.party.own_table import OwnTable, ReadByPublic
 from consilience.party.row_scores import Scores
 from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
 from consilience.party.state import SavedState
-from consilience.party.training import Training
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind, check_aliases, class_order, label_names
@@ -41,7 +41,7 @@ _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
 
 
-class Party(ReadByPublic, Training, SavedState):
+class Party(ReadByPublic, ModelSharing, SavedState):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public

@@ -1,4 +1,4 @@
-"""Training at a party: on its private rows, towards a teacher, towards other parties' models."""
+"""Training at a party: on its private rows, towards a teacher, and with others' parameters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from scipy.special import softmax
 
 from consilience.errors import InvalidInput
 from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
-from consilience.learners.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
+from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
-from consilience.party.agreement import checked_answers
 from consilience.party.choice import ALPHAS, Chooser, Lesson, surely_lower
 from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
@@ -347,76 +346,6 @@ class Training:
         """The learner of a party that exchanges parameters; noted as changed."""
         return cast(Parametric, self.changing())  # checked where its parameters were asked for
 
-    # --- where models are exchanged ---------------------------------------------------------------
-
-    def check_sharing(self, learner: Learner | None = None) -> None:
-        """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
-
-        Args:
-            learner: the model that would be sent, such as a weak learner; by default the party's own.
-        """
-        learner = self.learner if learner is None else learner
-        self._check_rows(learner)
-        check_packing(learner)
-
-    def share(self, learner: Learner | None = None) -> tuple[str, Array]:
-        """A trained model as others can use it: its description and its bytes.
-
-        Args:
-            learner: such as a weak learner; by default the party's own, whose description has its classes.
-
-        Raises:
-            InvalidInput: it holds private rows and may not, or cannot be sent.
-        """
-        assert self.agreement is not None
-        classes = self.agreement.classes if learner is None else ()
-        learner = self.learner if learner is None else learner
-        self._check_rows(learner)
-        return pack(learner, classes=classes)
-
-    def predict_private(self) -> Array:
-        """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
-        return self.learner.predict(self._train[0])
-
-    def predict_private_with(self, about: str, data: Array) -> Array:
-        """Predict the private rows that are trained on with another party's model.
-
-        Args:
-            about: the model's description, as :meth:`share` gives it.
-            data: its bytes.
-
-        Returns:
-            Shape ``(n, n_outputs)``.
-
-        Raises:
-            KnowledgeRefused: the model is not trusted, damaged, or answers something else.
-        """
-        other = unpack(about, data, trusted=self.trusts)
-        other.schema = self.schema
-        return checked_answers(other, *self._train, self.kind)
-
-    def fit_on_mixed_targets(self, round: int, predictions: Array, label_weight: float) -> None:
-        """Train a new model on private inputs, towards ``label_weight`` times the labels plus predictions.
-
-        Where that fails, the party keeps the model that it had.
-
-        Args:
-            round: the round, for the random stream.
-            predictions: what is added to the labels, shape ``(n, n_outputs)``.
-            label_weight: the weight of the private labels in [0, 1].
-        """
-        X, y = self._train
-        new = self.untrained()
-        new.fit(
-            X,
-            label_weight * y + predictions,
-            rng=self.stream(round, "fit"),
-            validation=self._validation,
-            phase="first",
-        )
-        self.learner = new
-        self.model_changed()
-
     def untrained(self) -> Learner:
         """A new model of the agreed number of outputs."""
         assert self.agreement is not None
@@ -429,8 +358,3 @@ class Training:
     def _validation(self) -> tuple[Array, Array] | None:
         """The calibration rows, if there are any."""
         return self._held_out if len(self._held_out[0]) else None
-
-    def _check_rows(self, learner: Learner) -> None:
-        """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
-        if not self._sends_rows:
-            check_rows(learner, self._train[0], where=self._where)
