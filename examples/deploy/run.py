@@ -2,16 +2,15 @@
 
     python examples/deploy/run.py FOLDER
 
-makes FOLDER (the hospitals' patients from heart disease by hospital, a tenth of them without labels as
-public rows, which one hospital has no file of and is sent; a configuration and keys for everybody), starts
-five commands of consilience, runs three rounds of ensemble distillation, prints who gained what and what left
-whom, and stops all it started. It takes a few minutes: on one machine every message starts four Python
-processes.
+makes FOLDER (heart disease by hospital, every patient and column with their gaps, each hospital's file as
+another program would write it; a tenth of the patients without labels as public rows, which one hospital has
+no file of and is sent; a configuration and keys for everybody), starts five commands of consilience, runs
+three rounds of ensemble distillation, prints who gained what and what left whom, and stops all it started. It
+takes a few minutes: on one machine every message starts four Python processes.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 import signal
 import socket
@@ -20,8 +19,10 @@ import sys
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from consilience.data import load
 
@@ -34,6 +35,18 @@ MODELS = {
 }
 SENT_PUBLIC = ("switzerland",)
 """Who has no file of the public rows, and gets them from the coordinator."""
+WRITES: dict[str, dict[str, Any]] = {
+    "cleveland": {},
+    "hungarian": {"sep": ";", "decimal": ",", "encoding": "latin-1"},
+    "switzerland": {"sep": "\t", "encoding": "utf-8-sig"},
+    "va": {"quoting": 1},
+}
+"""How each hospital's program writes a file."""
+SAYS = {
+    "hungarian": '[data.aliases]\n"Yes" = "yes"\n"No" = "no"',
+    "switzerland": '[data.rename]\n"größter Puls" = "thalach"',
+}
+"""What is told of a file that calls something by another name."""
 
 
 def consilience(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -43,21 +56,23 @@ def consilience(*arguments: object, check: bool = True) -> subprocess.CompletedP
 
 def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
     """Write what each of the five would have on its own machine."""
-    data = load("heart-disease", test_fraction=0.3)
+    data = load("heart-disease", test_fraction=0.3, gaps=True)
+    assert data.schema is not None and data.X_test is not None and data.y_test is not None
+    frame, tests = (data.schema.frame(X).round(2) for X in (data.X, data.X_test))
     public = np.arange(len(data.X)) % 10 == 1
     for name in MODELS:
         (folder / name).mkdir(parents=True)
         mine = (data.group == name) & ~public
-        write(folder / name / "patients.csv", data.X[mine], data.y[mine])
+        write(folder / name / "patients.csv", frame[mine], data.y[mine], name)
         tested = data.group_test == name
-        write(folder / name / "test.csv", data.X_test[tested], data.y_test[tested])
+        write(folder / name / "test.csv", tests[tested], data.y_test[tested], name)
         if name not in SENT_PUBLIC:
-            write(folder / name / "public.csv", data.X[public])
+            frame[public].to_csv(folder / name / "public.csv", index=False)
     center = folder / "coordinator"
     address = f"127.0.0.1:{free_port()}"
     parties = ",".join(MODELS)
     consilience("coordinator", "init", center, "--parties", parties, "--address", address)
-    write(center / "public.csv", data.X[public])
+    frame[public].to_csv(center / "public.csv", index=False)
     text = (center / "coordinator.toml").read_text()
     text = re.sub(r"^rounds = \d+", f"rounds = {rounds}", text, flags=re.MULTILINE)
     text = re.sub(r"^timeout = \d+", f"timeout = {timeout}", text, flags=re.MULTILINE)
@@ -66,6 +81,7 @@ def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
             PARTY.format(
                 name=name,
                 public="" if name in SENT_PUBLIC else 'public = "public.csv"',
+                says=SAYS.get(name, ""),
                 model=model,
                 options="\n".join(f"{key} = {value}" for key, value in options.items()),
                 address=address,
@@ -91,6 +107,8 @@ path = "patients.csv"
 target = "disease"
 kind = "classification"
 test = "test.csv"
+unknown = "missing"
+{says}
 
 [model]
 name = "{model}"
@@ -104,14 +122,19 @@ address = "{address}"
 """
 
 
-def write(path: Path, X: np.ndarray, y: np.ndarray | None = None) -> None:
-    """A table with a header line, and the column ``disease`` where there are labels."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        names = [f"x{number}" for number in range(X.shape[1])]
-        writer.writerow(names if y is None else [*names, "disease"])
-        for i, row in enumerate(X.tolist()):
-            writer.writerow(row if y is None else [*row, ["no", "yes"][y[i]]])
+def write(path: Path, frame: pd.DataFrame, y: np.ndarray, hospital: str) -> None:
+    """A hospital's file of patients, whose column ``disease`` says yes or no, as its program writes one."""
+    frame = frame.assign(disease=np.array(["no", "yes"])[y])
+    if hospital == "hungarian":  # other words, no decimals
+        frame = frame[sorted(frame)]
+        frame = frame.assign(sex=frame["sex"].str.upper(), disease=frame["disease"].str.title())
+        frame["exang"] = frame["exang"].map({0: "No", 1: "Yes"})
+    if hospital == "switzerland":
+        frame = frame.rename(columns={"thalach": "größter Puls"})
+    if hospital == "va":
+        frame = frame.rename(columns=str.upper).rename(columns={"DISEASE": "disease"})
+        frame["FBS"] = frame["FBS"].astype("Int64")  # 1 and not 1.0
+    frame.to_csv(path, index=False, **WRITES[hospital])
 
 
 def free_port() -> int:
