@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import Federation
+from consilience import Federation, Party
 from consilience.cli.predict import of_party, predictions
 from consilience.deployment.coordinator.checks import coordinator_facts
 from consilience.deployment.coordinator.configuration import read_coordinator, write_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
 from consilience.deployment.party.process import party_key
+from consilience.errors import InvalidInput
 from consilience.networks import LocalNetwork
 from consilience.site import read_party, try_out
 from helpers.deployed_run import NAMES, grid, served, started
@@ -124,3 +127,72 @@ def test_a_difference_that_no_rule_mends_is_refused_by_name(
     (south,) = (one for one in coordinator_status(run).parties if one.party == "south")
     assert "column 'smokes' holds a category that the public rows do not know" in south.why
     assert "pipe" not in south.why
+
+
+def read(folder: Path, frame: pd.DataFrame, **written: Any) -> Party:
+    """A site's party beside public rows, its file written like that."""
+    patients(0, 60).drop(columns="ill").to_csv(folder / "public.csv", index=False)
+    frame.to_csv(folder / "patients.csv", **{"index": False, **written})
+    about = {"name": "north", "public": 'public = "public.csv"', "data": "", "model": "naive-bayes"}
+    (folder / "party.toml").write_text(PARTY.format(**about))
+    party = read_party(folder / "party.toml").party()
+    assert party.public is not None
+    party.read_by(party.public)
+    return party
+
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    "with a mark in front": {"encoding": "utf-8-sig"},
+    "in Latin-1, with semicolons and decimal commas": {
+        "encoding": "latin-1",
+        "sep": ";",
+        "decimal": ",",
+    },
+    "in UTF-16, with tabs": {"encoding": "utf-16", "sep": "\t"},
+    "with all in quotes": {"quoting": csv.QUOTE_ALL},
+    "with words for gaps": {"na_rep": "N/A"},
+}
+NORTH = patients(1, 70)
+MENDED = {
+    "columns in another order": NORTH[NORTH.columns[::-1]],
+    "1.0 for 1": NORTH.astype({"grade": float, "age": float}),
+    "Yes for yes": NORTH.assign(smokes=NORTH["smokes"].str.title()),
+    "true for yes": NORTH.assign(smokes=NORTH["smokes"] == "yes"),
+    "1.0 for yes": NORTH.assign(smokes=(NORTH["smokes"] == "yes") * 1.0),
+    "names in capitals": NORTH.rename(columns={"größe": " Größe", "age": "AGE"}),
+}
+REFUSED = {
+    "column 'smokes' holds a category that the public rows do not know: 'pipe'": NORTH.assign(
+        smokes=NORTH["smokes"].replace("yes", "pipe")
+    ),
+    "there is no input column 'größe'": NORTH.rename(columns={"größe": "height"}),
+    "column 'größe' is of another unit": NORTH.assign(größe=NORTH["größe"] * 10),
+    "column 'age' is a number in the public rows": NORTH.assign(age="2020-01-31"),
+    "columns that appear twice: grade": NORTH.rename(columns={"age": "grade"}),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_a_file_is_read_however_it_is_written(how: str, tmp_path: Path) -> None:
+    same(read(tmp_path, NORTH, **WRITTEN[how]))
+
+
+@pytest.mark.parametrize("difference", MENDED)
+def test_a_difference_is_mended(difference: str, tmp_path: Path) -> None:
+    same(read(tmp_path, MENDED[difference]))
+
+
+def same(party: Party) -> None:
+    """Rows and labels are those of the plain file: the rows that are set aside too."""
+    found = np.concatenate([party.X, party.test[0]])
+    expected = NORTH.assign(smokes=NORTH["smokes"] == "yes").drop(columns="ill").to_numpy(np.float32)
+    at = np.lexsort(found.T), np.lexsort(expected.T)
+    np.testing.assert_array_equal(found[at[0]].astype(np.float32), expected[at[1]])
+    labels = np.concatenate([party.y, party.test[1]])
+    assert labels[at[0]].tolist() == NORTH["ill"].to_numpy()[at[1]].tolist()
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_another_difference_is_refused_by_name(why: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        read(tmp_path, REFUSED[why])

@@ -63,6 +63,17 @@ def test_a_class_nobody_else_has_names_the_nearest():
     assert form(made, strict=False).classes == ("cat", "dog", "dogs")
 
 
+def test_one_class_in_two_spellings_is_refused_by_name():
+    low, high = ["no", "yes"] * 6, ["No", "YES"] * 6
+    with pytest.raises(InvalidInput, match=r"party 'c': its class 'No' is 'no' at another party\n"):
+        form(parties(low, low, high))
+    with pytest.raises(InvalidInput, match=r"aliases=\{'No': 'no', 'YES': 'yes'\}"):
+        form(parties(high, low, high, low))  # two of each
+    meant = ["a", "A"] * 6
+    assert form(parties(meant, meant)).classes == ("A", "a")
+    assert form(parties(low, high), strict=False).classes == ("No", "YES", "no", "yes")
+
+
 def test_amounts_are_not_taken_for_classes():
     counts = [[17 * (36 * start + i) for i in range(36)] for start in range(2)]
     made = [Party(name, GaussianNB(), np.eye(36), y) for name, y in zip("ab", counts, strict=True)]

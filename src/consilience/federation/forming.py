@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from consilience.errors import InvalidInput, nearest
@@ -186,6 +186,8 @@ def _incompatible(
         alone.setdefault(holders[name][0], name)
     if found or not strict or len(descriptions) == 1:
         return found
+    if spelt := _spelt_otherwise(holders):
+        return spelt
     others = [name for name, parties in holders.items() if len(parties) > 1]
     numbers = all(name.lstrip("-").isdigit() for name in holders)
     if numbers and len(single) > max(MANY_NUMBERS, len(holders) / 2):
@@ -204,6 +206,35 @@ def _incompatible(
             "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
         )
     return found
+
+
+def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidInput]:
+    """Parties whose class differs from others' in capitals and blanks alone, each with the error.
+
+    Args:
+        holders: class to the parties that have it.
+    """
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(holders, key=lambda name: (-len(holders[name]), name)):
+        spellings["".join(name.lower().split())].append(name)
+    usual: dict[str, dict[str, str]] = defaultdict(dict)  # party to own class to that of others
+    for names in spellings.values():
+        held = [party for name in names for party in holders[name]]
+        if len(set(held)) < len(held):
+            continue  # a party has both, and means two classes
+        tied = len(names) > 1 and len(holders[names[0]]) == len(holders[names[1]])
+        for name in names[0 if tied else 1 :]:
+            for party in holders[name]:
+                usual[party][name] = names[name == names[0]]
+    return {
+        party: InvalidInput(
+            f"its class {next(iter(named))!r} is {next(iter(named.values()))!r} at another party",
+            where=f"party {party!r}",
+            mend=f"Say so with Party(aliases={named}), or under [data.aliases] of a party's own file; if "
+            "they are not the same, pass strict=False.",
+        )
+        for party, named in usual.items()
+    }
 
 
 def _said(description: Description) -> str:
