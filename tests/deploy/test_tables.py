@@ -185,7 +185,9 @@ def test_a_difference_is_mended(difference: str, tmp_path: Path) -> None:
 def same(party: Party) -> None:
     """Rows and labels are those of the plain file: the rows that are set aside too."""
     found = np.concatenate([party.X, party.test[0]])
-    expected = NORTH.assign(smokes=NORTH["smokes"] == "yes").drop(columns="ill").to_numpy(np.float32)
+    expected = (
+        NORTH.assign(smokes=NORTH["smokes"] == "yes").drop(columns="ill").to_numpy(np.float32)
+    )
     at = np.lexsort(found.T), np.lexsort(expected.T)
     np.testing.assert_array_equal(found[at[0]].astype(np.float32), expected[at[1]])
     labels = np.concatenate([party.y, party.test[1]])
