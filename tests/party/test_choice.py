@@ -17,7 +17,8 @@ from consilience.errors import InvalidInput
 from consilience.federation.history import History
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork, ProcessNetwork
-from consilience.party.choice import row_losses, surely_best, surely_lower
+from consilience.party.choice import surely_best, surely_lower
+from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, MixedModel, OwnRegion, class_odds
 from consilience.party.shared_space import SharedSpace
 from consilience.party.state import read_choices

@@ -19,11 +19,10 @@ from scipy.special import ndtr, stdtrit
 
 from consilience.errors import InvalidInput
 from consilience.learners import Learner
-from consilience.party.metrics import log_losses
+from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, OwnRegion, class_odds
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
 
 Purpose = Literal["own", "everyone", "taught"]
 """Rows that a party's predictions are for: its own, everyone's, or the taught model whatever it is for."""
@@ -223,19 +222,6 @@ class Chooser:
             unit = np.where(spread > 0, spread, 1.0)
             outputs, targets = outputs / unit, targets / unit
         return row_losses(outputs, targets, self._kind)
-
-
-def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
-    """Compute the log loss in nats, or the squared error, of each row, shape ``(n,)``.
-
-    Args:
-        outputs: probabilities or values, shape ``(n, n_outputs)``.
-        targets: the same shape; probabilities may be soft.
-        kind: ``"classification"`` or ``"regression"``.
-    """
-    if kind == "regression":
-        return np.asarray(((outputs - targets) ** 2).sum(axis=1))
-    return log_losses(outputs, targets)
 
 
 def surely_best(losses: Array, alone: Array) -> int:

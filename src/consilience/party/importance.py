@@ -8,7 +8,8 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.learners import Learner
-from consilience.party.choice import Lesson, row_losses, surely_lower
+from consilience.party.choice import Lesson, surely_lower
+from consilience.party.metrics import row_losses
 from consilience.validation.arrays import Array
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, read_only
+from consilience.validation.labels import Kind
 
 BINS = 15
 """Bins of equal width that the calibration error sorts rows into, by their top probability."""
@@ -184,6 +185,19 @@ def log_losses(outputs: Array, targets: Array) -> Array:
     """
     likelihood = np.maximum(outputs.astype(np.float64), LEAST_LIKELIHOOD)
     return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
+
+
+def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
+    """Compute the log loss in nats, or the squared error, of each row, shape ``(n,)``.
+
+    Args:
+        outputs: probabilities or values, shape ``(n, n_outputs)``.
+        targets: the same shape; probabilities may be soft.
+        kind: ``"classification"`` or ``"regression"``.
+    """
+    if kind == "regression":
+        return np.asarray(((outputs - targets) ** 2).sum(axis=1))
+    return log_losses(outputs, targets)
 
 
 def area_under_curve(scores: Array, positive: Array, weights: Array) -> float:

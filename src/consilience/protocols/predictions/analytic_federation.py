@@ -55,8 +55,7 @@ def analytic_federation(
     Args:
         rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
         ridge: λ > 0.
-        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
-            that a party finds better for its own rows.
+        alpha: as of :func:`.ensemble_distillation`.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
