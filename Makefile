@@ -44,7 +44,7 @@ $(VENV)/.stamp-core: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[all,secure,dev]'
+	$(INSTALL) -e '.[all,secure,survival,dev]'
 	@touch $@ $(VENV)/.stamp-core
 
 $(VENV)/.stamp-text: $(VENV)/.stamp-dev
@@ -96,7 +96,7 @@ bench: $(VENV)/.stamp-dev
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,secure,text,ray,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,secure,survival,text,ray,dev,docs]'
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new

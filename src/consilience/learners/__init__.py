@@ -104,8 +104,13 @@ def as_learner(
         return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))
     if recipe is not None:
         raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
+    from consilience.learners.sklearn.estimators import parts
     from consilience.learners.sklearn.learner import SklearnLearner
 
+    if type(parts(model)[1]).__module__.startswith("sksurv."):
+        from consilience.learners.sklearn.survival import SurvivalLearner
+
+        return SurvivalLearner(model)
     return SklearnLearner(model, kind=kind)
 
 

@@ -142,6 +142,19 @@ LEARNERS: dict[str, LearnerEntry] = {
         defaults=_CATBOOST,
         extra="catboost",
     ),
+    "survival-forest": LearnerEntry(
+        "scikit-survival's random survival forest (takes missing values), for survival",
+        "sksurv.ensemble:RandomSurvivalForest",
+        defaults={"min_samples_leaf": 10},
+        extra="survival",
+    ),
+    "cox": LearnerEntry(
+        "Cox's proportional hazards on standardised inputs, for survival",
+        "sksurv.linear_model:CoxPHSurvivalAnalysis",
+        before=_SCALER,
+        defaults={"alpha": 1.0},
+        extra="survival",
+    ),
     "mlp": LearnerEntry("torch: fully connected layers", f"{_NETS}:mlp", kind=None, extra="torch"),
     "cnn": LearnerEntry(
         "torch: two convolutions, for images", f"{_NETS}:cnn", kind=None, extra="torch"

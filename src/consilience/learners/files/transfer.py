@@ -24,6 +24,7 @@ from consilience.learners.files.trust import find
 from consilience.learners.files.vetting import PACKAGES, parts
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.learners.sklearn.survival import SurvivalLearner
 
 Bytes = NDArray[np.uint8]
 
@@ -202,6 +203,8 @@ def _built(
             raise KnowledgeRefused(
                 "a model that is not what it is called", where=described["model"]
             )
+        if described["model"].startswith("sksurv."):
+            return SurvivalLearner(model), data[length:]
         return SklearnLearner(model, kind=described["kind"]), data[length:]
     from consilience.learners import TorchRecipe, as_learner
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-PACKAGES = ("catboost", "consilience", "lightgbm", "sklearn", "xgboost")
+PACKAGES = ("catboost", "consilience", "lightgbm", "sklearn", "sksurv", "xgboost")
 """Packages whose classes a file may hold, unless its reader says otherwise."""
 
 EVERYWHERE = ("builtins", "collections", "numpy", "scipy")

@@ -1,0 +1,90 @@
+"""scikit-survival's models as models of bins of time: forests, Cox's model, and others of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.learners.sklearn.estimators import fit_steps, parts
+from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.learners.targets import SMALLEST_OF_BINS, expand
+from consilience.validation.arrays import Array
+
+COPIES = 20
+"""Copies of a row of weight 1, for models that take no row weights: shares are rounded to a twentieth."""
+
+
+class SurvivalLearner(SklearnLearner):
+    """A model of scikit-survival that learns probabilities of bins of time, and answers them.
+
+    Each soft row becomes a row a bin: of an event in it, and, for the last bin, of one that was censored
+    after all events. The models look at the order of times alone, so that the bins' numbers stand for them.
+    A model that takes row weights gets the probabilities as these (a forest draws as many rows for a tree as
+    there were before), another one as many copies of the row, of :data:`COPIES`, spread over the bin;
+    its penalty ``alpha`` grows with them.
+
+    Args:
+        model: an estimator of scikit-survival, or a pipeline that ends in one, that predicts survival
+            functions.
+
+    Raises:
+        InvalidInput: it predicts none.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, kind="classification")
+        if not hasattr(parts(self.model)[1], "predict_survival_function"):
+            raise InvalidInput(
+                "it predicts risks alone, and not who survives how long",
+                where=self.name,
+                mend="Take survival-forest, cox, or another one with predict_survival_function.",
+            )
+        self._weighable = self.abilities.sample_weight
+        self.abilities = replace(
+            self.abilities,
+            soft_targets="weighted",
+            probabilities="native",
+            sample_weight=True,
+            how="Each soft row becomes a row per bin of time, "
+            + ("weighted by" if self._weighable else "as many copies as")
+            + " the bin's probability"
+            + ("." if self._weighable else " says."),
+        )
+
+    def _fit_classes(
+        self, model: Any, X: Array, targets: Array, weights: Array | None
+    ) -> tuple[Array, list[Any]]:
+        from sksurv.util import Surv
+
+        rows, bins, copies = expand(targets, weights, smallest=SMALLEST_OF_BINS)
+        last, time = parts(model)[1], bins + 1.0
+        if self._weighable:
+            if getattr(last, "max_samples", 0) is None and last.bootstrap:
+                last.set_params(max_samples=len(targets))
+        else:
+            whole = np.ones(len(rows)) if copies is None else copies
+            counts = np.diff(np.rint(COPIES * whole.cumsum()).astype(int), prepend=0)
+            rows, bins, copies = rows.repeat(counts), bins.repeat(counts), None
+            # Evenly over the bin: with few bins, and so many ties, too few would be said to die.
+            nth = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+            time = bins + (nth + 0.5) / counts.repeat(counts)
+            if hasattr(last, "alpha"):
+                last.set_params(alpha=last.alpha * COPIES)
+        end = targets.shape[1] - 1
+        seen = Surv.from_arrays(event=bins < end, time=time)
+        known = targets.argmax(axis=1)
+        return np.arange(end + 1), [fit_steps(model, X, seen, copies, hard=known, rows=rows)]
+
+    def _shares(self, model: Any, X: Array) -> Array:
+        before, last = parts(model)
+        for _, step in before:
+            X = step.transform(X)
+        found = np.asarray(last.predict_survival_function(X, return_array=True))
+        place = np.searchsorted(last.unique_times_, np.arange(1, len(self._present)), side="right")
+        ends = np.hstack([np.ones((len(found), 1)), found])[:, place]
+        survival = np.minimum.accumulate(np.clip(ends, 0, 1), axis=1)
+        whole = np.hstack([np.ones((len(found), 1)), survival, np.zeros((len(found), 1))])
+        return np.asarray(whole[:, :-1] - whole[:, 1:])
