@@ -10,9 +10,11 @@ import typer
 from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
+from consilience.cli.new import questions
 from consilience.cli.output import check_target, handle_errors, say, stopping, tables, write_json
 from consilience.cli.party import party
 from consilience.cli.running import finish, method_runs_done, start_run
+from consilience.cli.tables import preparation
 from consilience.cli.trust import Trust, allowing
 from consilience.errors import InvalidInput, command
 
@@ -23,11 +25,13 @@ app = typer.Typer(
     suggest_commands=False,  # click suggests them already
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: consilience run examples/digits.toml",
+    epilog="Start with: consilience run examples/digits.toml, or consilience new NAME --table FILE",
 )
 
 app.add_typer(coordinator)
 app.add_typer(party)
+app.add_typer(questions)
+app.add_typer(preparation)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
 Json = Annotated[

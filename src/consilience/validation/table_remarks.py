@@ -199,6 +199,19 @@ def column_remarks(column: Column, values: Array) -> Iterator[str]:
                     f"{name!r} is {one:g} in {times[place]:,} rows, far from all others: if that means "
                     "missing, leave them empty"
                 )
+    if said := numbers_persons(column, values):
+        yield said
+
+
+def numbers_persons(column: Column, values: Array) -> str:
+    """Say that a column holds numbers of persons, as it seems; an empty text where it does not.
+
+    Args:
+        column: the column.
+        values: its values as numbers, shape ``(n,)``; gaps are NaN.
+    """
+    name, known = column.name, values[~np.isnan(values.astype(np.float64))]
+    distinct = np.unique(known)
     if len(known) > FEW and column.kind in ("number", "category"):
         whole = column.kind == "category" or bool((known % 1 == 0).all())
         counts = whole and len(known) == len(values) and (np.diff(np.sort(known)) == 1).all()
@@ -209,7 +222,10 @@ def column_remarks(column: Column, values: Array) -> Iterator[str]:
         long = column.kind == "number" and digits and len(distinct) > len(known) / 2
         if whole and (counts or named or long):
             what = "counts the rows" if counts else f"has {len(distinct):,} different values"
-            yield f"{name!r} {what}: if it is the number of a person, leave it out: drop = [{name!r}]"
+            return (
+                f"{name!r} {what}: if it is the number of a person, leave it out: drop = [{name!r}]"
+            )
+    return ""
 
 
 def one_spelling(

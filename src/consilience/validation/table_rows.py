@@ -240,7 +240,7 @@ def rows_of(
         InvalidInput: a column that is not there, or holds another kind of value, unknown categories or
             numbers of another unit.
     """
-    columns, units = _renamed(table, schema, rename or {}, where, discreet), units or {}
+    own, units = own_names(table, schema, rename or {}, where=where, discreet=discreet), units or {}
     for name, unit in units.items():
         if name not in schema.names:
             raise InvalidInput(
@@ -250,9 +250,9 @@ def rows_of(
             )
         if isinstance(unit, str) and unit not in TEMPERATURES:
             raise InvalidInput(f"units: {unit!r}", where=where, mend=nearest(unit, TEMPERATURES))
-    absent = [name for name in schema.names if name not in columns]
+    absent = [name for name in schema.names if name not in own]
     if absent and (missing == "refused" or len(absent) == len(schema.names)):
-        others = [name for name in columns if name not in schema.names]
+        others = list(table.columns.keys() - set(own.values()))
         mend = "" if discreet or not others else nearest(absent[0], others)
         if options:
             mend += (
@@ -270,7 +270,7 @@ def rows_of(
         if column.name in absent:
             parts.append(np.full(len(table), np.nan))
             continue
-        given = columns[column.name]
+        given = table.columns[own[column.name]]
         if given.dtype.kind == "f":
             _check_finite(given, column.name, where)
         if column.kind == "category":
@@ -294,9 +294,21 @@ def rows_of(
     )
 
 
-def _renamed(
-    table: Table, schema: Schema, rename: Mapping[str, str], where: str, discreet: bool
-) -> dict[str, Array]:
+def own_names(
+    table: Table, schema: Schema, rename: Mapping[str, str], *, where: str, discreet: bool = False
+) -> dict[str, str]:
+    """Map a schema's columns to a table's own names of them, those that the table has.
+
+    Args:
+        table: the rows.
+        schema: the columns agreed on.
+        rename: name in the table to the name in the schema, beside those that are spelt alike.
+        where: whose table it is, for errors.
+        discreet: leave the table's own names out of errors.
+
+    Raises:
+        InvalidInput: ``rename`` has a name that is not there.
+    """
     for own, name in rename.items():
         if own not in table.columns:
             raise InvalidInput(
@@ -310,15 +322,18 @@ def _renamed(
                 where=where,
                 mend=nearest(name, schema.names),
             )
-    named = {name: values for name, values in table.columns.items() if name not in rename}
-    named |= {name: table.columns[own] for own, name in rename.items()}
-    known, alike = set(schema.names), dict[str, list[str]]()
-    for own in named.keys() - known:
-        alike.setdefault(_alike(own), []).append(own)
+    left = {own: None for own in table.columns if own not in rename}
+    found = {name: name for name in schema.names if name in left}
+    found |= {name: own for own, name in rename.items()}
+    strange: dict[str, list[str]] = {}
+    for one in left:
+        if one not in found:
+            strange.setdefault(_alike(one), []).append(one)
     for name in schema.names:
-        if name not in named and len(same := alike.get(_alike(name), [])) == 1:
-            named[name] = named.pop(same[0])
-    return named
+        alike = strange.get(_alike(name), [])
+        if name not in found and len(alike) == 1:
+            found[name] = alike.pop()
+    return found
 
 
 def _alike(name: str) -> str:

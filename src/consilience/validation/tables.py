@@ -168,7 +168,9 @@ def _column(values: Any, name: str, where: str) -> Array:
 def _of_objects(values: Array) -> Array:
     """Python objects as numbers, truth values or dates where all are, else as texts; gaps stay gaps."""
     found = np.empty(len(values), dtype=object)
-    if all(type(one) is str for one in values):  # each text that repeats is looked at once
+    if all(
+        one is None or type(one) is str for one in values
+    ):  # each text that repeats is looked at once
         read = {text: _gap_or(text) for text in dict.fromkeys(values)}
         found[:] = [read[text] for text in values]
     else:
@@ -271,6 +273,11 @@ def read_texts(texts: Array, name: str, *, where: str) -> Array:
     Raises:
         InvalidInput: dates in several forms, or numbers and dates that could be meant in two ways.
     """
+    distinct = list(dict.fromkeys(texts))
+    if 2 * len(distinct) < len(texts):  # a text that repeats is read once
+        found = read_texts(np.array(distinct, dtype=object), name, where=where)
+        place = {text: i for i, text in enumerate(distinct)}
+        return texts if found.dtype.kind == "O" else found[[place[text] for text in texts]]
     known = [text for text in texts if text is not None]
     if not known:
         return np.full(len(texts), np.nan)

@@ -1,0 +1,242 @@
+"""A table held against a schema column by column: every difference, where a run would stop at the first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.data.columns import read_table
+from consilience.data.table import load_own
+from consilience.errors import InvalidInput, nearest
+from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
+from consilience.validation.table_remarks import numbers_persons, says_target
+from consilience.validation.table_rows import Lenient, own_names, rows_of, suggested_column
+from consilience.validation.table_schema import Column, Schema
+from consilience.validation.tables import Table, text_rows
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """One column, as a run would read it.
+
+    Attributes:
+        name: in the schema; of a table without one, in the table.
+        own: name in the table; ``None`` where the table lacks the column.
+        kind: ``"number"``, ``"category"``, ``"boolean"``, ``"date"``, ``"text"``, ``"classes"`` or
+            ``"values"``; empty where it could not be told.
+        missing: share of rows without a value.
+        holds: name of each category or class to its rows; or the least, median and largest of other values,
+            which of dates are texts.
+        notes: remarks.
+        suited: whether it can be an input, and should: no column that is left out, or numbers persons.
+        refused: the reason why a run would refuse it; ``None`` where it would not.
+        mend: what to do about that.
+    """
+
+    name: str
+    own: str | None
+    kind: str = ""
+    missing: float = 0.0
+    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    notes: tuple[str, ...] = ()
+    suited: bool = True
+    refused: str | None = None
+    mend: str | None = None
+
+
+@dataclass(frozen=True)
+class TableCheck:
+    """Findings on a table.
+
+    Attributes:
+        rows: how many it has.
+        columns: the schema's, in its order; or the table's own.
+        target: the column of labels or values, where one was named.
+        left_out: columns of the table that are no inputs.
+        schema: the columns agreed on, or those that the table suggests; ``None`` for texts, and where one was
+            refused.
+    """
+
+    rows: int
+    columns: tuple[ColumnCheck, ...]
+    target: ColumnCheck | None
+    left_out: tuple[str, ...]
+    schema: Schema | None
+
+    @property
+    def refused(self) -> tuple[ColumnCheck, ...]:
+        """Columns that a run would refuse."""
+        everything = (*self.columns, *filter(None, [self.target]))
+        return tuple(one for one in everything if one.refused is not None)
+
+
+def check_table(
+    path: Path,
+    *,
+    like: Schema | None = None,
+    target: str | None = None,
+    kind: Kind | None = None,
+    drop: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    units: Mapping[str, float | str] | None = None,
+    missing: Literal["refused", "allowed"] = "refused",
+    unknown: Lenient = "refused",
+) -> TableCheck:
+    """Read a table as a run would, and say all that is odd.
+
+    Args:
+        path: a ``.csv``, ``.parquet`` or ``.xlsx`` file.
+        like: the columns agreed on; by default those that the table suggests.
+        target: its column of labels or values.
+        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
+        drop: columns to leave out.
+        rename: name in the table to the name in ``like``.
+        units: name in ``like`` to the factor that brings the table's numbers to its unit.
+        missing: whether the table may lack columns.
+        unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
+
+    Raises:
+        InvalidInput: the file cannot be read, or a column named here is not there.
+    """
+    where, table = str(path), named_columns(path)
+    for name in (*drop, *filter(None, [target])):
+        if name not in table.columns:
+            raise InvalidInput(
+                f"there is no column {name!r}", where=where, mend=nearest(name, table.columns)
+            )
+    inputs = table.only([name for name in table.columns if name not in (target, *drop)])
+    outcome = None if target is None else check_outcome(path, table, target, kind)
+    if like is not None:
+        own = own_names(inputs, like, rename or {}, where=where)
+        taken, units = set(own.values()), units or {}
+        others = inputs.only([name for name in inputs.columns if name not in taken])
+        options: dict[str, Any] = {
+            "where": where,
+            "missing": missing if own else "refused",
+            "unknown": unknown,
+        }
+        found = tuple(
+            _agreed(
+                inputs,
+                own.get(column.name),
+                others,
+                like.only([place]),
+                {**options, "units": {k: v for k, v in units.items() if k == column.name}},
+            )
+            for place, column in enumerate(like.columns)
+        )
+        return TableCheck(len(table), found, outcome, (*drop, *others.columns), like)
+    if text_rows(inputs) is not None:
+        (name,) = inputs.columns
+        return TableCheck(
+            len(table), (ColumnCheck(name, name, "text"),), outcome, tuple(drop), None
+        )
+    found, schema = suggest_columns(inputs, where=where)
+    return TableCheck(len(table), found, outcome, tuple(drop), schema)
+
+
+def named_columns(path: Path) -> Table:
+    """Read a table whose columns have names, which those of an ``.npz`` have not."""
+    if path.suffix == ".npz":
+        raise InvalidInput("arrays have no columns with names", where=str(path))
+    return read_table(path)
+
+
+def suggest_columns(table: Table, *, where: str) -> tuple[tuple[ColumnCheck, ...], Schema | None]:
+    """Read every column of a table as it suggests itself.
+
+    Args:
+        table: the inputs.
+        where: whose they are.
+
+    Returns:
+        a finding a column; and the schema, ``None`` where a column is refused or none is left.
+    """
+    both = [_suggested(name, values, where) for name, values in table.columns.items()]
+    columns = tuple(column for _, column in both if column is not None)
+    found = tuple(one for one, _ in both)
+    whole = columns and not any(one.refused for one in found)
+    return found, Schema(columns) if whole else None
+
+
+def check_outcome(path: Path, table: Table, name: str, kind: Kind | None) -> ColumnCheck:
+    """Read the column of labels or values of a table, as a party of a run does.
+
+    Args:
+        path: of the file.
+        table: its rows.
+        name: of the column.
+        kind: ``"classification"``, ``"regression"``, or by default what its values say.
+    """
+    try:
+        (_, own), (_, tests), classes = load_own(path, name, kind=kind)
+    except InvalidInput as error:
+        return ColumnCheck(name, name, refused=error.what, mend=error.mend)
+    values = np.concatenate([own, tests])
+    if classes:
+        inputs = table.only([one for one in table.columns if one != name])
+        notes = says_target(inputs, table.columns[name])
+        return ColumnCheck(name, name, "classes", holds=dict(Counter(values.tolist())), notes=notes)
+    middle = float(np.median(values))
+    return ColumnCheck(
+        name, name, "values", holds=(float(values.min()), middle, float(values.max()))
+    )
+
+
+def _suggested(name: str, values: Array, where: str) -> tuple[ColumnCheck, Column | None]:
+    """A column as the table itself suggests, and its place in the schema."""
+    try:
+        column, part, notes = suggested_column(name, values, where=where)
+    except InvalidInput as error:
+        found = ColumnCheck(name, name, suited=False, refused=error.what, mend=error.mend)
+        return found, None
+    if column is None:
+        return ColumnCheck(name, name, "text", notes=tuple(notes), suited=False), None
+    suited = not numbers_persons(column, part)
+    return replace(_found(column, name, part, notes), suited=suited), column
+
+
+def _agreed(
+    table: Table, own: str | None, others: Table, schema: Schema, options: Mapping[str, Any]
+) -> ColumnCheck:
+    """A column of the schema, which has this one alone, as the table has it.
+
+    Args:
+        table: the inputs.
+        own: the column's name in the table; ``None`` where it has none.
+        others: columns of the table that stand for none of the schema's.
+        schema: of the one column.
+        options: of :func:`~consilience.validation.table_rows.rows_of`.
+    """
+    (column,) = schema.columns
+    if own is None and options["missing"] == "allowed":
+        return ColumnCheck(column.name, None, column.kind, 1.0, notes=("the table lacks it",))
+    named = others if own is None else Table({column.name: table.columns[own]})
+    try:
+        rows = rows_of(named, schema, **options)
+    except InvalidInput as error:
+        return ColumnCheck(column.name, own, column.kind, refused=error.what, mend=error.mend)
+    said = [] if own in (None, column.name) else [f"it is called {own!r} in the table"]
+    return _found(column, own, rows.X[:, 0], [*said, *rows.notes])
+
+
+def _found(column: Column, own: str | None, part: Array, notes: Sequence[str]) -> ColumnCheck:
+    """A column that was read: what it holds, and the share of gaps."""
+    gaps = np.isnan(part.astype(np.float64))
+    known = part[~gaps]
+    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    if column.kind == "category":
+        counts = np.bincount(known.astype(np.int64), minlength=len(column.categories))
+        holds = {name: int(n) for name, n in zip(column.categories, counts, strict=True) if n}
+    elif len(known):
+        holds = float(known.min()), float(np.median(known)), float(known.max())
+        if column.kind == "date":
+            holds = tuple(str(np.datetime64(int(day), "D")) for day in holds)
+    share = float(gaps.mean()) if len(part) else 0.0
+    return ColumnCheck(column.name, own, column.kind, share, holds, tuple(notes))
