@@ -12,6 +12,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import PRECISION, Agreement, OutputKind
 from consilience.messages.scores import RowCount
+from consilience.numerics.outcomes import outcome_of
 from consilience.validation.arrays import Array
 
 
@@ -79,6 +80,7 @@ class Aggregator:
             whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
             added up as they come, and no single one is looked at.
         calibrated: whether parties correct what they send by their calibration rows first.
+        one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
         forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
             classes and one for values; ``None`` for a rule that has one.
 
@@ -93,6 +95,7 @@ class Aggregator:
     options: Mapping[type[Any], Mapping[str, Any]] = field(default_factory=dict)
     linear: bool = False
     calibrated: bool = False
+    one_class: bool = False
     forms: Callable[[Agreement], Aggregator] | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +112,18 @@ class Aggregator:
         return "regression" if self.outputs == "values" else "classification"
 
     def suited_to(self, agreed: Agreement) -> Aggregator:
-        """Give the form of the rule for what these parties agreed on."""
+        """Give the form of the rule for what these parties agreed on.
+
+        Raises:
+            InvalidInput: it reads one class of each row, and these have several labels.
+        """
+        outcome = outcome_of(agreed.outcome)
+        if self.one_class and outcome is not None and outcome.several:
+            raise InvalidInput(
+                f"aggregator {self.name!r} reads one class of each row, and rows have several labels",
+                where="protocol",
+                mend="Take auto, avg, mean-logits, density-ratio, median, trimmed-mean or certainty.",
+            )
         return self if self.forms is None else self.forms(agreed)
 
     def __call__(self, replies: Replies) -> Teacher:

@@ -137,7 +137,7 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
         mean, weights = plain_mean(stack)
         return softmax(mean / temperature, axis=1), weights
 
-    return Aggregator("era", rule, linear=True)
+    return Aggregator("era", rule, linear=True, one_class=True)
 
 
 def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
@@ -169,7 +169,7 @@ def majority_vote() -> Aggregator:
         votes = top / top.sum(axis=2, keepdims=True)
         return plain_mean(Stack(stack.parties, votes))
 
-    return Aggregator("vote", rule)
+    return Aggregator("vote", rule, one_class=True)
 
 
 def coordinate_median() -> Aggregator:
@@ -222,11 +222,13 @@ def _tempered_by_calibration() -> Aggregator:
         rule,
         needs=(LogDensities, DensityRatios),
         options={DensityRatios: {"ridge": RIDGE, "calibration": True}},
+        one_class=True,
     )
 
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:
-    return Aggregator(name, partial(_by_density, temperature=temperature), needs=(LogDensities,))
+    rule = partial(_by_density, temperature=temperature)
+    return Aggregator(name, rule, needs=(LogDensities,), one_class=True)
 
 
 def _by_density(stack: Stack, temperature: float) -> tuple[Array, Array]:

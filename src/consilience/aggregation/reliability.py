@@ -76,7 +76,7 @@ def variance_weighted(diversity: float = 0.05) -> Aggregator:
         share = diversity / (1 + diversity) * disagrees.any(axis=0)[:, None]
         return (1 - share) * label + share * others, weights
 
-    return Aggregator("fed-et", rule, outputs="logits")
+    return Aggregator("fed-et", rule, outputs="logits", one_class=True)
 
 
 def certainty_weighted(
@@ -150,6 +150,7 @@ def selective_mean(
         rule,
         needs=(Selection,),
         options={Selection: {"quantile": quantile, "reference": reference}},
+        one_class=True,
     )
 
 
@@ -211,6 +212,7 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
         lambda stack: by_ratio(stack.outputs, stack.further[DensityRatios]),
         needs=(DensityRatios,),
         options={DensityRatios: {"ridge": ridge, "estimator": estimator}},
+        one_class=estimator == "logistic",
     )
 
 

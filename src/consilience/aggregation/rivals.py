@@ -68,6 +68,7 @@ def ratios_alone(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggre
         rule,
         needs=(DensityRatios,),
         options={DensityRatios: {"ridge": ridge, "estimator": estimator}},
+        one_class=estimator == "logistic",
     )
 
 

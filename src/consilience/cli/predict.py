@@ -34,6 +34,7 @@ from consilience.learners import Model, foreign_code, make
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import unpack
 from consilience.learners.frozen import Frozen
+from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
@@ -348,8 +349,8 @@ def _loaded(
         ) from error
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
-        learner, alone = make(name, **named), make(name, **named)
-    outcome = outcome_of(str(about.get("outcome", "")))
+        outcome = outcome_of(str(about.get("outcome", "")))
+        learner, alone = (suited_to(make(name, **named), outcome) for _ in range(2))
     learner.bind(outputs, schema)
     alone.bind(outputs, schema)
     if isinstance(learner, Frozen) and learner.classes:

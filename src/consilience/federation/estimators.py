@@ -22,7 +22,7 @@ from consilience.validation.tables import is_table
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What both estimators have in common."""
+    """Common part of both estimators."""
 
     _kind: ClassVar[Kind]
     _boosting: ClassVar[str]

@@ -18,13 +18,18 @@ from consilience.validation.arrays import Array
 MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball")
 """The metric that counts by default: the first of these that is measured."""
 
-SMALLER_IS_BETTER = frozenset({"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width"})
+SMALLER_IS_BETTER = frozenset(
+    {"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width", "hamming_loss"}
+)
 """Metrics that are better when smaller; of own rows too."""
 
 _OWN = "_own"
 _SHOWN = 0.001
 """Differences that three digits show."""
-_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "uno_c", "width"})
+_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "uno_c", "width"}) | {
+    "macro_average_precision",
+    "subset_accuracy",
+}
 """Metrics that a printed history leaves out; :meth:`History.metric` has them."""
 
 

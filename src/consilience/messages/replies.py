@@ -64,6 +64,10 @@ METRICS: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "pinball": (0.0, LARGEST),
         "coverage": (0.0, 1.0),
         "width": (0.0, LARGEST),
+        "macro_auc": (0.0, 1.0),
+        "macro_average_precision": (0.0, 1.0),
+        "hamming_loss": (0.0, 1.0),
+        "subset_accuracy": (0.0, 1.0),
     },
 }
 """Metrics that parties measure, over own rows too, with their ranges; others, a protocol's own, lie within

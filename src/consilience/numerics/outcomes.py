@@ -54,6 +54,9 @@ class Outcome(ABC):
     metrics: ClassVar[tuple[str, ...]]
     """Names of the metrics, the one that counts first; ``log_loss`` is of the bins, in nats."""
 
+    several: ClassVar[bool] = False
+    """Whether a row is of several classes at once, so that a rule cannot read its one class."""
+
     edges: Array
     classes: tuple[str, ...]
     columns: tuple[str, ...]
@@ -342,6 +345,10 @@ def outcome_of(key: str) -> Outcome | None:
         return None
     try:
         said: Mapping[str, Any] = json.loads(key)
+        if "labels" in said:
+            from consilience.numerics.multilabel import MultiLabel  # which is an outcome itself
+
+            return MultiLabel(said["labels"])
         found = (
             Quantiles(said["edges"], said["quantiles"])
             if "quantiles" in said

@@ -13,6 +13,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.numerics.outcomes import Outcome
+from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind
 
@@ -150,7 +151,8 @@ def outcome_metrics(
 def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Array]:
     """Compute those of an outcome's metrics that are means of rows, by name, shape ``(n,)`` each.
 
-    The log loss is of the bins; where a target is soft, of what these rows say of it.
+    The log loss is of the bins unless the outcome has one of its own; where a target is soft, of what these
+    rows say of it.
 
     Args:
         outcome: the outcome.
@@ -158,7 +160,7 @@ def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Arra
         y: its targets, shape ``(n, ...)``.
     """
     loss = log_losses(outputs, outcome.targets(y, own=y))
-    return {**outcome.row_scores(outputs, y), "log_loss": loss}
+    return {"log_loss": loss, **outcome.row_scores(outputs, y)}
 
 
 def _both(
@@ -198,36 +200,3 @@ def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
     if kind == "regression":
         return np.asarray(((outputs - targets) ** 2).sum(axis=1))
     return log_losses(outputs, targets)
-
-
-def area_under_curve(scores: Array, positive: Array, weights: Array) -> float:
-    """Compute the weighted area under the ROC curve; ties count half.
-
-    Args:
-        scores: shape ``(n,)``.
-        positive: true for rows of the positive class, shape ``(n,)``.
-        weights: of the rows, shape ``(n,)``; some above 0 on either side.
-
-    >>> area_under_curve(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]), np.ones(3))
-    0.75
-    """
-    _, place = np.unique(scores, return_inverse=True)
-    hits, misses = (np.bincount(place, weights * side) for side in (positive, ~positive))
-    return float(hits @ (misses.cumsum() - misses / 2) / (hits.sum() * misses.sum()))
-
-
-def average_precision(scores: Array, positive: Array, weights: Array) -> float:
-    """Compute the weighted mean of precision over recall, rows of equal scores together.
-
-    Args:
-        scores: shape ``(n,)``.
-        positive: true for rows of the positive class, shape ``(n,)``.
-        weights: of the rows, shape ``(n,)``; of some positive ones above 0.
-
-    >>> average_precision(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]), np.ones(3))
-    0.5
-    """
-    _, place = np.unique(-scores, return_inverse=True)
-    hits, held = (np.bincount(place, weights * side) for side in (positive, np.ones(len(scores))))
-    found = held.cumsum()
-    return float(hits @ (hits.cumsum() / np.where(found > 0, found, 1)) / hits.sum())

@@ -14,6 +14,7 @@ from consilience.learners import Learner, as_learner, kind_told_by
 from consilience.learners.encoders import find_encoder
 from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.frozen import Frozen
+from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.schema import Agreement, Ratios
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
@@ -130,9 +131,10 @@ class Party(ReadByPublic, ModelSharing, SavedState):
         check_choice("purpose", purpose, get_args(Purpose), where=where)
         if outcome is not None:
             kind = "classification"
+        learner = as_learner(model, kind=kind or kind_told_by(model, () if y is None else y))
         super().__init__(
             str(name),
-            as_learner(model, kind=kind or kind_told_by(model, () if y is None else y)),
+            suited_to(learner, outcome),
             trusts=trusts,
             sends_rows=sends_rows,
             secret=secret,

@@ -241,17 +241,35 @@ class SklearnLearner(Learner):
             blob_of({"models": [self.model]}, given=self.model, where=self.name)
 
     def save(self, path: Path) -> None:
+        dump(self.state(), Path(path), given=self.model, where=self.name)
+
+    def state(self) -> dict[str, Any]:
+        """Give what was trained, as a file holds it.
+
+        Raises:
+            InvalidInput: it has not been trained.
+        """
         if not self._models:
             raise InvalidInput("the model has not been trained yet", where=self.name)
-        state = {
+        return {
             "models": self._models,
             "present": [int(column) for column in self._present],
             "n_outputs": self.n_outputs,
         }
-        dump(state, Path(path), given=self.model, where=self.name)
 
     def load(self, path: Path, *, packages: Sequence[str] = PACKAGES) -> None:
-        state = read(Path(path), given=self.model, packages=packages)
+        self.take(read(Path(path), given=self.model, packages=packages), path)
+
+    def take(self, state: Any, path: Path) -> None:
+        """Put what :meth:`state` gave in the place of what is there.
+
+        Args:
+            state: of a model of the same kind.
+            path: the file that it is from, for errors.
+
+        Raises:
+            RunFailed: it is of another model, or damaged.
+        """
         try:
             models, n_outputs = list(state["models"]), int(state["n_outputs"])
             present = np.asarray(state["present"], dtype=np.int64)

@@ -1,0 +1,222 @@
+"""Several labels that a row has or has not, each with a probability of its own, on one simplex.
+
+Of L labels there are 2 L classes, "has it" and "has it not" of every label, and one for what is not known.
+Draw a label at random, each with probability 1/L, and say what is true of it: that is a distribution over
+them, of which every label has the share 1/L. So a mean over parties is the mean of each label's probability
+over the parties that know it, and a rule that weighs rows or classes weighs those of each label; aggregators,
+compression and privacy of classes serve labels as they are.
+
+>>> two = MultiLabel(["cough", "fever"])
+>>> two.classes
+('1: cough', '2: not cough', '3: fever', '4: not fever', '5: not known')
+>>> y = two.read([[1, 0], [0, None]], where="rows")
+>>> two.targets(y, own=y).tolist()
+[[0.5, 0.0, 0.0, 0.5, 0.0], [0.0, 0.5, 0.0, 0.0, 0.5]]
+>>> two.answers(np.array([[0.1, 0.1, 0.2, 0.0, 0.6]])).tolist()
+[[0.5, 1.0]]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.numerics.outcomes import Outcome
+from consilience.numerics.ranking import area_under_curve, average_precision
+from consilience.validation.arrays import Array, read_only
+from consilience.validation.table_rows import truth_of
+
+MOST_LABELS = 200
+"""Most labels of a row."""
+
+_KNOWN = 1e-6
+"""Share of a row from which on it says something of a label; each has 1/L where all is known."""
+
+
+class MultiLabel(Outcome):
+    """Labels that a row has or has not, in any number; a gap says that it is not known.
+
+    Metrics are ``log_loss``, the mean over a row's known labels of the two-class log loss in nats;
+    ``hamming_loss``, the share of known labels that are predicted wrongly, at probability 0.5;
+    ``subset_accuracy``, the share of rows whose known labels are all predicted rightly; ``macro_auc`` and
+    ``macro_average_precision``, the means over the labels that some rows have and others have not.
+
+    Args:
+        labels: their names, one or more.
+    """
+
+    several = True
+    metrics = (
+        "log_loss",
+        "macro_auc",
+        "macro_average_precision",
+        "hamming_loss",
+        "subset_accuracy",
+    )
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        names = [str(label) for label in labels]
+        odd = [why for name in names if (why := odd_name(name) or ("" if name else "it is empty"))]
+        if odd or not 1 <= len(set(names)) == len(names) <= MOST_LABELS:
+            raise InvalidInput(
+                f"labels are {names[:5]}" + (f": {odd[0]}" if odd else ""),
+                where="labels",
+                mend=f"Give 1 to {MOST_LABELS} different names.",
+            )
+        self.edges = np.zeros(0)
+        self.columns = tuple(names)
+        sides = [side for name in names for side in (name, f"not {name}")] + ["not known"]
+        width = len(str(len(sides)))
+        self.classes = tuple(f"{i:0{width}d}: {side}" for i, side in enumerate(sides, start=1))
+
+    @property
+    def key(self) -> str:
+        """Text that says the outcome, alike at all parties."""
+        return json.dumps({"labels": list(self.columns)})
+
+    def read(self, y: Any, *, where: str) -> Array:
+        """Read labels, shape ``(n, L)``: 1, 0, and NaN for what is not known.
+
+        Args:
+            y: a table with a column a label, where one that is missing is not known; or rows in the order of
+                the labels. Truth values, numbers and words (yes, no, true, false) will do.
+            where: the party and the table, for errors.
+
+        Raises:
+            InvalidInput: other columns or values, or a row of which nothing is known.
+        """
+        if hasattr(y, "columns"):
+            given = {str(name): y[name].to_numpy(dtype=object) for name in y.columns}
+            if strange := [name for name in given if name not in self.columns]:
+                raise InvalidInput(
+                    f"there is no label {strange[0]!r}",
+                    where=where,
+                    mend=nearest(strange[0], self.columns),
+                )
+            gap = np.full(len(y), None, dtype=object)
+            columns = [given.get(name, gap) for name in self.columns]
+        else:
+            table = np.asarray(y, dtype=object)
+            if table.ndim != 2 or table.shape[1] != len(self.columns):
+                raise InvalidInput(
+                    f"targets have shape {table.shape}",
+                    where=where,
+                    mend=f"Give a column for each of the {len(self.columns)} labels.",
+                )
+            columns = list(table.T)
+        pairs = zip(self.columns, columns, strict=True)
+        found = np.column_stack([_truths(values, name, where) for name, values in pairs])
+        if blank := int(np.isnan(found).all(axis=1).sum()):
+            raise InvalidInput(
+                f"of {blank:,} of {len(found):,} rows no label is known",
+                where=where,
+                mend="Drop these rows, or make them public ones.",
+            )
+        return read_only(found)
+
+    def check_own(self, y: Array, *, where: str) -> None:
+        if not any(len(set(column[~np.isnan(column)])) > 1 for column in y.T):
+            raise InvalidInput(
+                "no label is known of it both ways, so that nothing can be learned",
+                where=where,
+                mend="Give it rows that have a label and rows that have not.",
+            )
+
+    def targets(self, y: Array, *, own: Array) -> Array:
+        known = ~np.isnan(y)
+        sides = np.stack([y == 1, y == 0], axis=2).reshape(len(y), -1)
+        return np.column_stack([sides, (~known).sum(axis=1)]) / len(self.columns)
+
+    def strata(self, y: Array) -> Array:
+        """Name the rarest label that each row has, ``""`` for none, shape ``(n,)``."""
+        return np.asarray(np.array(["", *self.columns])[rarest(y) + 1])
+
+    def answers(self, outputs: Array) -> Array:
+        """Read the probability of every label, shape ``(n, L)``; 0.5 where nothing says it."""
+        sides = pairs_of(outputs)
+        total = sides.sum(axis=2)
+        half = np.full(total.shape, 0.5)
+        return np.asarray(np.divide(sides[:, :, 0], total, out=half, where=total > 0))
+
+    def row_scores(self, outputs: Array, y: Array) -> dict[str, Array]:
+        said, known = np.clip(self.answers(outputs), 1e-12, 1 - 1e-12), ~np.isnan(y)
+        count = known.sum(axis=1)
+        loss = -np.log(np.where(y == 1, said, 1 - said)) * known
+        wrong = ((said >= 0.5) != (y == 1)) & known
+        return {
+            "log_loss": loss.sum(axis=1) / count,
+            "hamming_loss": wrong.sum(axis=1) / count,
+            "subset_accuracy": (~wrong.any(axis=1)).astype(np.float64),
+        }
+
+    def further(self, outputs: Array, y: Array, weights: Array) -> dict[str, float]:
+        said, areas, precisions = self.answers(outputs), [], []
+        for label, column in enumerate(y.T):
+            counted = ~np.isnan(column) & (weights > 0)
+            positive = column[counted] == 1
+            if positive.any() and not positive.all():
+                given = said[counted, label], positive, weights[counted]
+                areas.append(area_under_curve(*given))
+                precisions.append(average_precision(*given))
+        if not areas:
+            return {}
+        return {
+            "macro_auc": float(np.mean(areas)),
+            "macro_average_precision": float(np.mean(precisions)),
+        }
+
+
+def pairs_of(outputs: Array) -> Array:
+    """Give the shares of "has it" and "has it not" of every label, shape ``(n, L, 2)``."""
+    shares = np.asarray(outputs, dtype=np.float64)[:, :-1]
+    return shares.reshape(len(shares), -1, 2)
+
+
+def known_pairs(targets: Array) -> tuple[Array, Array]:
+    """Give the probabilities of every label's two sides, and mark the labels that are known of each row.
+
+    Args:
+        targets: distributions, shape ``(n, 2 L + 1)``.
+
+    Returns:
+        Shapes ``(n, L, 2)``, each pair of sum 1 where it is known, and ``(n, L)``.
+    """
+    sides = pairs_of(targets)
+    total = sides.sum(axis=2)
+    known = total > _KNOWN
+    return sides / np.where(known, total, 1)[:, :, None], known
+
+
+def rarest(y: Array) -> Array:
+    """Find the rarest label that each row has, shape ``(n,)``: its place, -1 for none.
+
+    Args:
+        y: labels, shape ``(n, L)``, 1 or 0, NaN where not known.
+    """
+    has = y == 1
+    order = np.argsort(has.sum(axis=0), kind="stable")
+    return np.where(has.any(axis=1), order[has[:, order].argmax(axis=1)], -1)
+
+
+def _truths(values: Array, name: str, where: str) -> Array:
+    """Numbers 1 and 0 of a column, NaN for gaps."""
+    known = {one: _truth(one) for one in dict.fromkeys(values.tolist())}
+    if bad := [one for one, truth in known.items() if truth is None]:
+        raise InvalidInput(
+            f"label {name!r} is {bad[0]!r}",
+            where=where,
+            mend="Write 1 where a row has it and 0 where it has not; yes and no, true and false do too.",
+        )
+    return np.array([known[one] for one in values.tolist()], dtype=np.float64)
+
+
+def _truth(value: Any) -> float | None:
+    """1 or 0, NaN for a gap, ``None`` for what is neither."""
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return float("nan")
+    truth = truth_of(f"{value:g}" if isinstance(value, float | np.floating) else str(value))
+    return None if truth is None else float(truth)

@@ -1,0 +1,120 @@
+"""Parties whose rows have several labels, through the whole exchange."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+from consilience import Federation, Party, avg, ensemble_distillation, majority_vote, uwa
+from consilience.errors import InvalidInput, RunFailed
+from consilience.learners import as_learner
+from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.learners.sklearn.per_label import PerLabel
+from consilience.numerics.multilabel import MultiLabel
+
+THREE = MultiLabel(["a", "b", "rare"])
+PUBLIC = np.random.default_rng(9).normal(size=(120, 3))
+
+
+def rows(n, seed):
+    X = np.random.default_rng(seed).normal(size=(n, 3))
+    return X, np.column_stack([X[:, 0] > 0, X[:, 1] > 0.5, X[:, 0] + X[:, 2] > 2]).astype(float)
+
+
+def party(name, model, seed=0, lacks=None, **options):
+    X, y = rows(90, seed)
+    y = pd.DataFrame(y, columns=THREE.columns)
+    y = y if lacks is None else y.drop(columns=lacks)
+    return Party(name, model, X, y, test=rows(80, 50), outcome=THREE, **options)
+
+
+def run(parties, **options):
+    options = {"aggregate": avg(), "rounds": 2, **options}
+    return Federation(parties, PUBLIC).run(ensemble_distillation(**options))
+
+
+def test_a_party_that_lacks_a_label_learns_it_from_the_others():
+    history = run([party("x", LogisticRegression()), party("y", GaussianNB(), 1, lacks="b")])
+    alone, after = history.metrics[0]["y"], history.metrics[-1]["y"]
+    assert after["macro_auc"] > alone["macro_auc"] + 0.1 and after["hamming_loss"] < 0.25
+    said = history.models["y"].predict(np.array([[1.5, 1.5, 1.5], [-1.5, -1.5, 0]]))
+    assert said.shape == (2, 3) and (said[0, :2] > 0.5).all() and (said[1] < 0.5).all()
+    assert history.models["y"].alone.predict(PUBLIC)[:, 1].tolist() == [0.5] * len(PUBLIC)
+    teacher = history.rounds[1].teacher
+    np.testing.assert_allclose(teacher.values.sum(axis=1), 1, rtol=1e-5)
+    x = history.rounds[1].replies.answers["x"][0].values
+    np.testing.assert_allclose(
+        THREE.answers(teacher.values)[:, 1], THREE.answers(x)[:, 1], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "model", [RandomForestClassifier(20), KNeighborsClassifier(), "gradient-boosting", "mlp"]
+)
+def test_models_of_all_kinds_learn_labels(model):
+    if model == "mlp":
+        pytest.importorskip("torch")
+    history = run([party("x", model), party("y", GaussianNB(), 1)], rounds=1)
+    assert history.metrics[0]["x"]["macro_auc"] > 0.7 and not history.failures
+
+
+def test_one_label_is_the_two_classes():
+    """A label alone is the classifier of two classes, to the last bits."""
+    X, y = rows(60, 3)
+    found = PerLabel(SklearnLearner(LogisticRegression()))
+    one = MultiLabel(["b"])
+    found.bind(3)
+    found.fit(X, one.targets(y[:, 1:2], own=y), rng=np.random.default_rng(0))
+    two = as_learner(LogisticRegression())
+    two.bind(2)
+    two.fit(X, np.column_stack([y[:, 1], 1 - y[:, 1]]), rng=np.random.default_rng(0))
+    np.testing.assert_allclose(
+        one.answers(found.predict(X))[:, 0], two.predict(X)[:, 0], rtol=1e-12
+    )
+
+
+def test_labels_that_all_rows_have_or_none_are_shares():
+    """Of four rows none has a, by (0 + 0.5) / 5; nothing is known of the rare one."""
+    X = np.arange(12.0).reshape(4, 3)
+    y = np.array([[0, 1, np.nan], [0, 0, np.nan], [0, 1, np.nan], [0, np.nan, np.nan]])
+    found = PerLabel(SklearnLearner(LogisticRegression()))
+    found.bind(7)
+    found.fit(X, THREE.targets(y, own=y), rng=np.random.default_rng(0))
+    said = found.predict(X)
+    np.testing.assert_allclose(said.sum(axis=1), 1)
+    np.testing.assert_allclose(THREE.answers(said)[:, [0, 2]], [[0.1, 0.5]] * 4)
+
+
+def test_models_of_labels_are_saved_and_read(tmp_path):
+    history = run([party("x", LogisticRegression()), party("y", GaussianNB(), 1, lacks="b")])
+    for name, base in (("x", LogisticRegression()), ("y", GaussianNB())):
+        learner = history.models[name].alone.learner
+        learner.save(tmp_path / f"{name}.skops")
+        again = PerLabel(SklearnLearner(base))
+        again.bind(7)
+        again.load(tmp_path / f"{name}.skops")
+        np.testing.assert_array_equal(again.predict(PUBLIC), learner.predict(PUBLIC))
+        again.bind(5)
+        with pytest.raises(RunFailed, match="not one of several labels"):
+            again.load(tmp_path / f"{name}.skops")
+
+
+@pytest.mark.parametrize("rule", [majority_vote, uwa])
+def test_rules_that_read_one_class_of_a_row_are_refused(rule):
+    parties = [party("x", LogisticRegression()), party("y", GaussianNB(), 1)]
+    with pytest.raises(InvalidInput, match="reads one class of each row"):
+        run(parties, aggregate=rule())
+
+
+def test_bad_rows_are_refused_when_a_party_is_made():
+    X, y = rows(20, 0)
+    with pytest.raises(InvalidInput, match=r"party 'x', private data.*label 'b' is 7"):
+        Party("x", GaussianNB(), X, np.where(y == 1, [1, 7, 1], y), outcome=THREE)
+    with pytest.raises(InvalidInput, match="outcome of 'z'"):
+        other = Party("z", GaussianNB(), X, y[:, :2], outcome=MultiLabel(["a", "b"]))
+        run([party("x", GaussianNB()), party("y", GaussianNB(), 1), other])
