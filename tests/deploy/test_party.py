@@ -212,9 +212,9 @@ def ended(folder: Path, words: str, *, status: int = 1) -> tuple[str, bool, bool
     folder.mkdir(exist_ok=True)
     with Processes(folder, "the test") as processes:
         (folder / "words").write_text(words)
-        command = ["/bin/sh", "-c", f"cat {folder / 'words'}; sleep 0.7; exit {status}"]
+        command = ["/bin/sh", "-c", f"cat {folder / 'words'}; sleep 0.4; exit {status}"]
         processes.start("supernode", command, environment(folder / "home"))
-        connected = watch_supernode(processes)
+        connected = watch_supernode(processes, 0.05)
         return *ending_cause(processes), connected
 
 
@@ -256,7 +256,7 @@ def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.Monk
     (site / "flower-supernode").chmod(0o700)
     said: list[str] = []
     with pytest.raises(RunFailed, match="does not take this party's key"):
-        serve_party(site / "party.toml", say=said.append, pause=0.01, forgotten=1.5)
+        serve_party(site / "party.toml", say=said.append, pause=0.01, forgotten=0.3)
     # Flower may hold an earlier node of the party for connected: it is tried again for a while.
     assert len(said) == 2 and "or takes a node that this party was to be there still" in said[1]
     found = party_status(site / "party.toml")

@@ -6,12 +6,13 @@ import dataclasses
 import json
 import tracemalloc
 from collections.abc import Mapping
+from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import save
@@ -285,18 +286,18 @@ def test_every_truncation_is_refused():
     refused(data + b"\0")
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_damage_is_refused_or_harmless(data):
+def test_damage_is_refused_or_harmless():
     """A flipped bit in an array cannot be seen here; nothing but a refusal may come of the rest."""
-    good = bytearray(encode([sample("Predictions"), sample("Metrics"), sample("Join")]))
-    for _ in range(data.draw(st.integers(1, 4))):
-        good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        back = decode(bytes(good))
-    except KnowledgeRefused:
-        return
-    assert isinstance(back, tuple)
+    good = encode([sample("Predictions"), sample("Metrics"), sample("Join")])
+    rng, harmless = np.random.default_rng(0), 0
+    for _ in range(1_000):
+        data = bytearray(good)
+        for place in rng.integers(len(good), size=rng.integers(1, 5)):
+            data[place] = rng.integers(256)
+        with suppress(KnowledgeRefused):
+            assert isinstance(decode(bytes(data)), tuple)
+            harmless += 1
+    assert 0 < harmless < 1_000
 
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 1, 2**40, 10**8])
@@ -304,30 +305,24 @@ def test_a_huge_header_length_is_refused(size):
     refused(size.to_bytes(8, "little") + b"{}")
 
 
-LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=3)
-    | st.sampled_from(["array", "map", "0", "1", *PACKAGE])
-)
-NAMES = st.sampled_from(["array", "map", "party", "round", "values", "notes", "0", *PACKAGE])
-DOCUMENTS = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
-    max_leaves=12,
-)
+WORDS = ["array", "map", "party", "round", "values", "notes", "", "ü", "\ud800", "0", "1", *PACKAGE]
+LEAVES = [None, True, False, 0, -1, 7, 2**64, 0.5, np.nan, np.inf, *WORDS]
 
 
-@settings(max_examples=400)
-@given(DOCUMENTS)
-def test_any_document_is_refused_or_a_tuple(document):
-    try:
-        back = decode(forged(document, **{"0": ROWS}))
-    except KnowledgeRefused:
-        return
-    assert isinstance(back, tuple)
+def document(rng: np.random.Generator, depth: int = 4) -> Any:
+    """Anything that JSON can say, of words that mean something here."""
+    kind = rng.integers(3) if depth else 0
+    if kind == 0:
+        return LEAVES[rng.integers(len(LEAVES))]
+    inner = [document(rng, depth - 1) for _ in range(rng.integers(4))]
+    return inner if kind == 1 else {WORDS[rng.integers(len(WORDS))]: one for one in inner}
+
+
+def test_any_document_is_refused_or_a_tuple():
+    rng = np.random.default_rng(0)
+    for _ in range(2_000):
+        with suppress(KnowledgeRefused):
+            assert isinstance(decode(forged(document(rng), **{"0": ROWS})), tuple)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Misshapen(Linear):
 class Slow(Linear):
     """A model that takes ``seconds`` for its first prediction."""
 
-    seconds = 3.0
+    seconds = 1.5
 
     def predict(self, X: Array) -> Array:
         time.sleep(self.seconds)

@@ -72,11 +72,11 @@ def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float
         time.sleep(pause)
 
 
-def watch_supernode(processes: Processes) -> bool:
-    """Wait until the SuperNode ends; returns true if it ever was connected."""
+def watch_supernode(processes: Processes, pause: float = 0.5) -> bool:
+    """Wait until the SuperNode ends, looking every few seconds; returns true if it ever was connected."""
     once = False
     while processes.ended("supernode") is None:
-        time.sleep(0.5)
+        time.sleep(pause)
         said = processes.output("supernode")
         once = once or "SuperNode ID:" in said
         if once and said.rfind(_RETRIES) <= said.rfind(_BACK):

@@ -178,7 +178,7 @@ def _serve(
         dial(connection, say=tell, pause=pause)  # a coordinator is waited for as long as need be
         begun = time.monotonic()
         processes.start("supernode", _command(path, connection), variables)
-        if watch_supernode(processes):
+        if watch_supernode(processes, min(pause, 0.5)):
             fruitless, told = 0.0, ""
         else:
             fruitless += time.monotonic() - begun + pause
