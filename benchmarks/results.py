@@ -1,7 +1,7 @@
 """Run the examples and write their tables to docs/results, which the README and other pages quote.
 
     python benchmarks/results.py                  # all of them; an hour on two cores
-    python benchmarks/results.py digits-mlp heart
+    python benchmarks/results.py digits-mlp mnist-mixed
 
 Run folders stay under runs/results/, so that a run that was stopped is resumed by the same command.
 """
@@ -22,7 +22,6 @@ from consilience.report.results import Results
 ROOT = Path(__file__).parent.parent
 RUNS: dict[str, tuple[str, list[str]]] = {
     "digits-mlp": ("digits-mlp", []),
-    "heart": ("heart", []),
     "mnist-mixed": ("mnist-mixed", []),
     "no-public-data": ("no-public-data", []),
     "boosted-trees": ("boosted-trees", []),
