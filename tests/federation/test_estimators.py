@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
@@ -87,6 +88,10 @@ def test_values() -> None:
     parties = {"a": (table[::2], 2 * X[::2, 0]), "b": (table[1::2], 2 * X[1::2, 0])}
     assert FederatedRegressor(parties, rounds=1).fit(table).predict(table).index[0] == 5
     assert is_regressor(found)
+
+
+def test_a_forest_that_has_no_length_yet() -> None:
+    assert federated(model=RandomForestClassifier(3, random_state=0)).fit(X).score(X, CODES) == 1
 
 
 def test_before_fit_nothing_is_predicted() -> None:

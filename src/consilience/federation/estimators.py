@@ -89,6 +89,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 )
             return list(given)
         models = self.model if isinstance(self.model, Mapping) else {}
+        usual = self._boosting if self.model is None else self.model
         for name, rows in given.items():
             if not isinstance(rows, tuple | list) or len(rows) != 2:
                 raise InvalidInput("its rows are no pair (X, y)", where=f"party {name!r}")
@@ -99,7 +100,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return [
             Party(
                 name,
-                models.get(name, self.model or self._boosting),
+                models.get(name, usual),
                 *rows,
                 kind=self._kind,
                 purpose=self.purpose,
