@@ -53,10 +53,16 @@ def read_late(spec: LateSpec, dataset: Dataset) -> LateRows:
     where, given = f"party {spec.name!r}", spec.data
     if given.path is None:
         raise InvalidInput("it has no rows", where=where, mend="Name their file: data.path.")
+    if given.labels and dataset.survival != (given.time is not None):
+        raise InvalidInput(
+            "its targets are others than those of the run",
+            where=where,
+            mend="Name data.time and data.event where the run is of survival, else data.target.",
+        )
     given = given.model_copy(update={"kind": "classification" if dataset.classes else "regression"})
     (X, y), tests, _ = given.rows()
     inputs = _inputs(X, spec, dataset, where)
-    known = np.zeros(len(inputs), dtype=dataset.y.dtype)
+    known = np.zeros((len(inputs), *dataset.y.shape[1:]), dtype=dataset.y.dtype)
     if tests is None:
         return LateRows(
             spec, inputs, known, _inputs(X, spec, dataset, where)[:0], dataset.y_test[:0]

@@ -52,7 +52,7 @@ from consilience.messages.replies import METRICS
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
-from consilience.site.configuration import PrivateDataSpec
+from consilience.site.private_rows import PrivateDataSpec
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Name, Number, Open, Quorum, Section, Whole, known
 

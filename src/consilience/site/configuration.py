@@ -27,11 +27,12 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from consilience.data.table import load_own, load_unlabelled, read_rows
+from consilience.data.table import read_rows
+from consilience.data.targets import OutcomeSpec
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.learners.encoders import find_encoder
@@ -39,78 +40,22 @@ from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
+from consilience.numerics.outcomes import Outcome, Survival
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
-from consilience.validation.labels import Kind
+from consilience.site.private_rows import PrivateDataSpec
 from consilience.validation.sections import (
     Address,
     Flag,
     Name,
-    Number,
     Open,
     Section,
     Whole,
     first_of,
     read_toml,
 )
-from consilience.validation.table_rows import Lenient
-
-Share = Annotated[Number, Field(gt=0, lt=1)]
-
-
-class PrivateDataSpec(Section):
-    """The party's own rows.
-
-    Attributes:
-        path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.data.load_table`
-            reads it; a frozen model needs none.
-        labels: whether the rows have labels; without them the party learns only, and what it is measured on
-            is a file of labelled rows, ``test``, or nothing.
-        target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
-        columns: the input columns; by default those of the public rows, in whatever order the file has them.
-        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
-        test: rows to measure on, never trained on: a share of them, or a file with the same columns.
-        calibration: share of the other rows that is kept from training, for choices along the way.
-        aliases: own label to the name that the federation uses, where they differ.
-        encoder: makes the features that rows are compared by, where the federation agreed on one: a name
-            (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
-            ``key``.
-        rename: own name of a column to the name that the public rows have for it.
-        units: the public rows' name of a column to a factor on own numbers, or ``"F to C"``, ``"C to F"``.
-        missing: whether it may lack columns of the public rows, and take part with those it has.
-        unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
-    """
-
-    path: Path | None = None
-    labels: Flag = True
-    target: str | None = None
-    columns: tuple[str, ...] | None = None
-    kind: Kind | None = None
-    test: Share | Path = 0.2
-    calibration: Number = Field(default=0.2, ge=0, lt=1)
-    aliases: Mapping[str, str] = {}
-    encoder: str | None = None
-    rename: Mapping[str, str] = {}
-    units: Mapping[str, Number | Literal["F to C", "C to F"]] = {}
-    missing: Literal["refused", "allowed"] = "refused"
-    unknown: Lenient = "refused"
-
-    def rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
-        """Load own rows and targets, test rows with theirs, and whether these are classes; ``None`` for none.
-
-        Raises:
-            InvalidInput: a file or a column is not there, or cannot be used.
-        """
-        tests, classes = None, None
-        options: dict[str, Any] = {"columns": self.columns, "kind": self.kind}
-        if self.path is not None and self.labels:
-            return load_own(self.path, self.target, test=self.test, **options)
-        if isinstance(self.test, Path):
-            _, tests, classes = load_own(self.test, self.target, test=self.test, **options)
-        X = None if self.path is None else load_unlabelled(self.path, self.columns)
-        return (X, None), tests, classes
 
 
 class ModelSpec(Open):
@@ -150,6 +95,7 @@ class PartySpec(Section):
             taught model as it is.
         trusts: packages whose models it accepts from others, where models are exchanged.
         threads: numerical threads while it works.
+        outcome: survival, or quantiles of a number, the same at all parties; ``None`` for classes and values.
         coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
     """
 
@@ -160,6 +106,7 @@ class PartySpec(Section):
     trusts: tuple[str, ...] = TRUSTED
     threads: Whole = Field(default=1, ge=1)
     data: PrivateDataSpec = PrivateDataSpec()
+    outcome: OutcomeSpec | None = None
     model: ModelSpec
     limits: Limits = Limits()
     coordinator: ConnectionSpec | None = None
@@ -169,7 +116,17 @@ class PartySpec(Section):
     def _has_rows(self) -> Self:
         if self.data.path is None and self.model.name != "frozen":
             raise ValueError("name the file of its rows; a frozen model alone needs none")
+        survival, timed = isinstance(self._outcome, Survival), self.data.time is not None
+        if timed and not survival:
+            raise ValueError("say the bins of time that were agreed on: outcome = { edges = […] }")
+        if survival and self.labelled and not timed:
+            raise ValueError("survival is of two columns: name data.time and data.event")
         return self
+
+    @property
+    def _outcome(self) -> Outcome | None:
+        """What is predicted; ``None`` for classes and values."""
+        return None if self.outcome is None else self.outcome.outcome()
 
     @property
     def labelled(self) -> bool:
@@ -222,11 +179,19 @@ class PartySpec(Section):
                 public = Public(found.X, found.schema)
         with _key("data"):
             own, tests, classes = where.rows()
-        learner = self._learner()
+        learner, outcome = self._learner(), self._outcome
+        if outcome is not None and classes:
+            raise InvalidInput(
+                "quantiles are of a number, and the target holds classes",
+                where="data.target",
+                mend='Where its labels are numbers say data.kind = "regression".',
+            )
+        if outcome is not None:
+            classes = True  # bins, which models of classes learn
         if classes is not None and (learner.abilities.kind == "classification") != classes:
             raise InvalidInput(
                 f"{self.model.name!r} is for {learner.abilities.kind}, and the target holds "
-                f"{'classes' if classes else 'values'}",
+                f"{'values' if not classes else 'classes' if outcome is None else 'bins'}",
                 where="model.name",
                 mend="Choose another model (consilience list learners), or say which it is: data.kind = …",
             )
@@ -245,6 +210,7 @@ class PartySpec(Section):
             units=where.units,
             missing=where.missing,
             unknown=where.unknown,
+            outcome=outcome,
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(

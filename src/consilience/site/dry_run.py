@@ -252,7 +252,12 @@ def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str
 def _smaller(party: Party, spec: PartySpec) -> Party:
     """The same party with a few rows of every class."""
     assert party.public is not None
-    groups = [np.flatnonzero(party.y == name) for name in party.classes if party.labelled]
+    kinds, names = party.y, party.classes
+    if party.outcome is not None and party.labelled:
+        bins = party.outcome.targets(party.y, own=party.y).argmax(axis=1)
+        kinds = np.char.add(party.outcome.strata(party.y), bins.astype(str))
+        names = tuple(np.unique(kinds))
+    groups = [np.flatnonzero(kinds == name) for name in names if party.labelled]
     groups = groups or [np.arange(len(party.X))]
     rows = np.sort(np.concatenate([group[: -(-MOST_ROWS // len(groups))] for group in groups]))
     small = Party(
@@ -264,6 +269,7 @@ def _smaller(party: Party, spec: PartySpec) -> Party:
         trusts=spec.trusts,
         sends_rows=spec.model.sends_rows,
         encoder=party.encoder,
+        outcome=party.outcome,
     )
     public = party.public
     small.public = public.take(slice(MOST_ROWS)) if len(public) else public
@@ -284,6 +290,7 @@ def _agreed(party: Party) -> Agreement:
         rows=len(party.public),
         seed=0,
         encoder=party.public.encoder_key if party.encoder is None else party.encoder.key,
+        outcome="" if party.outcome is None else party.outcome.key,
     )
 
 

@@ -1,0 +1,75 @@
+"""A party's own rows in its configuration: the file, its columns, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from consilience.data.table import load_own, load_unlabelled
+from consilience.validation.labels import Kind
+from consilience.validation.sections import Flag, Number, Section
+from consilience.validation.table_rows import Lenient
+
+Share = Annotated[Number, Field(gt=0, lt=1)]
+
+
+class PrivateDataSpec(Section):
+    """The party's own rows.
+
+    Attributes:
+        path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.data.load_table`
+            reads it; a frozen model needs none.
+        labels: whether the rows have labels; without them the party learns only, and what it is measured on
+            is a file of labelled rows, ``test``, or nothing.
+        target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
+        time: for survival, in place of a target, the column of times.
+        event: the column that says whether the time ended with the event.
+        columns: the input columns; by default those of the public rows, in whatever order the file has them.
+        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
+        test: rows to measure on, never trained on: a share of them, or a file with the same columns.
+        calibration: share of the other rows that is kept from training, for choices along the way.
+        aliases: own label to the name that the federation uses, where they differ.
+        encoder: makes the features that rows are compared by, where the federation agreed on one: a name
+            (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
+            ``key``.
+        rename: own name of a column to the name that the public rows have for it.
+        units: the public rows' name of a column to a factor on own numbers, or ``"F to C"``, ``"C to F"``.
+        missing: whether it may lack columns of the public rows, and take part with those it has.
+        unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
+    """
+
+    path: Path | None = None
+    labels: Flag = True
+    target: str | None = None
+    time: str | None = None
+    event: str | None = None
+    columns: tuple[str, ...] | None = None
+    kind: Kind | None = None
+    test: Share | Path = 0.2
+    calibration: Number = Field(default=0.2, ge=0, lt=1)
+    aliases: Mapping[str, str] = {}
+    encoder: str | None = None
+    rename: Mapping[str, str] = {}
+    units: Mapping[str, Number | Literal["F to C", "C to F"]] = {}
+    missing: Literal["refused", "allowed"] = "refused"
+    unknown: Lenient = "refused"
+
+    def rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
+        """Load own rows and targets, test rows with theirs, and whether these are classes; ``None`` for none.
+
+        Raises:
+            InvalidInput: a file or a column is not there, or cannot be used.
+        """
+        tests, classes = None, None
+        options: dict[str, Any] = {
+            "time": self.time, "event": self.event, "columns": self.columns, "kind": self.kind
+        }  # fmt: skip
+        if self.path is not None and self.labels:
+            return load_own(self.path, self.target, test=self.test, **options)
+        if isinstance(self.test, Path):
+            _, tests, classes = load_own(self.test, self.target, test=self.test, **options)
+        X = None if self.path is None else load_unlabelled(self.path, self.columns)
+        return (X, None), tests, classes
