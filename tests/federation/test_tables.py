@@ -170,3 +170,13 @@ def test_values_of_a_table_are_learned_too() -> None:
         parties.append(Party(name, Ridge(), frame, y, test=(frame, y)))
     history = run(*parties, aggregate=mean())
     assert history.metric("mse")[-1].max() < 2
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_truth_values_beside_categories(gaps: bool) -> None:
+    def change(table: pd.DataFrame) -> pd.DataFrame:
+        insured = (table["age"] > 60).astype(object)
+        return table.assign(insured=insured.where(table.index % 5 > 0, None) if gaps else insured)
+
+    history = run(party("a", change), party("bb", change), public=change(PUBLIC))
+    assert not history.failures

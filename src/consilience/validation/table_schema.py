@@ -224,7 +224,7 @@ class Schema:
     __call__ = encode
 
     def frame(self, X: Array) -> Any:
-        """Turn rows into a pandas table with names and labels.
+        """Turn rows into a pandas table with names and labels; truth values are 0 and 1.
 
         Args:
             X: rows, shape ``(n, d)``.
@@ -237,9 +237,7 @@ class Schema:
             if column.kind == "category":
                 codes = np.where(gaps, -1, values).astype(np.int64)
                 made[column.name] = pd.Categorical.from_codes(codes, categories=column.categories)
-            elif column.kind == "boolean" and not gaps.any():
-                made[column.name] = values.astype(bool)
-            else:
+            else:  # of bool and float together, pandas would make objects
                 made[column.name] = values.astype(np.float64)
         return pd.DataFrame(made)
 
