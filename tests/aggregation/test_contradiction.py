@@ -56,11 +56,11 @@ def test_labels_in_another_order_are_named_too():
 
 
 @pytest.mark.parametrize("answer", [[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
-def test_a_frozen_model_is_named(answer):
+def test_a_model_of_one_answer_is_named(answer):
     outputs, near = honest()
     outputs[4] = answer
     (said,) = named(outputs, near)
-    assert said == "e contradicts all others on rows near its own"
+    assert said == "e says the same of every public row: its model tells nothing apart"
 
 
 def test_who_cannot_be_judged_is_not():

@@ -60,6 +60,19 @@ def test_new_rows_are_read_by_the_columns_of_training(call: Call, run: Path) -> 
     assert refused.exit_code == 2 and "no input column 'id', 'pressure'" in refused.stderr
 
 
+def test_a_class_too_rare_for_a_models_leaves_is_warned_of(call: Call, run: Path) -> None:
+    header, *rows = [line.partition(";")[2] for line in Path("mixed.csv").read_text().splitlines()]
+    rare = [
+        f"{row.rpartition(';')[0]};{'no' if i % 12 else 'yes'}" for i, row in enumerate(3 * rows)
+    ]
+    Path("rare.csv").write_text("\n".join([header, *rare]) + "\n")
+    result = call("run", "mixed.toml", "--out", "rare", "--quick", "--set", "data.path=rare.csv")
+    assert result.exit_code == 0, result.output
+    assert "rows of class 'yes', and a leaf of its model's trees holds 20 or more" in result.stderr
+    assert "south: it trains on" not in result.stderr  # a logistic regression has no leaves
+    assert "balanced" in result.stdout
+
+
 def test_a_damaged_schema_is_named(call: Call, run: Path) -> None:
     path = run / "models/avg/seed-0/north/model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": '[{"name": 7}]'}))

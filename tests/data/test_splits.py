@@ -63,6 +63,17 @@ def test_each_group_gives_its_share() -> None:
     }
 
 
+def test_a_number_is_shared_among_groups_by_their_sizes() -> None:
+    """13 of 100, 20 and 10 rows: 10, 2 and 1; of one row and three none of the one is taken."""
+    group = np.repeat(["a", "b", "c"], [100, 20, 10])
+    _, public = take_public(np.arange(130) % 2, 13, np.random.default_rng(0), group=group)
+    assert np.unique(group[public], return_counts=True)[1].tolist() == [10, 2, 1]
+    few = np.array(["a", "b", "b", "b"])
+    assert take_public(np.zeros(4), 2, np.random.default_rng(0), group=few)[0].tolist()[0] == 0
+    with pytest.raises(InvalidInput, match=r"0.1 of 1 rows of group 'a'.*\n.*leave the group out"):
+        take_public(np.zeros(4), 0.1, np.random.default_rng(0), group=few)
+
+
 @pytest.mark.parametrize("amount", [0, 4, 5, -1, 0.0, 1.0, 1.5, 0.01, float("nan")])
 def test_an_impossible_amount_is_refused(amount) -> None:
     with pytest.raises(InvalidInput, match="of 4 rows"):

@@ -78,6 +78,42 @@ def test_a_test_file_of_its_own(tmp_path: Path) -> None:
     assert data.X_test.tolist() == [[7, 5], [8, 6]]
 
 
+def test_classes_and_groups_that_differ_by_capitals_are_one_and_it_is_said(tmp_path: Path) -> None:
+    ill = ["Lebt", "lebt", "tot", "Lebt ", "tot"] * 2
+    ward = ["North", "north"] * 5
+    path = write(tmp_path / "t.csv", age=AGES, ill=ill, ward=ward)
+    data = load_table(path, "ill", group="ward")
+    assert data.classes == ("Lebt", "tot") and set(data.group) == {"North"}
+    assert "'Lebt' (4 rows) and 'lebt' (2 rows) are read as one: 'Lebt'" in data.remarks
+    letters = write(tmp_path / "u.csv", age=AGES, ill=["a", "A"] * 5)
+    data = load_table(letters, "ill")
+    assert data.classes == ("A", "a")
+    assert data.remarks == ("'A' (5 rows) and 'a' (5 rows) differ by a capital letter alone",)
+
+
+def test_columns_are_dropped_and_groups_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", id=list(range(10)), age=AGES, ill=ILL, ward=WARD)
+    data = load_table(path, "ill", group="ward", drop=["id"], groups=["b"])
+    assert data.columns == ("age",) and set(data.group) == {"b"} and not data.remarks
+    with pytest.raises(InvalidInput, match=r"no group 'c'\n.*Known: a, b"):
+        load_table(path, "ill", group="ward", groups=["c"])
+    with pytest.raises(InvalidInput, match=r"no input column 'ids'\n.*'id'"):
+        load_table(path, "ill", drop=["ids"])
+
+
+def test_what_is_odd_in_one_group_or_in_the_test_rows_is_said(tmp_path: Path) -> None:
+    rows = {"age": AGES * 3, "ill": ILL * 3, "ward": WARD * 3, "sex": ["f", "m"] * 15}
+    rows["bmi"] = [25.0 if ward == "a" else None for ward in rows["ward"]]
+    path = write(tmp_path / "t.csv", **rows)
+    test = write(tmp_path / "u.csv", **{**rows, "sex": ["f", "x"] * 15, "bmi": AGES * 3})
+    found = load_table(path, "ill", group="ward", test=test).remarks
+    assert "'bmi' is missing in every row of 'b'" in found
+    assert (
+        "in the test rows, column 'sex' holds a category that the public rows do not know: 'x': read "
+        "as missing"
+    ) in found
+
+
 def test_parquet_categories_and_decimals_are_read(tmp_path: Path) -> None:
     from decimal import Decimal
 

@@ -198,3 +198,19 @@ def same(party: Party) -> None:
 def test_another_difference_is_refused_by_name(why: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=why):
         read(tmp_path, REFUSED[why])
+
+
+@pytest.mark.parametrize("wrong", ["YES;pipe", "1,5;alles"], ids=["category", "row"])
+def test_nor_where_the_party_has_its_own_copy_of_the_public_rows(
+    run: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    in_a_run(monkeypatch)
+    file = run.parent / "south" / "party.toml"
+    file.write_text(file.read_text().replace("\n[data]", '\npublic = "../public.csv"\n[data]', 1))
+    path, (was, now) = run.parent / "south" / "patients.csv", wrong.split(";")
+    path.write_text(path.read_text("cp1252").replace(was, now))
+    served(run, grid(run))
+    (south,) = (one for one in coordinator_status(run).parties if one.party == "south")
+    assert "party 'south': " in south.why and now not in south.why
+    with pytest.raises(InvalidInput, match=now):
+        try_out(read_party(file))

@@ -126,6 +126,30 @@ def test_a_party_with_fewer_columns_takes_part() -> None:
     assert len(np.unique(said[smokes], axis=0)) == 1  # nothing else tells them apart
 
 
+def test_rows_are_read_as_strictly_for_the_test_as_for_training() -> None:
+    test, y_test = patients(7)
+    strange = test.assign(smokes=["pipe", *test["smokes"][1:]])
+    frame, y = patients(1)
+    with pytest.raises(InvalidInput, match=r"test data: column 'smokes'.*'pipe'"):
+        run(Party("a", GaussianNB(), frame, y, test=(strange, y_test)), party("bb"))
+    with pytest.raises(InvalidInput, match="test data: there is no input column 'age'"):
+        less = test.drop(columns="age")
+        run(Party("a", GaussianNB(), frame, y, test=(less, y_test), missing="allowed"), party("bb"))
+    mild = Party("a", GaussianNB(), frame, y, test=(strange, y_test), unknown="missing")
+    run(mild, party("bb"))
+    assert mild.notes[0].startswith("in the test rows, column 'smokes' holds a category")
+
+
+def test_a_party_says_its_unit() -> None:
+    pounds = lambda table: table.assign(age=table["age"] * 12)  # noqa: E731
+    with pytest.raises(InvalidInput, match=r"months and years.*\n.*units = \{"):
+        run(party("a", pounds), party("bb"))
+    other = party("bb", model=LogisticRegression())
+    expected = answers(run(party("a"), other))
+    stated = party("a", pounds, units={"age": 1 / 12})
+    np.testing.assert_allclose(answers(run(stated, other)), expected, atol=1e-6)
+
+
 def test_an_input_that_says_the_target_is_noted() -> None:
     frame, y = patients(1)
     public = PUBLIC.assign(outcome=np.where(PUBLIC["age"] > 60, "dead", "alive"))

@@ -28,11 +28,14 @@ from consilience import (
 )
 from consilience.aggregation.base import completed
 from consilience.errors import InvalidInput, RunFailed
+from consilience.learners import Learner, as_learner
 from consilience.learners.frozen import row_digests
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
 from consilience.networks import LocalNetwork
+from consilience.party.choice import Chooser, Lesson
+from consilience.party.importance import weights_that_serve
 from consilience.protocols.models.model_exchange import averaged_distillation
 from consilience.validation.table_schema import Column, Schema
 
@@ -297,3 +300,39 @@ def test_weights_that_do_not_serve_are_left_aside():
         )
         found.append(run.models["learner"].predict(POINTS))
     np.testing.assert_array_equal(*found)
+
+
+def test_weights_serve_or_not_whatever_the_units_of_several_values() -> None:
+    """A line through half a parabola is better with weights; noise beside it says nothing, in any unit."""
+    rng, X = np.random.default_rng(0), np.linspace(-1, 1, 60)[:, None]
+    weights, targets = (
+        np.where(X[:, 0] > 0, 1.9, 0.1),
+        np.stack([X[:, 0] ** 2, rng.normal(size=60)], 1),
+    )
+
+    def made() -> Learner:
+        learner = as_learner(LinearRegression(), kind="regression")
+        learner.bind(2)
+        return learner
+
+    for unit in (1, 1000):
+        lesson = Lesson(1, X, targets * [1, unit])
+        found = weights_that_serve(made, lesson, weights, lambda _: np.random.default_rng(7))
+        assert found is weights
+
+
+def test_share_of_own_rows_is_no_weight_of_a_refit() -> None:
+    """A fixed alpha of 0.9 weighs rows; in a choice for everyone a party of two counts a half."""
+    said = []
+
+    class Noted(Chooser):
+        def choose(self, *given, share, **more):
+            said.append(share)
+            return super().choose(*given, share=share, **more)
+
+    both = [clinic(name, LogisticRegression, purpose="everyone") for name in "ab"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("consilience.party.party.Chooser", Noted)
+        protocol = ensemble_distillation(aggregate=avg(), rounds=1, alpha=0.9)
+        Federation(both, POINTS).run(protocol)
+    assert said == [0.5, 0.5]

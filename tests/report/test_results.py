@@ -13,6 +13,7 @@ import pytest
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import parse_spec
 from consilience.report import as_rows, compare, read_results, table, verdict
+from consilience.report.by_party import party_sentences
 from consilience.report.results import Spread, spread
 from consilience.report.toml import to_toml
 
@@ -219,6 +220,37 @@ def test_a_smaller_error_is_a_gain(make_run: Make) -> None:
     assert found is not None and found.everyone.mean == 2.0
     assert found.opening == "Better with exchange, in one seed"
     assert "a single seed does not say" in found.sentence
+
+
+def test_a_party_with_more_rows_right_and_worse_probabilities_is_told_both(
+    make_run: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """a: accuracy +0.1, log loss +0.2; b: accuracy -0.1; the command is as it has to be typed."""
+    metrics = {
+        s: {
+            "accuracy": [[0.8, 0.8], [0.9 + s / 1000, 0.7]],
+            "log_loss": [[0.3, 0.3], [0.5 + s / 1000, 0.3]],
+        }
+        for s in range(3)
+    }
+    run = make_run({"avg": metrics}, seeds=3)
+    monkeypatch.chdir(run.parent.parent)
+    results = read_results(run)
+    found = verdict(results)
+    assert found is not None
+    first, second = party_sentences(results, found)
+    words = "a: on its rows its accuracy better, its probabilities worse (accuracy 0.800 → 0.901, "
+    assert first.startswith(words) and "where probabilities count, keep the model" in first
+    assert second.startswith("b: exchange made its rows worse")
+    typed = f"alone: consilience predict {run.parent.name}/run --party b DATA.csv --alone"
+    assert second.endswith(typed)
+
+
+def test_a_rare_class_brings_balanced_accuracy_into_the_table(make_run: Make) -> None:
+    values = {"accuracy": [[0.9] * 2] * 2, "balanced_accuracy": [[0.5] * 2] * 2}
+    for rows, shown in (((91, 9), True), ((89, 11), False)):
+        run = make_run({"avg": {0: values}}, name=f"run{shown}", rows=(rows, (0, 0)))
+        assert ("balanced_accuracy" in read_results(run).shown) is shown
 
 
 def test_runs_side_by_side(make_run: Make) -> None:

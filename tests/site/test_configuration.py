@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
@@ -51,7 +52,8 @@ def test_a_party_is_made_of_it(folder: Path) -> None:
     assert party.X.shape == (64, 2) and len(party.test[0]) == 16
     columns = ["pressure", "age"]  # those of the public file, in its order
     expected = np.loadtxt(folder / "public.csv", delimiter=",", skiprows=1, dtype=np.float32)
-    assert party.public.key == Public(expected).key
+    assert party.public.key == Public(pd.DataFrame(expected, columns=columns)).key
+    assert party.public.key != Public(pd.DataFrame(expected, columns=columns[::-1])).key
     assert party.X[:, columns.index("age")].max() < 80 <= party.X[:, 0].max()
 
 

@@ -27,7 +27,7 @@ from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
-from consilience.site.public_rows import FOLDER, SETS, read_public
+from consilience.site.public_rows import FOLDER, SETS
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.validation.table_schema import Column, Schema
@@ -213,6 +213,16 @@ def names(*columns: str) -> str:
     return Schema(tuple(map(Column, columns))).to_json()
 
 
+def named(*columns: str) -> TakePublic:
+    """The rows of the federation, sent as a table."""
+    return TakePublic.of(Public(ROWS.X, Schema.from_json(names(*columns))))
+
+
+def joining(task: TakePublic) -> Join:
+    """The federation of these rows."""
+    return Join(agreement=replace(agreement(), public=task.public))
+
+
 def with_names(*columns: str) -> Party:
     """The party, its rows a table."""
     party = without_rows()
@@ -303,19 +313,16 @@ def test_a_refusal_does_not_say_where_private_rows_lie(site: PartySite) -> None:
 def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     """Two columns that look alike could be taken for one another, and nobody would notice."""
     with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
-        other = ask(site, replace(SENT, schema=names("pressure", "weight")))
+        other = ask(site, named("pressure", "weight"))
         assert "there is no input column 'weight', which the public rows have" in other.reason
         assert "age" not in other.reason + other.mend  # what else it holds is its own
         assert kept_public(tmp_path) == ()
-        done(
-            site,
-            replace(SENT, schema=names("pressure", "age")),
-        )
-        done(site, Join(agreement=agreement()))
+        done(site, sent := named("pressure", "age"))
+        done(site, joining(sent))
         assert site.party().schema.names == ("pressure", "age")
         np.testing.assert_array_equal(site.party().X[:, ::-1], without_rows().X)
     with PartySite(partial(with_names, "age", "weight"), tmp_path) as site:
-        failure = ask(site, Join(agreement=agreement()))  # the configuration was edited since
+        failure = ask(site, joining(sent))  # the configuration was edited since
         assert "no input column 'pressure'" in failure.reason
 
 
@@ -329,8 +336,8 @@ def test_a_party_that_lacks_a_column_answers_through_the_others(tmp_path: Path) 
         )
 
     with PartySite(lacking, tmp_path) as site:
-        done(site, replace(SENT, schema=names("age", "pressure")))
-        done(site, Join(agreement=agreement()))
+        done(site, sent := named("age", "pressure"))
+        done(site, joining(sent))
         answered = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1]
         assert answered.values.shape == (20, 3) and site.party().X.shape[1:] == (1,)
     with PartySite(lacking, tmp_path) as site:  # another process goes on with its state
@@ -620,15 +627,18 @@ def test_rows_that_are_damaged_or_gone_are_sent_again(tmp_path: Path, lost: Any)
         )  # it goes on from its last answer
 
 
-def test_the_same_rows_under_other_names_take_the_place_of_the_first(tmp_path: Path) -> None:
-    """A coordinator that mended its header; the party then follows, and joins."""
+def test_the_same_rows_under_other_names_are_others(tmp_path: Path) -> None:
+    """A coordinator that mended its header, and a party that holds an exchanged one."""
+    wrong, right = named("age", "weight"), named("age", "pressure")
+    assert len({wrong.public, right.public, named("pressure", "age").public, SENT.public}) == 4
     with PartySite(without_rows, tmp_path) as site:
-        done(site, replace(SENT, schema=names("age", "weight")))
+        done(site, wrong)
     with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
-        assert "no input column 'weight'" in ask(site, Join(agreement=agreement())).reason
-        done(site, replace(SENT, schema=names("age", "pressure")))
-        done(site, Join(agreement=agreement()))
-    assert read_public(tmp_path, ROWS.key).schema.names == ("age", "pressure")
+        assert "no input column 'weight'" in ask(site, joining(wrong)).reason
+        done(site, right)
+        assert "does not hold the public rows agreed on" in ask(site, joining(wrong)).reason
+        done(site, joining(right))
+    assert kept_public(tmp_path) == (right.public,)
 
 
 def test_no_more_than_two_sets_are_on_the_disk(

@@ -89,3 +89,16 @@ def test_one_word_makes_all_words():
 def test_two_spellings_of_one_number_are_two_classes_in_one_order():
     """A set has no order of its own; "03" before "3" on every machine."""
     assert class_order(["3", "03", "2"]) == ("2", "03", "3")
+
+
+def test_classes_that_differ_by_capitals_alone_are_refused_by_name():
+    with pytest.raises(
+        InvalidInput, match=r"(?s)'Lebt' and 'lebt' differ.*aliases = \{ 'lebt': 'Lebt' \}"
+    ):
+        label_names(["Lebt", "tot", "lebt"], where="")
+    names = label_names(["Lebt", "tot", "lebt"], where="", aliases={"lebt": "Lebt"})
+    assert set(names) == {"Lebt", "tot"}
+    assert set(label_names(["a", "A"], where="")) == {
+        "a",
+        "A",
+    }  # letters are told apart by their case

@@ -1,5 +1,4 @@
-"""Parties whose models contradict the others' rows, such as one that is frozen or has its classes
-reordered."""
+"""Parties whose models contradict the others' rows, such as one whose classes are in another order."""
 
 from __future__ import annotations
 
@@ -19,13 +18,18 @@ _LEAST = 0.02
 parties that know next to one class alone agree little beyond chance (``benchmarks/choosing.py``)."""
 
 
+_SAME = 1e-3
+"""Range of a probability over rows that all have the same answer."""
+
+
 def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
     """Name the parties whose model says something else than everybody's rows on rows that lie near their own.
 
     A party's model and the rows of all parties near a public row are two witnesses of its class. Their
     agreement is compared with what it would be if they knew nothing of one another (Cohen's kappa). Whose
     model agrees with nobody's rows, its own among them, is named; and whose model agrees with no others', but
-    would in another order of classes, as where its labels are swapped too.
+    would in another order of classes, as where its labels are swapped too. Of a model that has one answer for
+    all rows, as one of few rows may, it is said that it has.
 
     Args:
         stack: of three parties or more; fewer accuse one another alike.
@@ -49,6 +53,9 @@ def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
         alone = _kappa(others[c]) <= _LEAST * usual
         mended = alone and _kappa(others[c][:, order]) > usual / 2 > 0
         if not mended and not _kappa(everyones[c]) <= _LEAST * usual_of_all > 0:
+            continue
+        if np.ptp(stack.outputs[c], axis=0).max() < _SAME:
+            yield f"{stack.parties[c]} says the same of every public row: its model tells nothing apart"
             continue
         said = f"{stack.parties[c]} contradicts all others on rows near its own"
         if mended:

@@ -106,9 +106,14 @@ class Rehearsal:
     parties: list[Party]
 
 
+_RARE = 10
+"""Warnings of classes that are rare at a party, at most."""
+
+
 def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
     """Warn of odd columns, and where the parties know little of the public rows."""
     told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
+    told += [f"{one.name}: {remark}." for one in rehearsal.parties for remark in one.rare][:_RARE]
     told += [
         f"{late.name} joins after round {late.after}: means of rounds before are without it."
         for late in spec.late

@@ -104,6 +104,11 @@ class Learner(ABC):
     ordered: bool = False
     """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
 
+    @property
+    def least_leaf(self) -> int:
+        """Training rows that a leaf of its trees holds at least; 1 for other models."""
+        return 1
+
     def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
         """Fix the number of outputs, and what the columns are, before the first fit.
 

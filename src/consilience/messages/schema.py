@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -136,7 +137,7 @@ class Public:
 
     @cached_property
     def key(self) -> str:
-        """Digest of the rows, their order, shape and type: both sides must mean the same set."""
+        """Digest of the rows, their order, shape, type and columns: both sides must mean the same set."""
         texts = self.X.dtype.kind in "UO"
         digest = hashlib.sha256(f"{'texts' if texts else self.X.dtype.kind}{self.X.shape}".encode())
         if texts:
@@ -147,6 +148,8 @@ class Public:
             digest.update(self.X.astype(self.X.dtype.newbyteorder("<"), copy=False).tobytes())
         if self.schema is not None and not self.schema.plain:
             digest.update(self.schema.key.encode())
+        elif self.schema is not None and len(self):
+            digest.update(json.dumps(self.schema.names).encode())
         return digest.hexdigest()[:32]  # 128 bits: one who chooses both sets finds no two alike
 
 

@@ -216,12 +216,8 @@ class Chooser:
         return np.stack([self._row_losses(one, targets) for one in said], axis=1)
 
     def _row_losses(self, outputs: Array, targets: Array) -> Array:
-        """Losses of rows; of several targets as if all varied alike among own rows, whatever their units."""
-        if targets.shape[1] > 1 and self._kind == "regression":
-            spread = self._train[1].std(axis=0)
-            unit = np.where(spread > 0, spread, 1.0)
-            outputs, targets = outputs / unit, targets / unit
-        return row_losses(outputs, targets, self._kind)
+        """Losses of rows; of several values as if all varied alike among own rows."""
+        return row_losses(outputs, targets, self._kind, self._train[1])
 
 
 def surely_best(losses: Array, alone: Array) -> int:

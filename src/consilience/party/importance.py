@@ -52,6 +52,8 @@ def weights_that_serve(
             except InvalidInput:  # too few rows, or of too few classes
                 return None
             said = learner.predict(lesson.public[~seen])
-            losses[~seen] = row_losses(said, lesson.targets[~seen], learner.abilities.kind)
+            losses[~seen] = row_losses(
+                said, lesson.targets[~seen], learner.abilities.kind, lesson.targets
+            )
         found.append(weights * losses)
     return weights if surely_lower(*found) else None

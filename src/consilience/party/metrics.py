@@ -189,14 +189,20 @@ def log_losses(outputs: Array, targets: Array) -> Array:
     return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
 
 
-def row_losses(outputs: Array, targets: Array, kind: Kind) -> Array:
+def row_losses(outputs: Array, targets: Array, kind: Kind, among: Array | None = None) -> Array:
     """Compute the log loss in nats, or the squared error, of each row, shape ``(n,)``.
 
     Args:
         outputs: probabilities or values, shape ``(n, n_outputs)``.
         targets: the same shape; probabilities may be soft.
         kind: ``"classification"`` or ``"regression"``.
+        among: targets by whose spread several values are brought to one unit, shape ``(m, n_outputs)``;
+            ``None`` where they have one.
     """
-    if kind == "regression":
-        return np.asarray(((outputs - targets) ** 2).sum(axis=1))
-    return log_losses(outputs, targets)
+    if kind == "classification":
+        return log_losses(outputs, targets)
+    if among is not None and targets.shape[1] > 1:
+        spread = among.std(axis=0)
+        unit = np.where(spread > 0, spread, 1.0)
+        outputs, targets = outputs / unit, targets / unit
+    return np.asarray(((outputs - targets) ** 2).sum(axis=1))

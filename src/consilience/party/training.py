@@ -187,6 +187,7 @@ class Training:
         taught: Array | None = None,
         *,
         free_alpha: bool = False,
+        share: float | None = None,
         chooses: bool = True,
     ) -> tuple[str, ...]:
         """Stage 2: train towards the teacher on the public rows, and choose how to mix what comes of it.
@@ -203,6 +204,7 @@ class Training:
                 it is none the model stays as it is.
             free_alpha: whether the party may take a larger weight, which it tries when it is first taught
                 and keeps.
+            share: weight of own rows among everyone's, for the purpose ``"everyone"``; ``alpha`` by default.
             chooses: whether it chooses how to mix what it has learned with its model alone; a model that
                 all will hold is taught as it is.
 
@@ -234,7 +236,7 @@ class Training:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
-        lesson, share = Lesson(round, public, targets), alpha
+        lesson, share = Lesson(round, public, targets), alpha if share is None else share
         notes: tuple[str, ...] = ()
         if abilities.incremental or not len(self._train[0]):
             self.changing().fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,22 +130,34 @@ def _sentence(
     changes = [_change(results, found.method, gain, party) for gain in (found.first, loss) if gain]
     figures = ", ".join(change for change in changes if change)
     whose = "its own rows" if found.own else "its rows"
-    if worse:
-        # With the purpose "taught" a party keeps no second model: only the baseline has it then.
-        alone = ("--method", "local") if results.baseline("local") else ("--alone",)
-        advice = (
-            command("consilience", "party", "predict", "FOLDER", "DATA.csv", "--alone")
-            if results.deployed
-            else command(
-                "consilience", "predict", results.folder.name, "--party", party, "DATA.csv", *alone
-            )
-        )
-        return f"{party}: exchange made {whose} worse ({figures}): keep the model trained alone: {advice}"
     gained = found.first.by_party.get(party, 0) > max(found.first.errors.get(party, 0), 1e-12)
+    if worse:
+        alone = f"keep the model trained alone: {_alone(results, party)}"
+        if party in found.first.worse:
+            return f"{party}: exchange made {whose} worse ({figures}): {alone}"
+        first = words(found.first.metric.removesuffix("_own"))
+        change = f"its {first} better" if gained else f"no clear change in {first}"
+        return (
+            f"{party}: on {whose} {change}, its probabilities worse ({figures}): where probabilities count, "
+            f"{alone}"
+        )
     text = f"{party}: {'better' if gained else 'no clear change'} on {whose} ({figures})"
     if found.own and party in found.everyone.by_party:
         text += f"; {found.subject}: {_change(results, found.method, found.everyone, party)}"
     return f"{text}."
+
+
+def _alone(results: Results, party: str) -> str:
+    """The command that predicts with a party's model trained alone, from the folder of the run's."""
+    if results.deployed:
+        return command("party", "predict", "party.toml", "DATA.csv", "--alone")
+    # With the purpose "taught" a party keeps no second model: only the baseline has it then.
+    alone = ("--method", "local") if results.baseline("local") else ("--alone",)
+    folder = results.folder
+    if folder.is_absolute():  # which a page that is sent to others does not tell
+        near = folder.is_relative_to(Path.cwd())
+        folder = folder.relative_to(Path.cwd()) if near else Path(folder.name)
+    return command("predict", folder.as_posix(), "--party", party, "DATA.csv", *alone)
 
 
 def _change(results: Results, label: str, gain: Gain, party: str) -> str:

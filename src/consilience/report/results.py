@@ -313,8 +313,14 @@ class Results:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The metrics that a table shows: the main one, Harrell's C and log loss, on own rows and on all."""
-        wanted = (self.metric, "harrell_c", "log_loss")
+        """The metrics that a table shows: the main one, Harrell's C and log loss, on own rows and on all.
+
+        Beside an accuracy the balanced one, if a class has less than a fifth of an equal share of the rows.
+        """
+        wanted = [self.metric, "harrell_c", "log_loss"]
+        if self.metric == "accuracy" and self.holdings is not None and not self.regression:
+            rows = self.holdings.counts.sum(axis=0)
+            wanted[1:1] = ["balanced_accuracy"] * bool(5 * len(rows) * rows.min() < rows.sum())
         chosen = dict.fromkeys(name for name in wanted if name in self.metrics)
         sides = ("_own", "") if self.apart else ("",)
         return tuple(

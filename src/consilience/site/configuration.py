@@ -10,7 +10,6 @@ target = "ill"
 
 [model]
 name = "random-forest"                # consilience list learners, "package.module:name" or "file.py:name"
-n_estimators = 100
 
 [limits]
 allow = ["predictions"]               # kinds of what may be asked of it
@@ -24,7 +23,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Self
@@ -159,11 +157,9 @@ class PartySpec(Section):
         except InvalidInput as error:
             if not discreet:
                 raise
-            raise InvalidInput(
-                "its configuration or its rows cannot be used",
-                where=f"party {self.name!r}",
-                mend="At the party: consilience party check says why.",
-            ) from error
+            said = "its configuration or its rows cannot be used"
+            mend = "At the party: consilience party check says why."
+            raise InvalidInput(said, where=f"party {self.name!r}", mend=mend) from error
         party.discreet = discreet
         if public is not None:
             party.public = party.read_by(public)
@@ -173,8 +169,8 @@ class PartySpec(Section):
     def _with_public(self) -> tuple[Party, Public | None]:
         """The party and the public rows of its file; errors name keys, and not the file."""
         public, where = None, self.data
-        if self.public is not None:
-            with _key("public"):
+        with _key("public"):
+            if self.public is not None:
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
         with _key("data"):
@@ -230,7 +226,7 @@ class PartySpec(Section):
             RunFailed: another process works on its state, or it cannot be written.
         """
         return PartySite(
-            partial(self._party, discreet=True),
+            lambda: self._party(discreet=True),
             self.state,
             name=self.name,
             limits=self.limits if self.labelled else _without_rows(self.limits),

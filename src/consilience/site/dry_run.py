@@ -117,7 +117,7 @@ def try_out(spec: PartySpec) -> DryRunReport:
         leaves=spec.limits.allowed_replies(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
-        warnings=(*lax_limits(spec.limits), *party.notes),
+        warnings=(*lax_limits(spec.limits), *party.notes, *party.rare),
     )
 
 

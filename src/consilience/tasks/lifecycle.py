@@ -182,7 +182,7 @@ class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, def
     def run(self, party: Party) -> Receipt:
         """Check the agreement against the party's own data, and join."""
         party.join(self.agreement)
-        notes = party.notes if party.overlap else ()
+        notes = (*party.notes, *party.rare) if party.overlap else ()
         # A party whose rows must not overlap leaves them out, and says nothing of how many there are.
         if party.overlap and party.test is not None and party.public is not None:
             some = party.test[0][:: -(-len(party.test[0]) // _LOOKED_AT)]

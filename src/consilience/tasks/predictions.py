@@ -71,6 +71,8 @@ class Distill(
     Attributes:
         targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         alpha: weight of the private rows, for learners that refit on both.
+        share: part of everyone's rows that a party's own count for, in a choice that is for everyone;
+            ``alpha`` by default.
         free_alpha: whether a party may take a larger weight that serves its own rows better.
         taught: mask of the public rows to train on, shape ``(n_public,)``, bool; ``None`` for all.
     """
@@ -80,13 +82,21 @@ class Distill(
     alpha: float
     taught: Array | None = None
     free_alpha: bool = False
+    share: float | None = None
 
     def __post_init__(self) -> None:
         check_number("alpha", self.alpha, at_least=0, at_most=1, where=type(self).__name__)
+        if self.share is not None:
+            check_number("share", self.share, at_least=0, at_most=1, where=type(self).__name__)
 
     def run(self, party: Party) -> Receipt:
         """Train towards the teacher: stage 2 of the round."""
         notes = party.distill(
-            self.round, self.targets, self.alpha, self.taught, free_alpha=self.free_alpha
+            self.round,
+            self.targets,
+            self.alpha,
+            self.taught,
+            free_alpha=self.free_alpha,
+            share=self.share,
         )
         return Receipt(party=party.name, round=self.round, notes=notes)

@@ -30,8 +30,8 @@ def label_names(
         Names, shape ``(n,)``.
 
     Raises:
-        InvalidInput: labels of mixed type, missing labels, continuous numbers, or one that is no name
-            (:func:`consilience.errors.odd_name`).
+        InvalidInput: labels of mixed type, missing labels, continuous numbers, two that differ by capital
+            letters alone, or one that is no name (:func:`consilience.errors.odd_name`).
     """
     y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
@@ -60,6 +60,15 @@ def label_names(
                 f"a label is no name of a class: {why}",
                 where=where,
                 mend="Call it otherwise, in the file or by an alias.",
+            )
+    spelt: dict[str, str] = {}
+    for name in names.values():
+        other = spelt.setdefault(" ".join(name.casefold().split()), name)
+        if other != name and len(name) > 1:
+            raise InvalidInput(
+                f"classes {other!r} and {name!r} differ by capital letters or blanks alone",
+                where=where,
+                mend=f"Write them alike, or give an alias: aliases = {{ {name!r}: {other!r} }}.",
             )
     longest = max(map(len, names.values()), default=0)
     check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)

@@ -44,9 +44,12 @@ TEMPERATURES = {
 }
 """Conversions that are no factor."""
 
-_APART, _FITS = 0.6, 0.25
-"""Distance of two distributions from which they are compared in other units, and up to which these fit. Sites
-with other patients lie apart less, or do not come together by one of a dozen factors."""
+_APART, _FITS, _SURE = 0.6, 0.25, 0.15
+"""Distance of two distributions from which they are compared in other units, up to which these fit, and up to
+which they surely do. Sites with other patients lie apart less, or do not come together by a dozen factors."""
+
+_BODY = {"C to F": (30.0, 45.0), "F to C": (86.0, 113.0)}
+"""Temperatures of a body: elsewhere a scale cannot be told from other values."""
 
 _STANDS_FOR_A_GAP = re.compile(r"-1|-?(8{2,}|9{2,})")
 _IDENTITY = re.compile(
@@ -80,12 +83,12 @@ def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = F
         discreet: leave what the party holds out of the text.
 
     Raises:
-        InvalidInput: nine tenths of them lie beyond all public ones, too.
+        InvalidInput: nine tenths of them lie beyond all public ones, too, and the conversion fits well.
     """
     known = values[~np.isnan(values.astype(np.float64))].astype(np.float64)
     if len(known) < FEW or not column.deciles or column.low == column.high:
         return ""
-    fitting, far = _fitting(known, np.array(column.deciles)), _far(known, column)
+    (fitting, sure), far = _fitting(known, np.array(column.deciles)), _far(known, column)
     if not fitting and far is None:
         return ""
     said = f"column {column.name!r} is of another unit than agreed on"
@@ -94,7 +97,7 @@ def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = F
         medians = f"its median is {np.median(known):.4g}, of the public rows {column.median:.4g}"
         said += f": {medians} ({words})"
     low, high = np.quantile(known, [0.1, 0.9])
-    if not (low > column.high or high < column.low):
+    if not (low > column.high or high < column.low) or not (sure or far):
         return f"{said}, as it seems"
     unit = "…" if discreet or not fitting else next(iter(fitting))
     raise InvalidInput(
@@ -105,12 +108,15 @@ def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = F
     )
 
 
-def _fitting(known: Array, deciles: Array) -> dict[str, str]:
-    """Conversions that bring numbers onto public deciles, as a file has them, with words; best first."""
+def _fitting(known: Array, deciles: Array) -> tuple[dict[str, str], bool]:
+    """Conversions that bring numbers onto public deciles, as a file has them, with words; best first.
+
+    And whether the best one surely does.
+    """
     if min(len(np.unique(known)), len(np.unique(deciles))) < FEW // 2:
-        return {}
+        return {}, False
     if _distance(known, deciles) < _APART:
-        return {}
+        return {}, False
     for said, tried in (
         ("as large", {1 / factor: factor for factor in FACTORS}),
         ("as small", {factor: factor for factor in FACTORS}),
@@ -122,12 +128,13 @@ def _fitting(known: Array, deciles: Array) -> dict[str, str]:
             return {
                 f"{unit:.6g}": f"{tried[unit]:g} times {said}: {FACTORS[tried[unit]]}"
                 for unit in near[:3]
-            }
-    return {
-        f'"{unit}"': said
-        for unit, said in TEMPERATURES.items()
-        if _distance(converted(known, unit), deciles) <= _FITS
-    }
+            }, far[near[0]] <= _SURE
+    for unit, (low, high) in _BODY.items():
+        if low < known.min() and known.max() < high:
+            away = _distance(converted(known, unit), deciles)
+            if away <= _FITS:
+                return {f'"{unit}"': TEMPERATURES[unit]}, away <= _SURE
+    return {}, False
 
 
 def _distance(known: Array, deciles: Array) -> float:
@@ -167,7 +174,7 @@ def group_remarks(X: Array, schema: Schema, group: Array) -> Iterator[str]:
             missing = np.isnan(values[own].astype(np.float64)).all()
             if missing and not np.isnan(values.astype(np.float64)).all():
                 yield f"{column.name!r} is missing in every row of {name!r}"
-            elif column.kind == "number" and not missing:
+            elif column.kind == "number" and not (missing or identifies(column.name)):
                 others = Column(column.name).measured(values[~own])
                 try:
                     said = unit_remark(values[own], others, where="")

@@ -229,6 +229,12 @@ class SklearnLearner(Learner):
         """The trained estimator or pipeline (the first, where there is one an output); ``None`` before."""
         return self._models[0] if self._models else None
 
+    @property
+    def least_leaf(self) -> int:
+        last = parts(self.model)[1]
+        found = getattr(last, "min_child_samples", getattr(last, "min_samples_leaf", 1))
+        return found if isinstance(found, int) else 1
+
     def check_saving(self) -> None:
         for kind in make_of(self.model):
             if kind.__module__ in ("__main__", "__mp_main__"):

@@ -68,7 +68,7 @@ def analytic_federation(
     check_number("ridge", ridge, above=0, where="analytic_federation")
     features = public_features(public, network.agreed)
     asked = partial(SendMoments, features=features.shape[1])
-    share = 1 / len(network.parties) if alpha is None else alpha
+    share = 1 / len(network.parties)
     said: dict[str, Array] = {}
     if state is None:
         said = _by_party(network.ask(FitPrivate(round=1), asked(round=1)))  # line 1
@@ -89,7 +89,13 @@ def analytic_federation(
         teacher = features @ pooled_ridge([said[party] for party in counted], ridge)  # line 2
         if network.agreed.kind == "classification":
             teacher = onto_simplex(teacher).astype(PRECISION["probabilities"])
-        distill = Distill(round=t, targets=teacher, alpha=share, free_alpha=alpha is None)
+        distill = Distill(
+            round=t,
+            targets=teacher,
+            alpha=share if alpha is None else alpha,
+            free_alpha=alpha is None,
+            share=share,
+        )
         network.ask(distill, to=counted)
         state = RoundState(round=t)
         yield Round(t, state, Teacher(teacher, None, counted))

@@ -197,6 +197,7 @@ def distillation_rounds(
             alpha=1 / len(answering) if alpha is None else alpha,
             taught=teacher.taught,
             free_alpha=alpha is None,
+            share=1 / len(answering),
         )
         if to := network.agreed.taught(replies.parties):
             network.ask(distill, to=to)  # line 5
