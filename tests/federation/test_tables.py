@@ -204,3 +204,8 @@ def test_truth_values_beside_categories(gaps: bool) -> None:
 
     history = run(party("a", change), party("bb", change), public=change(PUBLIC))
     assert not history.failures
+
+
+def test_columns_on_another_scale_are_named() -> None:
+    with pytest.raises(InvalidInput, match="1 of 2 columns are on another scale: 'age'"):
+        run(party("a", lambda table: table.assign(age=table["age"] * 0.01 + 60)), party("bb"))

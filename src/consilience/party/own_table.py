@@ -271,10 +271,11 @@ def _check_like(X: Array, public: Public, *, where: str, discreet: bool) -> None
         where: the party, for the error.
         discreet: leave what the private rows hold out of the error.
     """
-    theirs, schema = public.X, public.schema
+    theirs, schema, names = public.X, public.schema, list[str]()
     if schema is not None and X.shape[1:] == theirs.shape[1:] and X.dtype.kind not in "UO":
         schema.check(X, where=where)
         X, theirs = schema.levels(X), schema.levels(theirs)
-        if not X.shape[1]:
+        names = [column.name for column in schema.columns if column.kind == "number"]
+        if not names:
             return
-    check_alike(X, theirs, where=where, discreet=discreet)
+    check_alike(X, theirs, where=where, discreet=discreet, names=names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,14 @@ def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
         raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
 
 
-def check_alike(private: Array, public: Array, *, where: str, discreet: bool = False) -> None:
+def check_alike(
+    private: Array,
+    public: Array,
+    *,
+    where: str,
+    discreet: bool = False,
+    names: Sequence[str] = (),
+) -> None:
     """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
 
     Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
@@ -111,6 +119,7 @@ def check_alike(private: Array, public: Array, *, where: str, discreet: bool = F
         public: public rows, shape ``(m, ...)``.
         where: the party, for the error.
         discreet: leave the range of private values out of the error, as whoever sends public rows reads it.
+        names: of the columns, where they have some.
     """
     if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
         raise InvalidInput("private and public data: one is text, the other numbers", where=where)
@@ -134,10 +143,12 @@ def check_alike(private: Array, public: Array, *, where: str, discreet: bool = F
     if varying.any() and off.mean() > 0.2:
         if discreet:
             raise InvalidInput("more than a fifth of the columns are on another scale", where=where)
+        named = [repr(names[i]) for i in np.flatnonzero(varying)[off][:5]] if names else []
+        by_name = f": {', '.join(named)}" if named else ""
         raise InvalidInput(
             f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
             f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
-            "on another scale",
+            f"on another scale{by_name}",
             where=where,
             mend="Scale both the same way.",
         )

@@ -46,7 +46,7 @@ TEMPERATURES = {
 
 _APART, _FITS, _SURE = 0.6, 0.25, 0.15
 """Distance of two distributions from which they are compared in other units, up to which these fit, and up to
-which they surely do. Sites with other patients lie apart less, or do not come together by a dozen factors."""
+which they surely do by a small factor. Sites with other patients lie apart less, or do not come together."""
 
 _BODY = {"C to F": (30.0, 45.0), "F to C": (86.0, 113.0)}
 """Temperatures of a body: elsewhere a scale cannot be told from other values."""
@@ -128,7 +128,7 @@ def _fitting(known: Array, deciles: Array) -> tuple[dict[str, str], bool]:
             return {
                 f"{unit:.6g}": f"{tried[unit]:g} times {said}: {FACTORS[tried[unit]]}"
                 for unit in near[:3]
-            }, far[near[0]] <= _SURE
+            }, far[near[0]] <= (_FITS if tried[near[0]] >= UNITS else _SURE)
     for unit, (low, high) in _BODY.items():
         if low < known.min() and known.max() < high:
             away = _distance(converted(known, unit), deciles)
