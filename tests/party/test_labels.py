@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,12 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from consilience import Federation, Party, avg, ensemble_distillation, majority_vote, uwa
+from consilience import Federation, Frozen, Party, avg, ensemble_distillation, majority_vote, uwa
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.learners.sklearn.per_label import PerLabel
 from consilience.numerics.multilabel import MultiLabel
+from consilience.protocols import PROTOCOLS
 
 THREE = MultiLabel(["a", "b", "rare"])
 PUBLIC = np.random.default_rng(9).normal(size=(120, 3))
@@ -104,6 +108,26 @@ def test_models_of_labels_are_saved_and_read(tmp_path):
             again.load(tmp_path / f"{name}.skops")
 
 
+def test_a_frozen_model_says_a_probability_a_label():
+    """Of the rare label it knows nothing, and so has no say in it."""
+    answers = THREE.coded([[0.9, 0.2, np.nan]])[0]
+    vendor = Frozen(lambda X: np.tile(answers, (len(X), 1)), classes=THREE.classes)
+    x = party("x", LogisticRegression())
+    history = run([x, Party("v", vendor, outcome=THREE)], rounds=1)
+    own = THREE.answers(history.rounds[1].replies.answers["x"][0].values)
+    said = THREE.answers(history.rounds[1].teacher.values)
+    np.testing.assert_allclose(said[:, 0], (own[:, 0] + 0.9) / 2, rtol=1e-5)
+    np.testing.assert_allclose(said[:, 2], own[:, 2], rtol=1e-5)
+    with pytest.raises(InvalidInput, match=r"the outcome is coded as(.|\n)*outcome\.coded"):
+        Party("v", Frozen(lambda X: X, classes=["a", "b"]), outcome=THREE)
+
+
+def test_models_of_labels_are_not_sent():
+    parties = [party("x", LogisticRegression()), party("y", GaussianNB(), 1)]
+    with pytest.raises(InvalidInput, match="models of several labels are not sent"):
+        Federation(parties, PUBLIC).run(PROTOCOLS["averaged_distillation"](rounds=1))
+
+
 @pytest.mark.parametrize("rule", [majority_vote, uwa])
 def test_rules_that_read_one_class_of_a_row_are_refused(rule):
     parties = [party("x", LogisticRegression()), party("y", GaussianNB(), 1)]
@@ -118,3 +142,11 @@ def test_bad_rows_are_refused_when_a_party_is_made():
     with pytest.raises(InvalidInput, match="outcome of 'z'"):
         other = Party("z", GaussianNB(), X, y[:, :2], outcome=MultiLabel(["a", "b"]))
         run([party("x", GaussianNB()), party("y", GaussianNB(), 1), other])
+
+
+def test_the_page_s_example_runs():
+    page = Path(__file__).parents[2] / "docs" / "howto" / "several-labels.md"
+    names: dict[str, object] = {}
+    exec(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], names)
+    said = names["history"].models["south"].predict(names["X"])
+    assert said.shape == (240, 2) and np.corrcoef(said[:, 1], names["X"]["b"])[0, 1] > 0.5

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.numerics.multilabel import rarest
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 from consilience.validation.table_schema import Schema
@@ -34,6 +35,7 @@ class Dataset:
         notes: what a reader must know, such as "30,000 of 50,000 training rows found".
         schema: what the columns of a table are; gaps (NaN) may be in ``X`` where it says so.
         remarks: warnings of columns that may give persons or the target away.
+        labels: names of several labels, of which ``y`` has shape ``(n, L)``: 1, 0, and NaN where not known.
 
     Raises:
         InvalidInput: no rows, NaN or infinite values, labels that do not match the rows or the
@@ -52,13 +54,16 @@ class Dataset:
     notes: str = ""
     schema: Schema | None = None
     remarks: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Frozen for users; only here are the arrays brought to the promised types.
         for field in ("X", "X_test"):
             object.__setattr__(self, field, _inputs(getattr(self, field)))
         for field in ("y", "y_test"):
-            object.__setattr__(self, field, _labels(getattr(self, field), self.classes, self.name))
+            given = np.asarray(getattr(self, field))
+            shaped = given.shape[1:] == (len(self.labels) or 2,) and self.classes is None
+            object.__setattr__(self, field, _labels(given, self.classes, self.name, shaped))
         for field in ("group", "group_test"):
             if getattr(self, field) is not None:
                 texts = as_texts(getattr(self, field))
@@ -92,7 +97,7 @@ class Dataset:
                 raise InvalidInput(f"{len(X)} rows and {len(group)} groups", where=where)
             gaps = self.schema is not None and not self.schema.plain
             check_inputs(np.where(np.isnan(X), 0, X) if gaps else X, self.columns, where)
-            _check_labels(y, self.classes, where)
+            _check_labels(np.nan_to_num(y) if self.labels else y, self.classes, where)
         if self.X.shape[1:] != self.X_test.shape[1:]:
             raise InvalidInput(
                 f"training rows have shape {self.X.shape[1:]}, test rows {self.X_test.shape[1:]}",
@@ -104,15 +109,22 @@ class Dataset:
     @property
     def survival(self) -> bool:
         """Tell whether its labels are times and events."""
-        return self.y.ndim == 2
+        return self.y.ndim == 2 and not self.labels
 
     def strata(self, y: Array) -> Array:
-        """Give what rows are divided by, shape ``(n,)``: labels; of survival whether there was an event."""
+        """Give what rows are divided by, shape ``(n,)``: labels; of survival whether there was an event.
+
+        Of several labels it is the rarest that a row has.
+        """
+        if self.labels:
+            return rarest(y) + 1
         return y[:, 1].astype(np.int64) if y.ndim == 2 else y
 
     @property
     def strata_names(self) -> tuple[str, ...] | None:
         """Names of what whole numbers of :meth:`strata` are codes of; ``None`` for values."""
+        if self.labels:
+            return ("none", *self.labels)
         return ("censored", "event") if self.survival else self.classes
 
     @property
@@ -175,12 +187,8 @@ def _inputs(X: Array) -> Array:
         return X if X.dtype.kind == "c" else X.astype(np.float32, copy=False)
 
 
-def _labels(y: Array, classes: tuple[str, ...] | None, name: str) -> Array:
-    y = np.asarray(y)
-    survival = y.ndim == 2 and y.shape[1] == 2 and classes is None
-    if (y.ndim != 1 and not survival) or y.dtype.kind not in (
-        "iu" if classes is not None else "iuf"
-    ):
+def _labels(y: Array, classes: tuple[str, ...] | None, name: str, shaped: bool) -> Array:
+    if (y.ndim != 1 and not shaped) or y.dtype.kind not in ("iu" if classes is not None else "iuf"):
         wanted = "integer codes into classes" if classes is not None else "numbers"
         raise InvalidInput(
             f"labels must be {wanted}, one a row; got {y.dtype} with shape {y.shape}", where=name

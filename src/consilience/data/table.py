@@ -13,8 +13,9 @@ from consilience.data.columns import read_table
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.npz import array_names, read_arrays
 from consilience.data.splits import take_public
-from consilience.data.targets import Target, encoded, survival_target, target_columns
+from consilience.data.targets import LabelColumns, Target, encoded, joined_target, target_columns
 from consilience.errors import InvalidInput, nearest
+from consilience.numerics.multilabel import rarest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -31,6 +32,7 @@ def load_table(
     *,
     time: str | None = None,
     event: str | None = None,
+    labels: Sequence[str] | None = None,
     group: str | None = None,
     groups: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -49,6 +51,7 @@ def load_table(
         time: for survival, in place of a target, the column of times until the event, or until the row was
             last seen.
         event: the column that says whether there was an event: 1 or 0, yes or no, true or false.
+        labels: in place of a target, columns of several labels, where a gap is not known.
         group: the column (array) of natural groups, such as the hospital; not an input.
         groups: names of the groups that take part; by default all.
         columns: the input columns; by default all but target and group. They may hold numbers, categories,
@@ -65,7 +68,7 @@ def load_table(
             columns that cannot be used, rows without a label, no rows.
     """
     path = Path(path)
-    named = target_columns(target, time, event, where=str(path))
+    named = target_columns(target, time, event, labels, where=str(path))
     wanted = _Wanted(named, group, groups, columns, drop, as_numbers=True)
     rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
     notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
@@ -83,6 +86,7 @@ def load_table(
         group_test=held_out.group,
         schema=rows.schema,
         remarks=notes,
+        labels=tuple(labels or ()),
     )
 
 
@@ -189,7 +193,10 @@ def _labelled(
     if held_out is not None:
         return rows, replace(held_out, target=y_test), classes
     rng = stream(seed, path.name, 0, "test split")
-    kinds = y[:, 1].astype(np.int64) if y.ndim == 2 else y
+    kinds = y
+    if y.ndim == 2:
+        several = isinstance(wanted.target, LabelColumns)
+        kinds = rarest(y) if several else y[:, 1].astype(np.int64)
     train, aside = take_public(kinds, test_fraction, rng, group=rows.group)
     return rows.take(train), replace(rows.take(aside), notes=()), classes
 
@@ -286,7 +293,7 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
     inputs = _chosen(table, wanted, where)
     group = None
     if wanted.group is not None:
-        group = as_texts(_complete_column(table, wanted.group, where))
+        group = as_texts(_column(table, wanted.group, where))
         if wanted.groups is not None:
             if strange := sorted(set(wanted.groups) - set(group.tolist())):
                 raise InvalidInput(
@@ -296,8 +303,9 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
                 )
             part = np.isin(group, np.asarray(wanted.groups, dtype=object))
             table, inputs, group = table.take(part), inputs.take(part), group[part]
-    parts = [_complete_column(table, name, where) for name in wanted.named]
-    labels = survival_target(parts, wanted.target, where) if len(parts) > 1 else parts[0]
+    gaps = isinstance(wanted.target, LabelColumns)
+    parts = [_column(table, name, where, gaps=gaps) for name in wanted.named]
+    labels = joined_target(parts, wanted.target, where)
     if not wanted.as_numbers:
         return _Rows(inputs, labels, group)
     X, schema, notes = _inputs(inputs, where, like, unknown="missing")
@@ -308,7 +316,9 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
 def _chosen(table: Table, wanted: _Wanted, where: str) -> Table:
     """The inputs among the columns of a table."""
     names, others = list(table.columns), (*wanted.named, wanted.group)
-    roles = ("time", "event") if len(wanted.named) > 1 else ("target",)
+    roles: tuple[str, ...] = ("time", "event") if len(wanted.named) > 1 else ("target",)
+    if isinstance(wanted.target, LabelColumns):
+        roles = ("label",) * len(wanted.named)
     for role, name in [
         *zip(roles, wanted.named, strict=False),
         ("group", wanted.group),
@@ -345,17 +355,13 @@ def _inputs(
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
 
 
-def _complete_column(table: Table, name: str, where: str) -> Array:
-    """A target or group column, checked to have a value in every row."""
+def _column(table: Table, name: str, where: str, *, gaps: bool = False) -> Array:
+    """A target or group column, checked to have a value in every row unless it may have gaps."""
     values = table.columns[name]
-    gaps = (
-        sum(one is None for one in values)
-        if values.dtype == object
-        else int((values != values).sum())
-    )
-    if gaps:
+    absent = values == None if values.dtype == object else values != values  # noqa: E711
+    if absent.any() and not gaps:
         raise InvalidInput(
-            f"{gaps:,} of {len(values):,} rows have no value in {name!r}",
+            f"{int(absent.sum()):,} of {len(values):,} rows have no value in {name!r}",
             where=where,
             mend="Drop these rows, or move them to a file of public data.",
         )
@@ -379,7 +385,7 @@ def _read_npz(path: Path, target: Target, group: str | None, side: str = "") -> 
     X = X.astype(object) if X.dtype.kind in "UT" else X
     check_inputs(X if X.dtype.kind not in "iub" else X.astype(np.float32), None, where)
     if isinstance(target, tuple):
-        labels = survival_target([arrays[name + side] for name in target], target, where)
+        labels = joined_target([arrays[name + side] for name in target], target, where)
     else:
         labels = arrays[target + side] if target else np.zeros(len(X), dtype=np.int64)
     if labels.ndim != len(named) or len(labels) != len(X):

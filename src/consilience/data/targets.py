@@ -10,13 +10,19 @@ from pydantic import Field, model_validator
 
 from consilience.data.dataset import Dataset, as_texts
 from consilience.errors import InvalidInput
+from consilience.numerics.multilabel import MultiLabel
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
 from consilience.numerics.survival import survival_rows
 from consilience.validation.arrays import Array
 from consilience.validation.sections import Number, Section, Whole
 
-Target = str | tuple[str, str] | None
-"""Name of the column of labels or values, or names of those of times and events."""
+
+class LabelColumns(tuple[str, ...]):
+    """Names of the columns of several labels, each of which a row has or has not."""
+
+
+Target = str | tuple[str, str] | LabelColumns | None
+"""Name of the column of labels or values; or names of those of times and events, or of several labels."""
 
 
 class OutcomeSpec(Section):
@@ -76,6 +82,14 @@ def outcome_for(section: OutcomeSpec | None, dataset: Dataset) -> Outcome | None
         InvalidInput: the dataset has other targets.
     """
     outcome = None if section is None else section.outcome()
+    if dataset.labels:
+        if section is not None:
+            raise InvalidInput(
+                "rows have several labels, which are no times and no values",
+                where="outcome",
+                mend="Leave out the section outcome, or data.labels.",
+            )
+        return MultiLabel(dataset.labels)
     if dataset.survival and not isinstance(outcome, Survival):
         when = dataset.y[dataset.y[:, 1] > 0, 0]
         near = float(f"{np.quantile(when, 0.9) if len(when) else dataset.y[:, 0].max():.1g}")
@@ -101,7 +115,12 @@ def outcome_for(section: OutcomeSpec | None, dataset: Dataset) -> Outcome | None
 
 
 def target_columns(
-    target: str | None, time: str | None, event: str | None, *, where: str
+    target: str | None,
+    time: str | None,
+    event: str | None,
+    labels: Sequence[str] | None = None,
+    *,
+    where: str,
 ) -> Target:
     """Name the columns of what is predicted.
 
@@ -109,11 +128,20 @@ def target_columns(
         target: the column of labels or values.
         time: the column of times.
         event: the column of events.
+        labels: the columns of several labels.
         where: the file, for errors.
 
     Raises:
-        InvalidInput: a time without an event, or both and a target.
+        InvalidInput: a time without an event, more than one of these, or labels of one name.
     """
+    if labels is not None:
+        if any(one is not None for one in (target, time, event)) or isinstance(labels, str):
+            raise InvalidInput(
+                f"labels is {labels!r}, target {target!r}, time {time!r} and event {event!r}",
+                where=where,
+                mend="Give a list of the labels' columns, and no target, time or event.",
+            )
+        return LabelColumns(MultiLabel(labels).columns)
     if time is None and event is None:
         return target
     if time is None or event is None or target is not None:
@@ -125,14 +153,19 @@ def target_columns(
     return time, event
 
 
-def survival_target(parts: Sequence[Any], named: Target, where: str) -> Array:
-    """Read the columns of times and events, shape ``(n, 2)``.
+def joined_target(parts: Sequence[Any], named: Target, where: str) -> Array:
+    """Read the columns of times and events, shape ``(n, 2)``, or of L labels, ``(n, L)``; one is as it is.
 
     Args:
-        parts: the two columns.
-        named: their names, for errors.
+        parts: the columns.
+        named: their names.
         where: the file, for errors.
     """
+    if isinstance(named, LabelColumns):
+        rows = np.array([np.asarray(part, dtype=object) for part in parts], dtype=object).T
+        return MultiLabel(named).read(rows, where=where)
+    if not isinstance(named, tuple):
+        return np.asarray(parts[0])
     columns = " and ".join(map(repr, named or ()))
     return survival_rows(*parts, where=f"{where}, columns {columns}")
 
@@ -143,7 +176,7 @@ def encoded(
     """Read targets as values, or as codes into the classes of all rows, sorted.
 
     Args:
-        target: of training rows, shape ``(n,)``, or ``(n, 2)`` for times and events.
+        target: of training rows, shape ``(n,)``, or ``(n, …)`` for times and events or several labels.
         tail: of test rows; there may be none.
         kind: ``"classification"`` or ``"regression"``.
         where: the file, for errors.

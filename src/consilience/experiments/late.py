@@ -59,6 +59,12 @@ def read_late(spec: LateSpec, dataset: Dataset) -> LateRows:
             where=where,
             mend="Name data.time and data.event where the run is of survival, else data.target.",
         )
+    if dataset.labels:
+        raise InvalidInput(
+            "rows of the run have several labels, which a late party's file cannot name",
+            where=where,
+            mend="In Python it can join: federation.resume(history, protocol, join=[party]).",
+        )
     given = given.model_copy(update={"kind": "classification" if dataset.classes else "regression"})
     (X, y), tests, _ = given.rows()
     inputs = _inputs(X, spec, dataset, where)

@@ -351,7 +351,7 @@ def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Arr
     classes = dataset.classes
     labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
     X = dataset.X[aside]
-    return stay, Public(X, _schema(dataset, X)), None if spec.outcome is not None else labels
+    return stay, Public(X, _schema(dataset, X)), None if spec.outcome or dataset.labels else labels
 
 
 def _schema(dataset: Dataset, X: Array) -> Schema | None:

@@ -15,7 +15,7 @@ from consilience.protocols import Round
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
 
-MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball")
+MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball", "hamming_loss")
 """The metric that counts by default: the first of these that is measured."""
 
 SMALLER_IS_BETTER = frozenset(

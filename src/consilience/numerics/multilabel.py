@@ -40,8 +40,8 @@ _KNOWN = 1e-6
 class MultiLabel(Outcome):
     """Labels that a row has or has not, in any number; a gap says that it is not known.
 
-    Metrics are ``log_loss``, the mean over a row's known labels of the two-class log loss in nats;
-    ``hamming_loss``, the share of known labels that are predicted wrongly, at probability 0.5;
+    Metrics are ``hamming_loss``, the share of a row's known labels that are predicted wrongly, at probability
+    0.5; ``log_loss``, the mean over these of the two-class log loss in nats;
     ``subset_accuracy``, the share of rows whose known labels are all predicted rightly; ``macro_auc`` and
     ``macro_average_precision``, the means over the labels that some rows have and others have not.
 
@@ -51,10 +51,10 @@ class MultiLabel(Outcome):
 
     several = True
     metrics = (
+        "hamming_loss",
         "log_loss",
         "macro_auc",
         "macro_average_precision",
-        "hamming_loss",
         "subset_accuracy",
     )
 
@@ -127,9 +127,17 @@ class MultiLabel(Outcome):
             )
 
     def targets(self, y: Array, *, own: Array) -> Array:
-        known = ~np.isnan(y)
-        sides = np.stack([y == 1, y == 0], axis=2).reshape(len(y), -1)
-        return np.column_stack([sides, (~known).sum(axis=1)]) / len(self.columns)
+        return self.coded(y)
+
+    def coded(self, probabilities: Any) -> Array:
+        """Code a probability a label, shape ``(n, L)``, NaN for what is not known, as a distribution.
+
+        >>> MultiLabel(["a"]).coded([[0.25]]).tolist()
+        [[0.25, 0.75, 0.0]]
+        """
+        has = np.asarray(probabilities, dtype=np.float64)
+        sides = np.nan_to_num(np.stack([has, 1 - has], axis=2)).reshape(len(has), -1)
+        return np.column_stack([sides, np.isnan(has).sum(axis=1)]) / len(self.columns)
 
     def strata(self, y: Array) -> Array:
         """Name the rarest label that each row has, ``""`` for none, shape ``(n,)``."""

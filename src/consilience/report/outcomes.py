@@ -1,11 +1,11 @@
-"""Survival and quantiles of a run: every party's metrics alone and after, curves, and calibration.
+"""Survival, quantiles and several labels of a run: every party's metrics, curves, and calibration.
 
 Curves and calibration are of what was predicted for single test rows, which a simulated run keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.experiments.measured_rows import COLUMN
+from consilience.numerics.multilabel import MultiLabel
 from consilience.numerics.outcomes import Outcome, Quantiles, Survival, outcome_of
+from consilience.numerics.ranking import area_under_curve
 from consilience.numerics.survival import KaplanMeier
 from consilience.report.gains import pair_of
-from consilience.report.results import Method, Results, spread, words
+from consilience.report.results import Method, Results, number, spread, words
 from consilience.report.verdict import Verdict, verdict
 from consilience.validation.arrays import Array
 
@@ -56,6 +58,31 @@ class OutcomeFigures:
     def survival(self) -> bool:
         """Tell whether it is survival."""
         return isinstance(self.outcome, Survival)
+
+    @property
+    def labels(self) -> bool:
+        """Tell whether it is several labels."""
+        return isinstance(self.outcome, MultiLabel)
+
+    def by_label(self) -> dict[str, Any] | None:
+        """Lay out each label's area under the curve, the parties' mean; ``None`` where no rows are kept."""
+        if not self.labels or self.truth is None:
+            return None
+        rows = []
+        for i, (name, y) in enumerate(zip(self.outcome.columns, self.truth.T, strict=True)):
+            known = ~np.isnan(y)
+            has = y[known] == 1
+            cells = ["–", "–"]
+            if has.any() and not has.all():
+                cells = [
+                    number(
+                        float(np.mean([_area(one[known, i], has) for one in said if _made(one)]))
+                    )
+                    for said in self.said.values()
+                ]
+            rows.append([name, f"{int(known.sum()):,}", f"{int(has.sum()):,}", *cells])
+        head = ["label", "test rows that tell", "of them have it", *self.said]
+        return {"head": head, "rows": rows}
 
     @property
     def horizon(self) -> str:
@@ -109,20 +136,26 @@ class OutcomeFigures:
 
         if self.survival:
             return self._panels(draw, f"said to survive {self.horizon}", "share that survives")
+        if self.labels:
+            return self._panels(draw, "probability of a label", "share of rows that have it")
         return self._panels(draw, "quantile", "share of values below it")
 
     def _calibrated(self, y: Array, weights: Array, said: Array) -> tuple[Array, Array]:
         """What was said, and the share of rows of which it was so."""
         if isinstance(self.outcome, Quantiles):
             return self.outcome.levels, weights @ (y[:, None] <= said) / weights.sum()
+        if self.labels:  # all labels' probabilities together
+            told = ~np.isnan(y)
+            weights = (weights[:, None] * told)[told]
+            return _in_parts(
+                said[told], weights, lambda part: np.average(y[told][part], weights=weights[part])
+            )
         last, end = said[:, -1], self.outcome.edges[-1:]
-        order = np.argsort(last, kind="stable")
-        many = min(PARTS, max(2, len(y) // FEW))
-        place = np.minimum(many * weights[order].cumsum() / weights.sum(), many - 1e-9)
-        parts = [order[place.astype(int) == part] for part in range(many)]
-        parts = [part for part in parts if weights[part].any()]
-        seen = [KaplanMeier.of(y[part], weights[part]).at(end)[0] for part in parts]
-        return np.array([np.average(last[p], weights=weights[p]) for p in parts]), np.array(seen)
+
+        def survived(part: Array) -> float:
+            return float(KaplanMeier.of(y[part], weights[part]).at(end)[0])
+
+        return _in_parts(last, weights, survived)
 
     def _panels(self, draw: Any, across: str, up: str) -> Figure:
         """Draw a panel for each of the first parties, of own rows."""
@@ -152,6 +185,27 @@ class OutcomeFigures:
         )
         figure.legend(*found, loc="outside upper left", ncols=3, frameon=False)
         return figure
+
+
+def _in_parts(said: Array, weights: Array, seen: Callable[[Array], float]) -> tuple[Array, Array]:
+    """Mean of what was said, and what was seen, in parts of rows by what was said, as many rows in each."""
+    order = np.argsort(said, kind="stable")
+    many = min(PARTS, max(2, len(said) // FEW))
+    place = np.minimum(many * weights[order].cumsum() / weights.sum(), many - 1e-9)
+    parts = [order[place.astype(int) == part] for part in range(many)]
+    parts = [part for part in parts if weights[part].any()]
+    means = np.array([np.average(said[part], weights=weights[part]) for part in parts])
+    return means, np.array([seen(part) for part in parts])
+
+
+def _area(said: Array, has: Array) -> float:
+    """Area under the curve of a label's probabilities."""
+    return area_under_curve(said, has, np.ones(len(has)))
+
+
+def _made(said: Array) -> bool:
+    """Tell whether a party had a model to predict with."""
+    return not np.isnan(said).any()
 
 
 def outcome_figures(results: Results, found: Verdict | None) -> OutcomeFigures | None:

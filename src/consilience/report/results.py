@@ -63,6 +63,7 @@ def words(metric: str) -> str:
         "auc": "AUC", "mse": "MSE", "r2": "R²", "ece": "calibration error", "brier": "Brier score",
         "ibs": "integrated Brier score", "harrell_c": "Harrell's C", "uno_c": "Uno's C",
         "pinball": "pinball loss", "width": "width of the interval", "coverage": "share in the interval",
+        "hamming_loss": "Hamming loss", "macro_auc": "macro AUC",
     }  # fmt: skip
     text = plain.get(name, name.replace("_", " "))
     return text if name == metric else f"{text}, own rows"

@@ -113,6 +113,12 @@ def check_rows(learner: Learner, X: NDArray[Any], *, where: str) -> None:
 def check_packing(learner: Learner) -> None:
     """Raise ``InvalidInput`` on a model, trained or not, that :func:`pack` could not send."""
     learner.check_saving()
+    if hasattr(learner, "base"):
+        raise InvalidInput(
+            "models of several labels are not sent",
+            where=getattr(learner, "name", type(learner).__name__),
+            mend="Take ensemble_distillation, which exchanges predictions.",
+        )
     if hasattr(learner, "weak"):
         raise InvalidInput(
             "a sum of weak learners is not sent as a whole",

@@ -11,6 +11,7 @@ import numpy as np
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.base import Learner, Phase
 from consilience.learners.files.store import dump, read
+from consilience.learners.frozen import Frozen
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.learners.targets import SMALLEST_OF_BINS, expand, harden
 from consilience.numerics.multilabel import MultiLabel, known_pairs
@@ -27,7 +28,18 @@ def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:
     Args:
         learner: the learner of a user's model.
         outcome: what is predicted.
+
+    Raises:
+        InvalidInput: a model that answers knows other classes than the outcome has.
     """
+    if isinstance(learner, Frozen) and outcome is not None and learner.classes != outcome.classes:
+        raise InvalidInput(
+            f"it answers with {', '.join(learner.classes[:5]) or 'values'}, and the outcome is coded as "
+            f"{', '.join(outcome.classes[:5])}",
+            where="Frozen",
+            mend="Give classes=outcome.classes, and a function that answers with their probabilities; of "
+            "several labels outcome.coded makes them.",
+        )
     if isinstance(outcome, MultiLabel) and isinstance(learner, SklearnLearner):
         return PerLabel(learner)
     return learner
