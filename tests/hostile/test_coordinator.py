@@ -135,7 +135,7 @@ PARTIES = {
 
 def pestered(home: Path, examples: int, party: Pestered) -> list[tuple[str, str]]:
     """The tasks of so many requests and the status of their answers, each of them looked at."""
-    limits = Limits(rounds=50, requests=30, epsilon=2.0)
+    limits = Limits(rounds=50, requests=30)
     allowed = set(limits.allowed_replies())
     usual = party.usual
     statuses: list[tuple[str, str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -47,8 +47,8 @@ def test_where_all_public_rows_are_the_same():
 
 
 def test_the_scale_of_noise():
-    """Δ = 2 / (100 · 0.01) = 2, sqrt(2 ln(1.25/δ)) = 2 for δ = 1.25 e⁻²: 2 · 2 / 0.5."""
-    assert GaussianNoise(0.5, 1.25 * exp(-2)).scale(2 / (100 * 0.01)) == pytest.approx(8)
+    """Δ = 2 / (100 · 0.01) = 2, and μ = 0.268051 for ε = 1 and δ = 10⁻⁵ (Balle & Wang 2018)."""
+    assert GaussianNoise(1.0, 1e-5).scale(2 / (100 * 0.01)) == pytest.approx(2 / 0.268051, rel=1e-5)
 
 
 def test_noise_is_as_large_as_it_is_said_to_be():

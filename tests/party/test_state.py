@@ -17,7 +17,8 @@ from consilience.party import nearness, state
 from consilience.site import Limits, PartySite, read_session
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.transforms.privacy import PrivacyLoss, Release
+from consilience.transforms.accounting import PrivacyLoss
+from consilience.transforms.privacy_ledger import Release
 from helpers.party_sites import agreement, ask, one_party
 
 
@@ -31,7 +32,7 @@ def trained() -> Party:
 def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     party, again = trained(), one_party()
     party.memory = {"control": np.arange(3.0)}
-    loss = PrivacyLoss(0.5, 1e-5)
+    loss = PrivacyLoss(0.5)
     noisy = Release.of("noisy", (), loss)
     party.privacy.accountant.release(noisy, lambda: np.ones(2))
     state.write_state(party, tmp_path)

@@ -14,23 +14,26 @@ from consilience.messages.base import Reply
 from consilience.messages.message import message
 from consilience.messages.replies import Failure, Predictions, Receipt
 from consilience.messages.schema import Public
+from consilience.messages.wire import encode
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe
-from consilience.tasks.outgoing import answer
+from consilience.tasks.lifecycle import Describe, Evaluate, Join
+from consilience.tasks.outgoing import UNSAID, answer
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
+from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
 from consilience.transforms.privacy import (
     Accountant,
+    Budget,
     BudgetExceeded,
     GaussianNoise,
     Mechanism,
-    PrivacyLoss,
-    Release,
 )
+from consilience.transforms.privacy_ledger import Release
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
 PREDICT = PredictPublic(round=1)
+MU = gaussian_mu(0.25, 1e-5)
 
 
 class NoisyLogits(Mechanism):
@@ -79,38 +82,52 @@ def draws(*numbers: float):
 def test_losses_add_up_and_the_same_question_costs_nothing_more():
     accountant = Accountant()
     draw = draws(1.0, 2.0, 3.0)
-    first = accountant.release(named("q", PrivacyLoss(0.5, 1e-5)), draw)
-    again = accountant.release(named("q", PrivacyLoss(0.5, 1e-5)), draw)
-    other = accountant.release(named("r", PrivacyLoss(0.25, 1e-5)), draw)
+    first = accountant.release(named("q", PrivacyLoss(0.3)), draw)
+    again = accountant.release(named("q", PrivacyLoss(0.3)), draw)
+    other = accountant.release(named("r", PrivacyLoss(0.4)), draw)
     assert (first, again, other) == (1.0, 1.0, 2.0)
-    assert accountant.spent == PrivacyLoss(0.75, 2e-5)
+    assert accountant.spent.mu == pytest.approx(0.5)  # 3² + 4² = 5²
     assert (accountant.count("a"), accountant.count("b")) == (2, 0)
 
 
-@pytest.mark.parametrize(
-    ("budget", "what"),
-    [(PrivacyLoss(0.7, 1.0), "limits.epsilon"), (PrivacyLoss(1.0, 1.5e-5), "limits.delta")],
-)
-def test_what_goes_beyond_the_budget_is_refused_before_it_is_drawn(budget, what):
+def test_what_goes_beyond_the_budget_is_refused_before_it_is_drawn():
     accountant = Accountant()
-    accountant.budget = budget
-    accountant.release(named("q", PrivacyLoss(0.4, 1e-5)), draws(1.0))
-    with pytest.raises(BudgetExceeded, match=what):
-        accountant.release(named("r", PrivacyLoss(0.4, 1e-5)), draws())
-    assert accountant.release(named("q", PrivacyLoss(0.4, 1e-5)), draws()) == 1.0
+    accountant.budget = Budget(1.0)
+    half = PrivacyLoss(gaussian_mu(1.0, 1e-5) / np.sqrt(2))
+    for question in ("q", "r", "q"):
+        accountant.release(named(question, half), lambda: np.ones(1))
+    with pytest.raises(BudgetExceeded, match=r"limits.epsilon: .* 1.25 in all, of 1"):
+        accountant.release(named("s", half), draws())
+
+
+def test_a_cost_for_a_replaced_row_is_none_for_an_added_one():
+    accountant = Accountant()
+    accountant.budget = Budget(1.0)
+    with pytest.raises(BudgetExceeded, match=r"limits\.adjacency"):
+        accountant.check([named("q", PrivacyLoss(0.1, adjacency="replace"))])
+    with pytest.raises(BudgetExceeded, match="of one row is none under add-remove of one patient"):
+        accountant.budget = Budget(1.0, unit="patient")
+        accountant.check([named("q", PrivacyLoss(0.1))])
+    accountant.budget = Budget(1.0, adjacency="replace")
+    accountant.release(named("q", PrivacyLoss(0.1)), draws(1.0))
+    assert accountant.spent == PrivacyLoss(0.2, adjacency="replace")
 
 
 def test_releases_outlive_a_restart_and_stay_as_they_are():
     before, after = Accountant(), Accountant()
-    before.release(named("q", PrivacyLoss(0.5, 1e-5)), draws(1.0))
+    before.release(named("q", PrivacyLoss(0.5)), draws(1.0))
     before.release(named("r", PrivacyLoss()), draws(2.0))
-    after.release(named("q", PrivacyLoss(0.5, 1e-5)), draws(3.0))
+    after.release(named("q", PrivacyLoss(0.5)), draws(3.0))
     after.restore(before.arrays())
-    assert after.release(named("q", PrivacyLoss(0.5, 1e-5)), draws()) == 3.0
+    assert after.release(named("q", PrivacyLoss(0.5)), draws()) == 3.0
     assert after.release(named("r", PrivacyLoss()), draws()) == 2.0
-    assert after.spent == PrivacyLoss(0.5, 1e-5)
+    assert after.spent == PrivacyLoss(0.5)
     with pytest.raises(ValueError, match="no record of a release"):
         after.restore({"certainties 0.5": np.zeros(1)})
+    old = '{"kind": "a", "question": "s", "epsilon": 0.5, "delta": 1e-05}'  # of version 0.2
+    after.restore({old: np.ones(1)})
+    mu = np.hypot(2 * 0.5, gaussian_mu(0.5, 1e-5))
+    assert after.spent == PrivacyLoss(mu, adjacency="replace")
 
 
 def test_noise_comes_from_nobody_and_has_its_scale():
@@ -134,7 +151,7 @@ def test_a_mechanism_acts_on_every_reply_of_its_kind_once():
     assert not np.array_equal(one.values, exact.values)
     assert not np.array_equal(one.values, later.values)
     one.validate(party="a", task=task, agreement=party.agreement)
-    assert party.privacy.accountant.spent == PrivacyLoss(0.5, 2e-5)
+    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 2**0.5)
 
 
 @pytest.mark.parametrize("moved", [0.0, 1e-6, 1.0])
@@ -149,7 +166,7 @@ def test_neither_releases_nor_charges_tell_whether_two_replies_were_the_same(mov
         for t, one in enumerate(exact, start=2)
     ]
     assert not np.array_equal(released[0].values, released[1].values)
-    assert party.privacy.accountant.spent.epsilon == 0.75
+    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 3**0.5)
 
 
 def test_other_settings_of_a_mechanism_are_another_question():
@@ -162,18 +179,18 @@ def test_other_settings_of_a_mechanism_are_another_question():
         said.append(answer(party, [PredictPublic(round=1, outputs="logits")])[0].values)
     assert not np.array_equal(said[0], said[1])
     np.testing.assert_array_equal(said[0], said[2])
-    assert party.privacy.accountant.spent == PrivacyLoss(0.5, 2e-5)
+    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 2**0.5)
 
 
 def test_a_budget_that_is_spent_is_a_refusal():
     party = joined()
-    party.privacy.accountant.budget = PrivacyLoss(0.3, 1e-4)
+    party.privacy.accountant.budget = Budget(0.3, adjacency="replace")
     party.privacy.use([NoisyLogits(0.25)])
     task = PredictPublic(round=1, outputs="logits")
     (first,) = answer(party, [task])
     failure = answer(party, [replace(task, round=2)])
     assert isinstance(failure, Failure) and failure.kind == "refused"
-    assert "would have spent 0.5 in all, of 0.3" in failure.reason
+    assert "would have spent 0.3647 in all, of 0.3" in failure.reason
     np.testing.assert_array_equal(answer(party, [task])[0].values, first.values)
 
 
@@ -185,10 +202,11 @@ def certain(epsilon: float | None, *, round: int = 1, delta: float = 1e-5) -> Sc
     ("tasks", "why"),
     [
         ([certain(0.5)], "would have spent 0.5 in all, of 0.4"),
-        ([certain(0.3), replace(certain(0.3), regularization=0.2)], "spent 0.6 in all"),
+        ([certain(0.3), replace(certain(0.3), regularization=0.2)], "in all, of 0.4"),
         ([certain(None)], "Certainties would leave without noise"),
         ([certain(0.2), Ask(round=1)], "Stated states no privacy cost"),
-        ([certain(0.2), PredictPublic(round=1, outputs="logits")], "spent 0.45 in all, of 0.4"),
+        ([certain(0.35), PredictPublic(round=1, outputs="logits")], "in all, of 0.4"),
+        ([PredictPublic(round=1), Evaluate(round=1)], "Metrics states no privacy cost"),
     ],
 )
 def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_runs(
@@ -196,7 +214,7 @@ def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_run
 ):
     party = joined()
     party.privacy.use([NoisyLogits(0.25)])
-    party.privacy.accountant.budget = PrivacyLoss(0.4, 1e-4)
+    party.privacy.accountant.budget = Budget(0.4, adjacency="replace")
     trained = []
     monkeypatch.setattr(party, "fit_private", trained.append)
     failure = answer(party, [FitPrivate(round=1), *tasks])
@@ -206,17 +224,17 @@ def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_run
 
 @pytest.mark.parametrize(
     ("epsilon", "delta"),
-    [(5.0, 1e-5), (1.0, 1e-5), (0.0, 1e-5), (0.5, 2.0), (0.5, 0.0), (0.5, np.nan)],
+    [(0.0, 1e-5), (np.inf, 1e-5), (0.5, 2.0), (0.5, 0.0), (0.5, np.nan)],
 )
-def test_noise_beyond_its_theorem_is_refused(epsilon: float, delta: float):
+def test_noise_that_nothing_is_known_of_is_refused(epsilon: float, delta: float):
     with pytest.raises(InvalidInput, match="GaussianNoise"):
         GaussianNoise(epsilon, delta)
 
 
 def test_numbers_that_are_no_loss_are_refused():
-    for numbers in [(-0.1, 0.0), (0.1, -1e-5), (np.nan, 0.0), (np.inf, 0.0)]:
+    for mu in (-0.1, np.nan, np.inf):
         with pytest.raises(InvalidInput, match="PrivacyLoss"):
-            PrivacyLoss(*numbers)
+            PrivacyLoss(mu)
     with pytest.raises(InvalidInput, match="sensitivity"):
         GaussianNoise(0.5, 1e-5).scale(np.nan)
     refund = {'{"kind": "a", "question": "q", "epsilon": -5.0, "delta": 0.0}': np.zeros(1)}
@@ -233,7 +251,7 @@ class Counted(Reply, privacy="charged"):
 
 def test_a_release_at_no_cost_is_no_charge():
     party = joined()
-    party.privacy.accountant.budget = PrivacyLoss(0.1, 1e-5)
+    party.privacy.accountant.budget = Budget(0.1)
 
     def run() -> Counted:
         party.privacy.accountant.release(named("q", PrivacyLoss()), lambda: np.zeros(0))
@@ -246,11 +264,31 @@ def test_a_release_at_no_cost_is_no_charge():
 def test_a_party_with_a_budget_wants_every_cost_stated():
     party = joined()
     assert isinstance(answer(party, [Ask(round=1)])[0], Stated)
-    party.privacy.accountant.budget = PrivacyLoss(1.0, 1e-4)
+    party.privacy.accountant.budget = Budget(1.0, adjacency="replace")
     failure = answer(party, [Ask(round=1)])
     assert failure.kind == "refused" and "Stated states no privacy cost" in failure.reason
     assert "Certainties would leave without noise" in answer(party, [certain(None)]).reason
     (noisy,), (again,) = answer(party, [certain(0.5)]), answer(party, [certain(0.5)])
     np.testing.assert_array_equal(noisy.values, again.values)
-    receipt, said = answer(party, [FitPrivate(round=2), PREDICT])
-    assert isinstance(receipt, Receipt) and isinstance(said, Predictions)
+    assert "Predictions states no privacy cost" in answer(party, [PREDICT]).reason
+
+
+def test_what_a_party_with_a_budget_says_beside_tells_nothing_of_its_rows(monkeypatch):
+    """Neither notes, nor that training failed, nor why it could not answer."""
+    party = joined()
+    party.privacy.accountant.budget = Budget(1.0)
+    noted = Receipt(party="a", round=1, notes=("42 rows are ill",))
+    said = party.privacy.outgoing(FitPrivate(round=1), party.agreement, lambda: noted)
+    assert said.notes == ()
+
+    def fails(*args):
+        raise ValueError("row 7 is ill")
+
+    monkeypatch.setattr(party, "fit_private", fails)
+    assert encode(answer(party, [FitPrivate(round=1)])) == encode([Receipt(party="a", round=1)])
+    assert party.trouble == "ValueError: row 7 is ill"
+    monkeypatch.setattr(party, "join", fails)
+    failure = answer(party, [Join(agreement=party.agreement)])
+    assert encode([failure]) == encode([Failure(party="a", reason=UNSAID)])
+    party.privacy.accountant.budget = None
+    assert "row 7 is ill" in answer(party, [Join(agreement=party.agreement)]).reason

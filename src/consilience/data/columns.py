@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from consilience.data.files import check_is_file, check_unpacked_size
-from consilience.errors import InvalidInput, MissingExtra
+from consilience.data.npz import array_names, read_arrays
+from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 from consilience.validation.tables import GAPS, Table, check_names, is_text_column
 
@@ -28,6 +30,31 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _LOOKED_AT = 1 << 16
 """Characters of a file that the separator is told by."""
+
+
+def load_column(path: Path, name: str) -> Array:
+    """Load one column of a table, or one array of an ``.npz``, which has to have a value in every row.
+
+    Args:
+        path: a file that :func:`read_table` reads, or an ``.npz``.
+        name: of the column.
+
+    Raises:
+        InvalidInput: there is none of that name, or values are missing.
+    """
+    if path.suffix == ".npz":
+        there = array_names(path)
+        found = read_arrays(path, [name]) if name in there else {}
+    else:
+        found = dict(read_table(path).columns)
+        there = list(found)
+    if name not in found:
+        raise InvalidInput(
+            f"there is no column {name!r}", where=str(path), mend=nearest(name, there)
+        )
+    if any(one is None or one != one for one in found[name].ravel().tolist()):
+        raise InvalidInput(f"rows have no value in {name!r}", where=str(path))
+    return found[name]
 
 
 def read_table(path: Path) -> Table:

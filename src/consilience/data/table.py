@@ -71,6 +71,7 @@ def load_table(
     named = target_columns(target, time, event, labels, where=str(path))
     wanted = _Wanted(named, group, groups, columns, drop, as_numbers=True)
     rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
+    assert held_out is not None
     notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
     if rows.schema is not None and rows.group is not None:
         notes += tuple(group_remarks(rows.X, rows.schema, rows.group))
@@ -97,9 +98,9 @@ def load_own(
     time: str | None = None,
     event: str | None = None,
     columns: Sequence[str] | None = None,
-    test: Path | float = 0.3,
+    test: Path | float | None = 0.3,
     kind: Kind | None = None,
-) -> tuple[tuple[Any, Array], tuple[Any, Array], bool]:
+) -> tuple[tuple[Any, Array], tuple[Any, Array] | None, bool]:
     """Load a party's own rows, of a table as they came: the public rows say how they are read.
 
     Args:
@@ -108,31 +109,33 @@ def load_own(
         time: the column of times.
         event: the column of events.
         columns: the input columns.
-        test: a file of test rows, or the share to set aside.
+        test: a file of test rows, or the share to set aside; ``None`` for none.
         kind: ``"classification"`` or ``"regression"``.
 
     Returns:
         inputs (a :class:`~consilience.validation.tables.Table` or an array) and targets, names of classes or
-        values; the same of the test rows; and whether the targets are classes.
+        values; the same of the test rows, or ``None``; and whether the targets are classes.
 
     Raises:
         InvalidInput: as :func:`load_table`.
     """
-    aside = test if isinstance(test, float) else 0.0
-    file = None if isinstance(test, float) else test
+    aside = test if isinstance(test, float) else None
+    file = test if isinstance(test, Path) else None
     named = target_columns(target, time, event, where=str(path))
     wanted = _Wanted(named, columns=columns, as_numbers=False)
     rows, held_out, classes = _labelled(path, wanted, file, aside, 0, kind)
+    tests = None if held_out is None else (held_out.X, held_out.target)
     if classes is None:
-        return (rows.X, rows.target), (held_out.X, held_out.target), False
-    if len(classes) < 2:
+        return (rows.X, rows.target), tests, False
+    if len(classes) < 2 and test is not None:
         raise InvalidInput(
             f"there is only one class ({', '.join(classes)})",
             where=str(path),
             mend="Two or more are needed; is this the right target column?",
         )
     names = np.array(classes, dtype=object)
-    return (rows.X, names[rows.target]), (held_out.X, names[held_out.target]), True
+    tests = None if held_out is None else (held_out.X, names[held_out.target])
+    return (rows.X, names[rows.target]), tests, True
 
 
 def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
@@ -171,11 +174,11 @@ def _labelled(
     path: Path,
     wanted: _Wanted,
     test: str | Path | None,
-    test_fraction: float,
+    test_fraction: float | None,
     seed: int,
     kind: Kind | None,
-) -> tuple[_Rows, _Rows, tuple[str, ...] | None]:
-    """Training rows and test rows, their targets as codes or values, and the classes."""
+) -> tuple[_Rows, _Rows | None, tuple[str, ...] | None]:
+    """Training rows and test rows, if any, their targets as codes or values, and the classes."""
     rows = _read(path, wanted)
     where = str(path)
     kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
@@ -192,6 +195,8 @@ def _labelled(
     rows = replace(rows, target=y)
     if held_out is not None:
         return rows, replace(held_out, target=y_test), classes
+    if test_fraction is None:
+        return rows, None, classes
     rng = stream(seed, path.name, 0, "test split")
     kinds = y
     if y.ndim == 2:

@@ -175,10 +175,10 @@ def check_outcome(path: Path, table: Table, name: str, kind: Kind | None) -> Col
         kind: ``"classification"``, ``"regression"``, or by default what its values say.
     """
     try:
-        (_, own), (_, tests), classes = load_own(path, name, kind=kind)
+        (_, own), tests, classes = load_own(path, name, kind=kind)
     except InvalidInput as error:
         return ColumnCheck(name, name, refused=error.what, mend=error.mend)
-    values = np.concatenate([own, tests])
+    values = own if tests is None else np.concatenate([own, tests[1]])
     if classes:
         inputs = table.only([one for one in table.columns if one != name])
         notes = says_target(inputs, table.columns[name])

@@ -77,8 +77,10 @@ _BOUNDS = {name: bounds for measured in METRICS.values() for name, bounds in mea
 
 
 @message
-class Description(PartyMessage, privacy="unbudgeted"):
+class Description(PartyMessage, privacy="nothing"):
     """Description of a party: its data and its learner in general, before the first round.
+
+    Of a party with a budget nothing in it is read off the rows: its classes are those that it declares.
 
     Attributes:
         party: its name.
@@ -226,7 +228,7 @@ class SharedModel(Reply, privacy="unbudgeted"):
 
 
 @message
-class Metrics(Reply, privacy="unbudgeted"):
+class Metrics(Reply, privacy="measured"):
     """Metrics of a party's model on its own test data.
 
     Attributes:

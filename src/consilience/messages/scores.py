@@ -21,6 +21,8 @@ from consilience.messages.base import (
     check_array,
     check_count,
     check_finite,
+    check_names,
+    check_reach,
     check_same,
 )
 from consilience.messages.message import message
@@ -251,6 +253,41 @@ class Moments(Reply, privacy="unbudgeted"):
         d: int = task.features  # type: ignore[attr-defined]
         check_array(self.values, (d, d + agreement.outputs), np.float64, where=self.party)
         check_finite(self.values, where=self.party)
+
+
+@message
+class ClassSums(Reply, privacy="charged"):
+    """Sums of a party's rows by class in features of public rows, and the noise in them.
+
+    Attributes:
+        values: steps of the grid of :mod:`consilience.numerics.class_sums`, shape ``(n_classes, d + 1)``,
+            int64.
+        sigma: standard deviation of the noise in each, in steps; 0 for none.
+        epsilon: ε that the party guarantees in all its life; 0 where it guarantees nothing.
+        delta: δ of it.
+        adjacency: the neighbouring data that it holds for; empty where it guarantees nothing.
+        unit: the unit by which they differ.
+    """
+
+    values: Array
+    sigma: float = 0.0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    adjacency: str = ""
+    unit: str = ""
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
+        assert agreement is not None
+        columns: int = task.dimensions + 1  # type: ignore[attr-defined]
+        check_array(self.values, (agreement.outputs, columns), np.int64, where=self.party)
+        # Of as many rows as there can be, or noise as wide.
+        check_reach("sums", self.values.astype(np.float64), where=self.party)
+        for name in ("sigma", "epsilon", "delta"):
+            value = getattr(self, name)
+            if not 0 <= value <= LARGEST:
+                raise KnowledgeRefused(f"{name} is {value}", where=self.party)
+        check_names(self.adjacency or "none", self.unit or "none", where=self.party)
 
 
 # --- scores that the rule ``auto`` chooses by ---------------------------------------------------------

@@ -67,7 +67,7 @@ class PublicRatio:
         chosen = np.sort(rng.permutation(count)[:most_landmarks])
         self._landmarks, self._features = public[chosen], public
         apart = squared_distances(self._landmarks, self._landmarks)
-        self._width = _median_of(apart)
+        self._width = median_of(apart)
         self._near = np.exp(-squared_distances(public, self._landmarks) / self._width)
         self._products = self._near.T @ self._near
         self._penalty = np.exp(-apart / self._width)
@@ -271,10 +271,10 @@ def _thinned(rows: Array) -> Array:
 def median_distance(rows: Array) -> float:
     """Compute the median squared distance of rows, of at most :data:`MOST_LANDMARKS` of them; 1 for 0."""
     few = _thinned(rows)
-    return _median_of(squared_distances(few, few))
+    return median_of(squared_distances(few, few))
 
 
-def _median_of(apart: Array) -> float:
+def median_of(apart: Array) -> float:
     """Median squared distance of all pairs; 1 where it is 0, as most rows are the same."""
     median = np.median(apart[np.triu_indices(len(apart), 1)]) if len(apart) > 1 else 0.0
     return float(median) or 1.0

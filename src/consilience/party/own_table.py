@@ -15,6 +15,7 @@ from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
+from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, read_only
 from consilience.validation.table_remarks import says_target
 from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
@@ -130,6 +131,7 @@ class ReadByPublic:
     discreet: bool
     overlap: bool
     secret: bytes
+    privacy: Privacy
     _where: str
     notes: tuple[str, ...] = ()
     """Remarks on its table."""
@@ -160,7 +162,10 @@ class ReadByPublic:
         if self.table is None or schema is None:
             return shape
         # Between sites nobody may guess from a digest what values a table holds.
-        said = json.dumps(schema.names) if schema.plain else f"{self.secret.hex()}{schema.key}"
+        plain = (
+            schema.plain or self.privacy.accountant.budget is not None
+        )  # else categories say more
+        said = json.dumps(schema.names) if plain else f"{self.secret.hex()}{schema.key}"
         return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
     def _compared(self) -> PublicComparison:
@@ -201,7 +206,12 @@ class ReadByPublic:
             found, self.comparison = self.comparison.found, self._compared()
             self.comparison.found = found
         if len(public) and len(self.X):
-            _check_like(self.X, public, where=self._where, discreet=discreet)
+            texts = "UO"
+            formed = self.X.shape[1:] == public.X.shape[1:]
+            formed &= (self.X.dtype.kind in texts) == (public.X.dtype.kind in texts)
+            # With a budget the form alone counts: whether the scale does is an answer about rows.
+            if not formed or self.privacy.accountant.budget is None:
+                _check_like(self.X, public, where=self._where, discreet=discreet)
         return public
 
     @property
@@ -253,7 +263,7 @@ class ReadByPublic:
         if self.overlap or not len(public) or not len(self.X):
             return np.ones(len(self.X), dtype=bool)
         apart = ~self.comparison.private_among(public)
-        if apart.mean() < 1 - MOST_SHARED:
+        if self.privacy.accountant.budget is None and apart.mean() < 1 - MOST_SHARED:
             raise InvalidInput(
                 f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
                 where=self._where,

@@ -21,6 +21,7 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome
 from consilience.party.agreement import check_agreement
 from consilience.party.choice import Chooser, Purpose
+from consilience.party.class_sums import Protected
 from consilience.party.metrics import (
     classification_metrics,
     outcome_metrics,
@@ -42,7 +43,7 @@ _EXAMPLES = 100
 """Public rows that a learner may look at to say whether it can use their like."""
 
 
-class Party(ReadByPublic, ModelSharing, SavedState):
+class Party(ReadByPublic, ModelSharing, SavedState, Protected):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
@@ -64,6 +65,10 @@ class Party(ReadByPublic, ModelSharing, SavedState):
         aliases: this party's label to the name the federation uses, where they differ.
         kind: ``"classification"`` or ``"regression"``; needed only where neither the model nor the labels
             say so.
+        classes: names of the classes, those too that it has no rows of, where they are not to be read off the
+            rows; a party with a budget of privacy declares them.
+        privacy_units: unit of privacy that each private row belongs to, such as a patient, shape ``(n,)``;
+            each row is one by default.
         trusts: packages whose models it accepts from others, where models are exchanged.
         sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
             machine, may be sent to others.
@@ -101,6 +106,8 @@ class Party(ReadByPublic, ModelSharing, SavedState):
         calibration: float = 0.2,
         aliases: Mapping[Any, str] | None = None,
         kind: Kind | None = None,
+        classes: Sequence[str] = (),
+        privacy_units: Any = None,
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
@@ -181,11 +188,12 @@ class Party(ReadByPublic, ModelSharing, SavedState):
                 where=self._where,
             )
         tested = self.y[:0] if self.test is None else self.test[1]
-        known = () if outcome is not None else self.classes
+        known = () if outcome is not None else self._classes_held
         self.own = own_weights(own, tested, known, where=self._where)
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
+        self._declare(classes, self._classes_held, privacy_units)
         self.memory: dict[str, Array] = {}
         """What a protocol has the party remember from round to round; part of its state."""
         self.privacy = Privacy()
@@ -226,6 +234,11 @@ class Party(ReadByPublic, ModelSharing, SavedState):
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """Names of the classes: declared, in the private data, or known to a frozen model."""
+        return class_order(self.declared) or self._classes_held
+
+    @property
+    def _classes_held(self) -> tuple[str, ...]:
         """Names of the classes in the private data, or that a frozen model knows; empty for regression."""
         if self.outcome is not None:
             return self.outcome.classes
@@ -277,6 +290,8 @@ class Party(ReadByPublic, ModelSharing, SavedState):
             self.public = self.public.with_encoder(self.encoder)
         check_agreement(self, agreement)
         assert self.public is not None
+        if lacking := sorted(set(self.declared) - set(agreement.classes)):
+            raise InvalidInput(f"class {lacking[0]!r} was not agreed on", where=self._where)
         self.public = (
             self._check_alike(self.public) if len(self.public) else self.read_by(self.public)
         )

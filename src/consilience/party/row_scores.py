@@ -19,7 +19,9 @@ from consilience.numerics.density import near_public, selection
 from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.party.shared_space import SharedSpace, once, shared_space
-from consilience.transforms.privacy import Accountant, GaussianNoise, PrivacyLoss, Release
+from consilience.transforms.accounting import PrivacyLoss
+from consilience.transforms.privacy import Accountant, GaussianNoise
+from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 
 Rows = tuple[Array, Array]
@@ -91,17 +93,19 @@ class Scores:
     ) -> Array:
         """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
 
-        With noise they are released once for each question, that is rows, public rows, seed and settings.
+        With noise they are released once for each question, that is rows, public rows, seed and settings; and
+        they are of all rows: of which are held out, one row more or another class decides for all.
 
         Args:
             regularization: λ of :func:`~consilience.numerics.membership.certainties`.
             noise: noise on the weights of the logistic regression; ``None`` for none.
             accountant: the party's, which is charged for the noise and keeps what was released.
         """
+        X = self.train[0] if noise is None else self.rows[0]
 
         def computed() -> Array:
             return certainties(
-                self._common.coordinates(self.train[0]),
+                self._common.coordinates(X),
                 self._common.public,
                 regularization=regularization,
                 noise=None if noise is None else noise.add,
@@ -122,7 +126,7 @@ class Scores:
             repr(regularization),
             str(self.agreement.seed),
             self._compared_with,
-            Public(self.train[0]).key,
+            Public(self.rows[0]).key,
         )
         return Release.of("certainties", question, loss)
 

@@ -29,6 +29,7 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from consilience.data.columns import load_column
 from consilience.data.table import read_rows
 from consilience.data.targets import OutcomeSpec
 from consilience.errors import ConsilienceError, InvalidInput
@@ -44,6 +45,7 @@ from consilience.party.party import Party
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
 from consilience.site.private_rows import PrivateDataSpec
+from consilience.validation.arrays import Array
 from consilience.validation.sections import (
     Address,
     Flag,
@@ -174,7 +176,7 @@ class PartySpec(Section):
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
         with _key("data"):
-            own, tests, classes = where.rows()
+            own, tests, classes = where.rows(whole=self.limits.epsilon is not None)
         learner, outcome = self._learner(), self._outcome
         if outcome is not None and classes:
             raise InvalidInput(
@@ -207,6 +209,8 @@ class PartySpec(Section):
             missing=where.missing,
             unknown=where.unknown,
             outcome=outcome,
+            classes=where.classes,
+            privacy_units=self._privacy_units(),
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(
@@ -215,6 +219,13 @@ class PartySpec(Section):
                 mend="Raise it, or look whether data.target is the right column.",
             )
         return party, public
+
+    def _privacy_units(self) -> Array | None:
+        """The unit of privacy of each own row; ``None`` where each is one."""
+        if self.limits.unit == "row" or self.data.path is None:
+            return None
+        with _key("limits.unit"):
+            return load_column(self.data.path, self.limits.unit)
 
     def site(self, *, wait: float = 0.0) -> PartySite:
         """The site that answers for the party; its data are read when the first request comes.

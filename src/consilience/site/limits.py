@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
@@ -14,12 +13,13 @@ from consilience.messages.replies import Metrics
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.party.party import Party
 from consilience.site.fields import within
+from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
-from consilience.transforms.privacy import PrivacyLoss
+from consilience.transforms.privacy import NoiseSource, system_generator
 from consilience.validation.options import check_arguments
-from consilience.validation.sections import Flag, Number, Section, Whole
+from consilience.validation.sections import Flag, Number, Whole
 
 GROUPS = get_args(TaskGroup)
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -55,8 +55,10 @@ def _ordered(quantile: tuple[float, float]) -> tuple[float, float]:
     return quantile
 
 
-class Limits(Section):
+class Limits(PrivacyLimits):
     """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
+
+    Those of privacy are in :class:`.PrivacyLimits`.
 
     Attributes:
         allow: of :data:`GROUPS`, or names of tasks.
@@ -69,13 +71,6 @@ class Limits(Section):
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
             any.
-        epsilon: the privacy loss ε that certainties with noise
-            (:class:`~consilience.tasks.scores.ScoreCertainty`) may come to in all its life, those of
-            different settings, seeds and public rows added up; certainties without noise, and replies whose
-            class states no privacy cost, are refused then. ``None`` for no limit. It says nothing of
-            predictions.
-        delta: what their δ may come to, where ``epsilon`` is a limit: the coordinator chooses the δ of each
-            question, and a large one leaves next to no noise.
         classes: how many classes a coordinator may have it tell apart, its own among them: what its models
             and answers cost grows with them. ``None`` for no limit.
         public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
@@ -119,8 +114,6 @@ class Limits(Section):
     requests: Whole | None = Field(default=20, ge=1)
     protocols: tuple[str, ...] | None = None
     federation: str | None = None
-    epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
-    delta: Number = Field(default=1e-4, gt=0, lt=1)
     classes: Whole | None = Field(default=1_000, ge=2)
     public_bytes: Whole | None = Field(default=1 << 30, ge=0)
     public_sets: Whole | None = Field(default=10, ge=1)
@@ -190,6 +183,7 @@ class Limits(Section):
                     "limits.epsilon: it says certainties with noise alone",
                     mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
                 )
+            self.refuse_costless(type(task))
             self._refuse_ratios(type(task))
             self._refuse_extremes(task)
             if isinstance(task, Join) and self.classes is not None:
@@ -223,6 +217,11 @@ class Limits(Section):
                 "predictions alone, such as avg.",
             )
         what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
+        if task.exposure == "noised":
+            raise KnowledgeRefused(
+                "limits.epsilon: it has no budget of privacy, and gives no class sums without noise",
+                mend="The party's engineer may set epsilon.",
+            )
         if task.exposure == "rows":
             what = "rows can be rebuilt from exact density ratios and the like, and it gives none"
             mend = (
@@ -298,18 +297,23 @@ class Limits(Section):
         )
         _refuse_above("density_ratios", sets, most, what, mend)
 
-    def bind(self, party: Party, *, measured: int = 0) -> None:
+    def bind(
+        self, party: Party, measured: int = 0, *, noise: NoiseSource = system_generator
+    ) -> None:
         """Have a party keep to the limits in what it computes, and say how often it can be measured.
 
         Args:
             party: it.
             measured: how often it was measured in all its life.
+            noise: makes the generator of its noise.
+
+        Raises:
+            InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`).
         """
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
         if self.answers is not None:
             party.most_answers(self.answers)
-        budget = None if self.epsilon is None else PrivacyLoss(self.epsilon, self.delta)
-        party.privacy.accountant.budget = budget
+        party.protect(self.budget, noise=noise)
         party.ratios = "exact" if self.density_ratios == "exact" else "none"
         if isinstance(self.density_ratios, Coarseness):
             party.coarseness = self.density_ratios
@@ -317,7 +321,7 @@ class Limits(Section):
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
             bounds.append(max(0, self.metrics_in_all - measured))
-        if not self._allows(Evaluate):
+        if not (self._allows(Evaluate) and self.affords(Evaluate)):
             bounds.append(0)
         party.most_measurements = min((most for most in bounds if most is not None), default=None)
 
@@ -333,6 +337,8 @@ class Limits(Section):
         """Return true if a task may be asked, for what it tells of single rows."""
         if self.density_ratios == "exact":
             return True
+        if task.exposure == "noised":
+            return self.epsilon is not None
         if task.exposure == "rows" or (task is CompareCoarsely and self.density_ratios is None):
             return False
         return task.exposure == "usual" or task.__name__ in self.allow
@@ -346,6 +352,7 @@ class Limits(Section):
             if self._allows(task)
             and self._takes_part(task)
             and self._compares(task)
+            and self.affords(task)
             and not (silent and task.reply_type is Metrics)
         }
 

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Failure, Receipt
@@ -52,7 +52,7 @@ from consilience.site.public_rows import (
     read_public,
     sweep_public,
 )
-from consilience.site.replies import KeptReplies, reply_contents
+from consilience.site.replies import KeptReplies, left_by
 from consilience.site.requests import TasksFailed, check_round, read_request
 from consilience.site.secret import own_secret
 from consilience.site.session import FILE as SESSION_FILE
@@ -61,6 +61,8 @@ from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of
+from consilience.transforms.privacy import NoiseSource, system_generator
+from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 
 AUDIT = "audit.jsonl"
 """The audit log's name in a party's folder."""
@@ -80,9 +82,11 @@ class PartySite:
         limits: its limits on requests.
         threads: numerical threads while it works.
         wait: seconds to wait for another process to let go of the folder.
+        noise: makes the generator of its noise.
 
     Raises:
-        RunFailed: another process works on the folder, it cannot be written, or its audit log lacks lines.
+        RunFailed: another process works on the folder, it cannot be written, or its audit log or its privacy
+            ledger lacks lines.
     """
 
     def __init__(
@@ -94,9 +98,10 @@ class PartySite:
         limits: Limits | None = None,
         threads: int = 1,
         wait: float = 0.0,
+        noise: NoiseSource = system_generator,
     ) -> None:
         self.name, self.limits = name, Limits() if limits is None else limits
-        self._make, self._threads = make, threads
+        self._make, self._threads, self._noise = make, threads, noise
         self._party: Party | None = None
         self._loaded_state: Path | None = None
         """The folder of the state that the party in memory is in, where it is in one."""
@@ -105,6 +110,7 @@ class PartySite:
         try:
             sweep_public(home)
             self._audit = AuditLog(home / AUDIT, written_after=last_line(home))
+            self._ledger = PrivacyLedger(home / FOLDER)
         except BaseException:
             self._state.close()
             raise
@@ -122,6 +128,7 @@ class PartySite:
 
     def close(self) -> None:
         """Let another process take over."""
+        self._ledger.close()
         self._state.close()
 
     # --- answering --------------------------------------------------------------------------------
@@ -136,16 +143,18 @@ class PartySite:
         """
         with self._busy:
             tasks: tuple[Task, ...] = ()
+            self._trouble = ""
             try:
                 tasks = self._read(request, to)
                 with limited_threads(self._threads):
                     outcome, reply, status = self._answered(tasks, request, federation)
             except TasksFailed as failed:
                 outcome, reply, status = _refusal(failed.failure)
-            except (
-                Exception
-            ) as error:  # `make` may raise anything; the coordinator waits for an answer
-                outcome, reply, status = _refusal(failure_of(self.name, error))
+            except Exception as error:  # `make` may raise anything; the coordinator waits
+                spoken = isinstance(error, KnowledgeRefused)  # all else may speak of rows
+                discreet = self.limits.epsilon is not None and not spoken
+                outcome, reply, status = _refusal(failure_of(self.name, error, discreet=discreet))
+                self._trouble = str(error) if discreet else ""
             try:
                 self._log(tasks, request, outcome, reply, status, federation)
             except ConsilienceError as error:  # then nothing but this leaves
@@ -181,7 +190,8 @@ class PartySite:
         if isinstance(first, Describe):
             party = self._made()
             party.kept_public = kept_public(self._state.home)
-            self.limits.bind(party, measured=session.measured if session else 0)
+            measured = session.measured if session else 0
+            self.limits.bind(party, measured, noise=self._noise)
             return (*reply_of(party, (first,), encode), "ok")
         if isinstance(first, TakePublic):
             return self._taken(first, session)
@@ -307,7 +317,8 @@ class PartySite:
         if self._party is None:
             party = self._make()
             party.discreet = True
-            self.limits.bind(party)
+            self.limits.bind(party, noise=self._noise)
+            party.privacy.accountant.keep_in(self._ledger)
             if self.limits.secret and not party.secret:
                 party.secret = own_secret(self._state.home)
             if party.public is None:
@@ -358,33 +369,23 @@ class PartySite:
     ) -> None:
         """Add a line on a request and its answer to the audit log."""
         with suppress(RunFailed):  # a state that is damaged; the line says so
-            session = self._session()
-            federation = federation or (session.federation if session else "")
+            federation = federation or getattr(self._session(), "federation", "")
         self._audit.append(
             federation=federation[:200],
             round=tasks[0].round if tasks else None,
             tasks="+".join(type(task).__name__ for task in tasks),
             status=status,
             detail=self._detail(tasks, outcome),
-            left=self._left(tasks, request, outcome, status),
+            left=left_by(self._state.current, tasks, request, outcome, status),
             bytes=len(reply),
             asked=hashlib.sha256(request).hexdigest(),
             sha256=hashlib.sha256(reply).hexdigest(),
         )
 
-    def _left(
-        self, tasks: tuple[Task, ...], request: bytes, outcome: Outcome, status: str
-    ) -> list[dict[str, Any]]:
-        """Names, types and shapes of what an answer holds, as it was before compression."""
-        if status == "repeated" and self._state.current is not None:
-            # Of an answer that is given again the bytes are known; what was compressed is kept beside them.
-            kept = KeptReplies(self._state.current).contents(tasks[0].round, request)
-            if kept is not None:
-                return kept
-        return reply_contents(outcome)
-
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
-        """The words of a line of the log."""
+        """The words of a line of the log: those too that a party with a budget keeps to itself."""
+        if trouble := self._trouble or (self._party.trouble if self._party else ""):
+            return trouble
         if isinstance(outcome, Failure):
             return outcome.reason
         if isinstance(first := tasks[0], TakePublic):

@@ -29,7 +29,9 @@ class PrivateDataSpec(Section):
         event: the column that says whether the time ended with the event.
         columns: the input columns; by default those of the public rows, in whatever order the file has them.
         kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
-        test: rows to measure on, never trained on: a share of them, or a file with the same columns.
+        test: rows to measure on, never trained on: a share of them, or a file with the same columns. With a
+            budget of privacy a share is not set aside: metrics do not leave then.
+        classes: names of the classes, which a party with a budget of privacy declares.
         calibration: share of the other rows that is kept from training, for choices along the way.
         aliases: own label to the name that the federation uses, where they differ.
         encoder: makes the features that rows are compared by, where the federation agreed on one: a name
@@ -49,6 +51,7 @@ class PrivateDataSpec(Section):
     columns: tuple[str, ...] | None = None
     kind: Kind | None = None
     test: Share | Path = 0.2
+    classes: tuple[str, ...] = ()
     calibration: Number = Field(default=0.2, ge=0, lt=1)
     aliases: Mapping[str, str] = {}
     encoder: str | None = None
@@ -57,8 +60,13 @@ class PrivateDataSpec(Section):
     missing: Literal["refused", "allowed"] = "refused"
     unknown: Lenient = "refused"
 
-    def rows(self) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
+    def rows(
+        self, *, whole: bool = False
+    ) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
         """Load own rows and targets, test rows with theirs, and whether these are classes; ``None`` for none.
+
+        Args:
+            whole: whether no share of the rows is set aside, which one row more would choose anew.
 
         Raises:
             InvalidInput: a file or a column is not there, or cannot be used.
@@ -68,7 +76,8 @@ class PrivateDataSpec(Section):
             "time": self.time, "event": self.event, "columns": self.columns, "kind": self.kind
         }  # fmt: skip
         if self.path is not None and self.labels:
-            return load_own(self.path, self.target, test=self.test, **options)
+            test = None if whole and isinstance(self.test, float) else self.test
+            return load_own(self.path, self.target, test=test, **options)
         if isinstance(self.test, Path):
             _, tests, classes = load_own(self.test, self.target, test=self.test, **options)
         X = None if self.path is None else load_unlabelled(self.path, self.columns)

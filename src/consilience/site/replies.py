@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from consilience.files import read_text
 from consilience.messages.replies import Failure
 from consilience.party.state import share_file
 from consilience.site.audit import contents
+from consilience.tasks.base import Task
 from consilience.tasks.outgoing import CompressedReplies, Outcome
 
 
@@ -82,3 +84,27 @@ def reply_contents(outcome: Outcome) -> list[dict[str, Any]]:
     if isinstance(outcome, Failure):
         return contents([outcome])
     return contents(outcome.whole if isinstance(outcome, CompressedReplies) else outcome)
+
+
+def left_by(
+    state: Path | None,
+    tasks: Sequence[Task],
+    request: bytes,
+    outcome: Outcome,
+    status: str,
+) -> list[dict[str, Any]]:
+    """List names, types and shapes of what an answer holds; of one that is given again as they were kept.
+
+    Args:
+        state: the folder of the state; ``None`` before there is one.
+        tasks: what was asked.
+        request: its bytes.
+        outcome: what was replied.
+        status: of the answer in the log.
+    """
+    if status == "repeated" and state is not None:
+        # Of an answer that is given again the bytes are known; what was compressed is kept beside them.
+        kept = KeptReplies(state).contents(tasks[0].round, request)
+        if kept is not None:
+            return kept
+    return reply_contents(outcome)

@@ -12,17 +12,18 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
 from consilience.transforms.coordinator_compression import Compression
-from consilience.transforms.privacy import Release
+from consilience.transforms.privacy_ledger import Release
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
 
-Exposure = Literal["usual", "unmeasured", "rows"]
+Exposure = Literal["usual", "unmeasured", "noised", "rows"]
 """Exposure of single private rows by a reply.
 
 ``"usual"``: it leaves where a party's limits allow its group. ``"unmeasured"``: nobody has measured what can
 be told of single rows from it, and limits must name the task. ``"rows"``: rows can be rebuilt from it, and it
-leaves parties without limits alone, in simulations.
+leaves parties without limits alone, in simulations. ``"noised"``: so they can, without noise: it leaves a
+party with a budget, with noise, and else as ``"rows"`` does.
 """
 
 

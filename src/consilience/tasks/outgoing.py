@@ -27,6 +27,10 @@ from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.transforms.party_compression import compress_replies, restore_tasks
+from consilience.transforms.privacy import BudgetExceeded
+
+UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
+"""Reason that leaves a party with a budget."""
 
 LONGEST_REASON = 200
 """Characters of an error's reason that leave a party, and as many of its advice."""
@@ -64,6 +68,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         All that leaves: a reply for each task, or these compressed (:class:`CompressedReplies`), or the
         failure of the first that went wrong.
     """
+    party.trouble = ""
     try:
         if not isinstance(tasks, CompressedTasks):
             return _replies(party, tasks)
@@ -76,7 +81,11 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         sent = compress_replies(tasks, restored, replies, **ends)
         return CompressedReplies(sent, replies)
     except Exception as error:  # a model may raise anything; the round goes on without it
-        return failure_of(party.name, error)
+        discreet = party.privacy.accountant.budget is not None
+        failure = failure_of(party.name, error, discreet=discreet)
+        if failure.reason == UNSAID:
+            party.trouble = str(error)
+        return failure
 
 
 def reply_of(
@@ -93,7 +102,9 @@ def reply_of(
     try:
         return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
     except TypeError as error:
-        failure = failure_of(party.name, RunFailed(f"its answer cannot be sent: {error}"))
+        discreet = party.privacy.accountant.budget is not None
+        failed = RunFailed(f"its answer cannot be sent: {error}")
+        failure = failure_of(party.name, failed, discreet=discreet)
         return failure, write([failure])
 
 
@@ -105,7 +116,7 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     return tuple([privacy.outgoing(task, agreed, partial(task.run, party)) for task in tasks])
 
 
-def failure_of(party: str, error: Exception) -> Failure:
+def failure_of(party: str, error: Exception, *, discreet: bool = False) -> Failure:
     """Make the failure that leaves a party in place of replies; every failure that leaves one is made here.
 
     What a model says may hold rows of private data, so that little of it leaves, of the reason and of the
@@ -114,7 +125,14 @@ def failure_of(party: str, error: Exception) -> Failure:
     Args:
         party: name of the party.
         error: what went wrong.
+        discreet: whether the party has a budget: only an error with a code, which no row has part in, then
+            keeps its words.
     """
+    spoken = isinstance(error, BudgetExceeded) or (
+        isinstance(error, ConsilienceError) and error.code
+    )
+    if discreet and not spoken:
+        error = RunFailed(UNSAID)
     if not isinstance(error, ConsilienceError):
         return Failure(party=party, reason=_cut(f"{type(error).__name__}: {error}"))
     kind: Literal["failed", "invalid", "refused"] = "failed"

@@ -20,7 +20,8 @@ class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
     def run(self, party: Party) -> Receipt:
         """Train: stage 1 of the round."""
-        party.fit_private(self.round)
+        with party.keeping_to_itself():
+            party.fit_private(self.round)
         return Receipt(party=party.name, round=self.round)
 
 
@@ -91,12 +92,14 @@ class Distill(
 
     def run(self, party: Party) -> Receipt:
         """Train towards the teacher: stage 2 of the round."""
-        notes = party.distill(
-            self.round,
-            self.targets,
-            self.alpha,
-            self.taught,
-            free_alpha=self.free_alpha,
-            share=self.share,
-        )
+        notes: tuple[str, ...] = ()
+        with party.keeping_to_itself():
+            notes = party.distill(
+                self.round,
+                self.targets,
+                self.alpha,
+                self.taught,
+                free_alpha=self.free_alpha,
+                share=self.share,
+            )
         return Receipt(party=party.name, round=self.round, notes=notes)

@@ -3,37 +3,43 @@
 Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.tasks.outgoing`). It holds
 
 - mechanisms (:class:`Mechanism`), at most one for each kind of reply, that clip and add noise;
-- the accountant (:class:`Accountant`), which adds up the privacy losses of all releases, refuses what would
-  go beyond the party's budget, and keeps every release: the same question gets the same release.
+- the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
+  (:mod:`.accounting`), refuses what would go beyond the party's :class:`Budget`, and keeps every release: the
+  same question gets the same release. At a party's own machine they stand in a ledger
+  (:mod:`.privacy_ledger`) before they leave.
 
-A mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
+With a budget whatever has no stated cost does not leave: predictions, scores, counts, metrics, notes. A
+mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
 comes again nor what is charged tells whether two replies were the same. Noise comes from the operating
-system, not from the run's seed, which the coordinator knows. Losses are added up by basic composition: ε and
-δ of all releases, over the party's whole life.
+system, not from the run's seed, which the coordinator knows. Losses are added up over the party's whole life.
 
 Source:
-    Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Theorem 3.16 (composition),
-    Proposition 2.1 (what is computed from a release costs nothing more) and Theorem 3.22 (Gaussian noise).
+    Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Proposition 2.1 (what is
+    computed from a release costs nothing more); Balle & Wang 2018 (Gaussian noise).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import PartyMessage
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
+from consilience.transforms.accounting import Adjacency, PrivacyLoss, gaussian_mu
+from consilience.transforms.privacy_ledger import PrivacyLedger, Release, lacks
 from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.validation.numbers import check_choice, check_number
+
+NoiseSource = Callable[[], np.random.Generator]
+"""Makes the generator of one release's noise: :func:`system_generator`, and in tests a known one."""
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -41,60 +47,70 @@ class BudgetExceeded(KnowledgeRefused):
 
 
 @dataclass(frozen=True)
-class PrivacyLoss:
-    """Parameters of (ε, δ)-differential privacy, for one private row replaced by another.
+class Budget:
+    """Limit of what all that leaves a party may tell of one unit of its private data, in all its life.
 
     Attributes:
-        epsilon: ε ≥ 0.
-        delta: δ ≥ 0; from 1 on it promises nothing.
+        epsilon: ε > 0.
+        delta: δ in (0, 1), far below one over the number of units: a δ of that size permits publishing one.
+        adjacency: neighbouring data: with and without one unit, or with another in its place.
+        unit: ``"row"``, or the column whose values are units, such as patients.
+        each: ε of one release with the party's own noise; by default all of ``epsilon``.
+        measured: whether metrics leave, outside of the guarantee: for experiments, where no data are private.
 
     Raises:
-        InvalidInput: a number is negative, infinite or none.
+        InvalidInput: a setting that bounds nothing.
     """
 
-    epsilon: float = 0.0
-    delta: float = 0.0
+    epsilon: float
+    delta: float = 1e-5
+    adjacency: Adjacency = "add-remove"
+    unit: str = "row"
+    each: float | None = None
+    measured: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            check_number(name, getattr(self, name), at_least=0, where=type(self).__name__)
+        where = type(self).__name__
+        check_number("epsilon", self.epsilon, above=0, where=where)
+        check_number("delta", self.delta, above=0, below=1, where=where)
+        check_choice("adjacency", self.adjacency, get_args(Adjacency), where=where)
+        check_number("each", self.each, above=0, at_most=self.epsilon, optional=True, where=where)
 
-    def __bool__(self) -> bool:
-        return self.epsilon > 0 or self.delta > 0
-
-    def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
-        return PrivacyLoss(self.epsilon + other.epsilon, self.delta + other.delta)
+    @property
+    def release(self) -> PrivacyLoss:
+        """Loss of one release with the party's own Gaussian noise."""
+        mu = gaussian_mu(self.epsilon if self.each is None else self.each, self.delta)
+        return PrivacyLoss(mu, (), self.adjacency, self.unit)
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
     """Normal noise that makes a vector (ε, δ)-differentially private.
 
-    Its standard deviation is ``sqrt(2 ln(1.25 / δ)) Δ / ε`` for a vector that moves by at most Δ in Euclidean
-    norm when one private row is replaced by another; it holds for ε below 1.
+    Its standard deviation is ``Δ / μ`` for a vector that moves by at most Δ in Euclidean norm between
+    neighbouring data, with the largest μ that keeps to ε and δ (:func:`.accounting.gaussian_mu`).
 
     Attributes:
-        epsilon: ε in (0, 1).
+        epsilon: ε > 0.
         delta: δ in (0, 1).
+        adjacency: the neighbouring data for which Δ is given.
 
     Raises:
-        InvalidInput: ε or δ is out of these bounds, where the theorem does not hold.
-
-    Source:
-        Dwork & Roth 2014, Theorem 3.22.
+        InvalidInput: ε or δ is out of these bounds.
     """
 
     epsilon: float
     delta: float
+    adjacency: Adjacency = "replace"
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            check_number(name, getattr(self, name), above=0, below=1, where=type(self).__name__)
+        check_number("epsilon", self.epsilon, above=0, where=type(self).__name__)
+        check_number("delta", self.delta, above=0, below=1, where=type(self).__name__)
 
     @property
     def loss(self) -> PrivacyLoss:
         """Privacy loss of one vector with this noise."""
-        return PrivacyLoss(self.epsilon, self.delta)
+        return PrivacyLoss(gaussian_mu(self.epsilon, self.delta), (), self.adjacency)
 
     def scale(self, sensitivity: float) -> float:
         """Compute the standard deviation for a vector of this sensitivity Δ.
@@ -103,7 +119,7 @@ class GaussianNoise:
             InvalidInput: the sensitivity is negative, infinite or no number.
         """
         check_number("sensitivity", sensitivity, at_least=0, where=type(self).__name__)
-        return float(np.sqrt(2 * np.log(1.25 / self.delta)) * sensitivity / self.epsilon)
+        return sensitivity / self.loss.mu
 
     def add(self, values: Array, sensitivity: float) -> Array:
         """Add noise from the operating system to a vector.
@@ -171,40 +187,6 @@ class Mechanism(ABC):
         return Release.of(self.reply_type.__name__, question, self.loss)
 
 
-@dataclass(frozen=True)
-class Release:
-    """One thing that a party has released, for good.
-
-    Attributes:
-        kind: what it is, such as ``"certainties"``.
-        question: digest of all that it depends on; the same question is answered with the same release.
-        epsilon: ε of its privacy loss.
-        delta: δ of it.
-    """
-
-    kind: str
-    question: str
-    epsilon: float
-    delta: float
-
-    @classmethod
-    def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
-        """Name a release.
-
-        Args:
-            kind: what it is, such as ``"certainties"``.
-            question: all that it depends on: settings, digests of rows.
-            loss: what it costs the first time.
-        """
-        digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
-        return cls(kind, digest, loss.epsilon, loss.delta)
-
-    @property
-    def loss(self) -> PrivacyLoss:
-        """Privacy loss of it."""
-        return PrivacyLoss(self.epsilon, self.delta)
-
-
 class Accountant:
     """Releases of a party, and the privacy loss that they add up to, in all its life.
 
@@ -216,9 +198,10 @@ class Accountant:
     """
 
     def __init__(self) -> None:
-        self.budget: PrivacyLoss | None = None
+        self.budget: Budget | None = None
         self.charges = 0
         self._released: dict[Release, Array] = {}
+        self._ledger: PrivacyLedger | None = None
 
     def __bool__(self) -> bool:
         return bool(self._released)
@@ -226,7 +209,20 @@ class Accountant:
     @property
     def spent(self) -> PrivacyLoss:
         """Privacy loss of all releases."""
-        return sum((one.loss for one in self._released), PrivacyLoss())
+        return self._with([])
+
+    def _with(self, further: Iterable[Release]) -> PrivacyLoss:
+        """Add up the losses of all releases and of further ones, for the budget's neighbours."""
+        found = [one.loss for one in dict.fromkeys([*self._released, *further]) if one.loss]
+        total = PrivacyLoss()
+        if self.budget is not None:
+            total = replace(total, adjacency=self.budget.adjacency, unit=self.budget.unit)
+        elif found:
+            weakest = next((one for one in found if one.adjacency == "replace"), found[0])
+            total = replace(total, adjacency=weakest.adjacency, unit=weakest.unit)
+        for loss in found:
+            total = loss.under(total.adjacency, total.unit) + total
+        return total
 
     def count(self, kind: str) -> int:
         """Count the releases of a kind."""
@@ -241,10 +237,14 @@ class Accountant:
 
         Raises:
             BudgetExceeded: it would cost more than is left; nothing is drawn then.
+            RunFailed: it cannot be written into the ledger.
         """
         if release not in self._released:
             self.check([release])
-            self._released[release] = draw()
+            values = draw()
+            if self._ledger is not None and release.loss:
+                self._ledger.add(release, values)
+            self._released[release] = values
         self.charges += bool(release.loss)
         return self._released[release]
 
@@ -252,40 +252,54 @@ class Accountant:
         """Raise ``BudgetExceeded`` if releases, as far as they are new, go beyond the budget together."""
         if self.budget is None:
             return
-        after = self.spent
-        for one in dict.fromkeys(releases):
-            if one not in self._released:
-                after += one.loss
-        for name in ("epsilon", "delta"):
-            total, most = getattr(after, name), getattr(self.budget, name)
-            if total > most * (1 + 1e-9):
-                raise BudgetExceeded(
-                    f"limits.{name}: replies with noise would have spent {total:g} in all, of {most:g}",
-                    mend=f"The party's engineer may raise {name}.",
-                )
+        try:
+            spent = self._with(releases).epsilon(self.budget.delta)
+        except InvalidInput as error:
+            raise BudgetExceeded(
+                f"limits.adjacency: {error.what}",
+                mend="Certainties are charged for a replaced row; class sums for what the limits say.",
+            ) from error
+        if spent > self.budget.epsilon * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"limits.epsilon: replies with noise would have spent {spent:.4g} in all, of "
+                f"{self.budget.epsilon:g}",
+                mend="The party's engineer may raise epsilon.",
+            )
 
     # --- on a disk --------------------------------------------------------------------------------
 
+    def keep_in(self, ledger: PrivacyLedger) -> None:
+        """Write releases into a ledger from now on, and know those that are in it."""
+        self._ledger = ledger
+        self.clear()
+
     def arrays(self) -> dict[str, Array]:
         """All releases by name, for a file of arrays; the names are JSON."""
-        return {json.dumps(asdict(one)): values for one, values in self._released.items()}
+        return {one.to_json(): values for one, values in self._released.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Add releases that :meth:`arrays` gave; those that are here already stay as they are.
 
         Raises:
             ValueError: a name is none that it gave.
+            RunFailed: the ledger lacks one of them, so that it was cut or set back.
         """
-        try:
-            kept = {Release(**json.loads(name)): values for name, values in arrays.items()}
-            sum((one.loss for one in kept), PrivacyLoss())
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"no record of a release ({error})") from error
-        self._released = kept | self._released
+        kept = {Release.from_json(name): values for name, values in arrays.items()}
+        new = {one: values for one, values in kept.items() if one not in self._released}
+        if self._ledger is not None:
+            old = {
+                name for name in arrays if '"loss"' not in name
+            }  # of version 0.2, which had no ledger
+            for one, values in new.items():
+                if one.loss and not any(Release.from_json(name) == one for name in old):
+                    raise lacks(self._ledger.folder)
+                if one.loss:
+                    self._ledger.add(one, values)
+        self._released = new | self._released
 
     def clear(self) -> None:
-        """Forget all releases, before those of a file are restored."""
-        self._released = {}
+        """Forget all releases that are in no ledger, before those of a file are restored."""
+        self._released = {} if self._ledger is None else dict(self._ledger.released)
 
 
 class Privacy:
@@ -324,7 +338,7 @@ class Privacy:
                 costs = list(own)
                 if (mechanism := self._mechanisms.get(task.reply_type)) is not None:
                     costs.append(mechanism.planned(task, agreement))
-                _check_cost(task.reply_type, charged=any(one.loss for one in costs))
+                self._check_cost(task.reply_type, charged=any(one.loss for one in costs))
                 releases += costs
             self.accountant.check(releases)
         except BudgetExceeded as error:
@@ -347,7 +361,9 @@ class Privacy:
         if (mechanism := self._mechanisms.get(type(reply))) is not None:
             reply = self._released(mechanism.planned(task, agreement), mechanism, reply)
         if self.accountant.budget is not None:
-            _check_cost(type(reply), charged=self.accountant.charges > charges)
+            self._check_cost(type(reply), charged=self.accountant.charges > charges)
+            if getattr(reply, "notes", ()):
+                reply = replace(reply, notes=())  # they are made of private rows
         return reply
 
     def _released(self, release: Release, mechanism: Mechanism, reply: Any) -> Any:
@@ -357,25 +373,26 @@ class Privacy:
             return np.frombuffer(encode([mechanism.release(reply)]), dtype=np.uint8)
 
         (released,) = decode(self.accountant.release(release, draw).tobytes())
-        return released
+        # The same question may come in another round, where its mechanism says so.
+        return replace(released, round=reply.round) if hasattr(reply, "round") else released
 
+    def _check_cost(self, kind: type[Any], *, charged: bool) -> None:
+        """Raise ``BudgetExceeded`` unless a kind of reply may leave a party that has a budget.
 
-def _check_cost(kind: type[Any], *, charged: bool) -> None:
-    """Raise ``BudgetExceeded`` unless a kind of reply may leave a party that has a budget.
-
-    Args:
-        kind: the class of the reply.
-        charged: whether the accountant is charged for it.
-    """
-    cost = kind.privacy_cost if issubclass(kind, PartyMessage) else None
-    if cost is None:
-        raise BudgetExceeded(
-            f"limits.epsilon: {kind.__name__} states no privacy cost, and the party has a budget",
-            mend="Its author states one where its class is defined; or the party's engineer takes the "
-            "limit off.",
-        )
-    if cost == "charged" and not charged:
-        raise BudgetExceeded(
-            f"limits.epsilon: {kind.__name__} would leave without noise, beside the budget",
-            mend="Ask for it with noise, as in certainty_weighted(epsilon=0.1).",
-        )
+        Args:
+            kind: the class of the reply.
+            charged: whether the accountant is charged for it.
+        """
+        cost = kind.privacy_cost if issubclass(kind, PartyMessage) else None
+        assert self.accountant.budget is not None
+        bare = cost == "unbudgeted" or (cost == "measured" and not self.accountant.budget.measured)
+        if cost is None or (bare and kind not in self._mechanisms):
+            raise BudgetExceeded(
+                f"limits.epsilon: {kind.__name__} states no privacy cost, and the party has a budget",
+                mend="A run of the protocol private_sums asks for nothing else than a budget allows.",
+            )
+        if cost == "charged" and not charged:
+            raise BudgetExceeded(
+                f"limits.epsilon: {kind.__name__} would leave without noise, beside the budget",
+                mend="Ask for it with noise, as in certainty_weighted(epsilon=0.1).",
+            )

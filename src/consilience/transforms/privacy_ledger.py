@@ -1,0 +1,269 @@
+"""Ledger of a party's releases: what each cost and what left, written before it leaves.
+
+    folder/lock            held by the process that spends
+    folder/ledger.jsonl    a line for each release: time, kind, question, loss, the digest of its values, and
+                           the SHA-256 of the line before
+    folder/<digest>        the values as they were released, by the digest of the release's name
+
+Values are on the disk before their line, and the line before they leave; a crash in between leaves either
+values without a line under another name, which are dropped, or a line, which counts. The ledger is not
+taken up where a line was changed, removed or inserted, where values lack their line or a line its values, or
+where the party's state knows a release that the ledger lacks. So a ledger that was cut or set back is found
+out unless *all* of the party's folder was set back with it: who fears that keeps the digest of the last line
+elsewhere (``consilience party budget`` prints it, and looks for one that it is given).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import force, write_whole
+from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
+from consilience.validation.arrays import Array
+
+BEGINNING = "0" * 64
+"""What stands for the line before the first."""
+
+FOLDER = "privacy"
+"""Name of a ledger's folder in a party's folder."""
+
+_LINES, _DRAWN = "ledger.jsonl", ".drawn"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One thing that a party has released, for good.
+
+    Attributes:
+        kind: what it is, such as ``"certainties"``.
+        question: digest of all that it depends on; the same question is answered with the same release.
+        loss: its privacy loss.
+    """
+
+    kind: str
+    question: str
+    loss: PrivacyLoss
+
+    @classmethod
+    def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
+        """Name a release.
+
+        Args:
+            kind: what it is, such as ``"certainties"``.
+            question: all that it depends on: settings, digests of rows.
+            loss: what it costs the first time.
+        """
+        digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
+        return cls(kind, digest, loss)
+
+    def to_json(self) -> str:
+        """Write its name as JSON."""
+        return json.dumps(asdict(self))
+
+    @property
+    def digest(self) -> str:
+        """Digest of its name."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
+
+    @classmethod
+    def from_json(cls, text: str) -> Release:
+        """Read the name that :meth:`to_json` wrote; of version 0.2 too, whose noise was for a replaced row.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            known: dict[str, Any] = json.loads(text)
+            loss = known.pop("loss", None)
+            if loss is None:
+                epsilon, delta = float(known.pop("epsilon")), float(known.pop("delta"))
+                mu = gaussian_mu(epsilon, delta) if epsilon else 0.0
+                loss = {"mu": mu, "adjacency": "replace"}
+            return cls(str(known.pop("kind")), str(known.pop("question")), PrivacyLoss(**loss))
+        except (InvalidInput, TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"no record of a release ({error})") from error
+
+
+class PrivacyLedger:
+    """Ledger in a folder, locked from here to :meth:`close`: two processes cannot spend at the same time.
+
+    Args:
+        folder: the folder; made if it is not there.
+
+    Raises:
+        RunFailed: another process has it, it cannot be read or written, or it was cut, set back or changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            if not folder.exists():
+                folder.mkdir(mode=0o700, parents=True)
+                force(folder.parent)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise _failed(folder, error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lines = read_lines(folder)
+            self.released = self._values()
+            """Releases and their values, in the order in which they were made."""
+        except BlockingIOError as error:
+            self.close()
+            raise RunFailed(
+                "another process spends from this privacy ledger",
+                where=str(folder),
+                mend="Stop that process first.",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process spend."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def head(self) -> str:
+        """The SHA-256 of the last line."""
+        return _digest(self._lines[-1]) if self._lines else BEGINNING
+
+    def add(self, release: Release, values: Array) -> None:
+        """Write down a release; it is on the disk when this returns, and may leave then.
+
+        Args:
+            release: its name, which is not in the ledger.
+            values: as they are to leave.
+
+        Raises:
+            RunFailed: it cannot be written; then nothing may leave.
+        """
+        content = save({"values": np.ascontiguousarray(values)})
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            **asdict(release),
+            "values": _digest(content),
+            "before": self.head,
+        }
+        lines = [*self._lines, json.dumps(line).encode()]
+        drawn = self.folder / f"{release.digest}{_DRAWN}"
+        try:
+            write_whole(drawn, content, sync=True)
+            force(self.folder)
+            write_whole(self.folder / _LINES, b"\n".join(lines) + b"\n", sync=True)
+            force(self.folder)
+            drawn.rename(drawn.with_suffix(""))
+            force(self.folder)
+        except OSError as error:
+            raise _failed(self.folder, error) from error
+        self._lines = lines
+        self.released[release] = values
+
+    def _values(self) -> dict[Release, Array]:
+        """Read the values of all lines, and drop what was drawn and never came to have one."""
+        found: dict[Release, Array] = {}
+        names = {"lock", _LINES}
+        for line in self._lines:
+            entry = json.loads(line)
+            release = Release.from_json(
+                json.dumps({k: entry[k] for k in ("kind", "question", "loss")})
+            )
+            file = self.folder / release.digest
+            names.add(file.name)
+            try:
+                if (drawn := file.with_suffix(_DRAWN)).exists() and not file.exists():
+                    drawn.rename(file)
+                content = file.read_bytes()
+                if _digest(content) != entry["values"]:
+                    raise ValueError("other values than were released")
+                found[release] = load(content)["values"]
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                raise _broken(self.folder, f"the values of a release are gone ({error})") from error
+        for file in self.folder.iterdir():
+            if file.suffix == _DRAWN:
+                file.unlink()  # a crash came before its line: it never left
+            elif len(file.name) == 32 and file.name not in names:
+                raise _broken(
+                    self.folder, "a release lacks its line: the ledger was cut or set back"
+                )
+        return found
+
+
+def read_lines(folder: Path) -> list[bytes]:
+    """Read the lines of a ledger and verify their chain; none where there is no ledger.
+
+    Raises:
+        RunFailed: it cannot be read, or a line was changed, removed or inserted.
+    """
+    try:
+        content = (folder / _LINES).read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _failed(folder, error) from error
+    before, lines = BEGINNING, content.split(b"\n")
+    if lines.pop():
+        raise _broken(folder, "its last line is not whole")
+    for number, line in enumerate(lines, 1):
+        try:
+            follows = json.loads(line)["before"] == before
+        except (ValueError, TypeError, KeyError):
+            follows = False
+        if not follows:
+            raise _broken(folder, f"line {number} does not follow the line before")
+        before = _digest(line)
+    return lines
+
+
+def entries(folder: Path) -> list[Mapping[str, Any]]:
+    """Read what a ledger says of each release, ``sha256`` being the digest of its line.
+
+    Raises:
+        RunFailed: as :func:`read_lines`.
+    """
+    return [{**json.loads(line), "sha256": _digest(line)} for line in read_lines(folder)]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _broken(folder: Path, why: str) -> RunFailed:
+    """The error for a ledger that is not whole."""
+    return RunFailed(
+        f"its privacy ledger is not whole: {why}",
+        where=str(folder),
+        mend="Restore the party's folder from its latest copy. Who starts with an empty one spends the same "
+        "rows' budget again.",
+    )
+
+
+def lacks(folder: Path) -> RunFailed:
+    """Make the error for a ledger that lacks what the party's state knows."""
+    return _broken(
+        folder, "the party's state knows a release that it lacks: it was cut or set back"
+    )
+
+
+def _failed(folder: Path, error: OSError) -> RunFailed:
+    """The error for a ledger that cannot be read or written."""
+    return RunFailed(
+        f"its privacy ledger cannot be read or written ({error.strerror})",
+        where=str(folder),
+        mend="Free some space or mend the permissions: nothing leaves that is not in it.",
+    )
