@@ -14,6 +14,8 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
 from consilience.errors import InvalidInput
+from consilience.learners import encoders
+from consilience.learners.encoders import EncoderEntry, text_columns
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 from consilience.protocols.models.model_exchange import averaged_distillation
@@ -209,3 +211,41 @@ def test_truth_values_beside_categories(gaps: bool) -> None:
 def test_columns_on_another_scale_are_named() -> None:
     with pytest.raises(InvalidInput, match="1 of 2 columns are on another scale: 'age'"):
         run(party("a", lambda table: table.assign(age=table["age"] * 0.01 + 60)), party("bb"))
+
+
+def with_notes(table: pd.DataFrame) -> pd.DataFrame:
+    told = [f"a letter {'b' * (i % 3)} of day {i}" for i in range(len(table))]
+    return table.assign(note=[None, *told[1:]])
+
+
+def test_texts_beside_other_columns_are_read_by_what_the_public_columns_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sites keep their texts as they are; the schema names an encoder that comes with the library."""
+    letters = EncoderEntry("", "helpers.stub_encoders:Letters", "none")
+    monkeypatch.setitem(encoders.ENCODERS, "letters", letters)
+    with pytest.raises(InvalidInput, match=r"'note': texts of which .*\n.*text_columns\(table, "):
+        Public(with_notes(PUBLIC))
+    public = text_columns(with_notes(PUBLIC), ["note"], encoder="letters")
+    assert list(public)[-2:] == ["note: letters 0", "note: letters 1"]
+    assert public.iloc[:3, -2:].to_numpy().tolist() == [[0, 0], [2, 1], [2, 2]]
+    one, without = party("a", with_notes), party("bb", missing="allowed")
+    history = run(one, without, public=public)
+    notes = text_columns(with_notes(patients(1)[0]), ["note"], encoder="letters")
+    np.testing.assert_array_equal(one.X[:, 3:], notes.iloc[:, 3:])
+    assert without.X.shape == (60, 3)
+    said = history.models["a"].predict_proba(with_notes(PUBLIC))
+    np.testing.assert_array_equal(said, history.models["a"].predict_proba(public))
+
+
+@pytest.mark.parametrize(
+    ("names", "encoder", "why"),
+    [
+        (["nott"], "static-words", r"no column 'nott'\n.*Did you mean 'note'"),
+        (["age"], "static-words", "column 'age' holds no texts"),
+        (["note"], "static-word", "unknown encoder 'static-word'"),
+    ],
+)
+def test_texts_that_are_not_there_are_named(names: list[str], encoder: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        text_columns(with_notes(PUBLIC), names, encoder=encoder)

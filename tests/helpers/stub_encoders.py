@@ -5,6 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 
+class Letters:
+    """How often a text has an a, and how often a b."""
+
+    key = "letters"
+
+    def __call__(self, X):
+        return np.array([[text.count("a"), text.count("b")] for text in X], dtype=float)
+
+
 class Halves:
     """Half of every number."""
 

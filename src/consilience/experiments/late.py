@@ -11,6 +11,7 @@ import numpy as np
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.spec import LateSpec, ModelSpec, Spec
+from consilience.learners.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.validation.arrays import Array, check_alike
 from consilience.validation.labels import label_names
@@ -84,6 +85,7 @@ def _inputs(X: Any, spec: LateSpec, dataset: Dataset, where: str) -> Array:
         if dataset.schema is not None:
             own = spec.data
             options: dict[str, Any] = {"rename": own.rename, "unknown": own.unknown}
+            X = with_text_columns(X, dataset.schema)
             rows = rows_of(X, dataset.schema, where=where, missing="allowed", **options)
             if rows.absent:
                 raise InvalidInput(

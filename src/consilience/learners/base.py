@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.learners.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -297,6 +298,7 @@ class Model:
                 where="predict",
                 mend="Give an array, its columns in the order of training.",
             )
+        table = with_text_columns(table, schema)
         return rows_of(table, schema, where="predict", unknown="missing").X
 
     def predict_proba(self, X: Any) -> Array:

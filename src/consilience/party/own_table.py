@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
+from consilience.learners.encoders import with_text_columns
 from consilience.messages.schema import Public
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
@@ -96,7 +97,7 @@ class OwnTable:
             "discreet": discreet,
         }
         found = rows_of(
-            self.private,
+            with_text_columns(self.private, public.schema),
             public.schema,
             where=self.where,
             units=self.units,
@@ -108,7 +109,8 @@ class OwnTable:
             return found, None
         kept = public.schema.only(found.kept)
         units = {name: unit for name, unit in self.units.items() if name in kept.names}
-        tests = rows_of(self.tests, kept, where=f"{self.where}, test data", units=units, **options)
+        read = with_text_columns(self.tests, kept)
+        tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
         if not self.tested_alone:
             said = tuple(f"in the test rows, {note}" for note in tests.notes)
             found = replace(found, notes=found.notes + said)
