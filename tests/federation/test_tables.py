@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
+from consilience.data import read_rows
 from consilience.errors import InvalidInput
 from consilience.learners import encoders
-from consilience.learners.encoders import EncoderEntry, text_columns
+from consilience.learners.encoders import EncoderEntry, text_columns, with_text_columns
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 from consilience.protocols.models.model_exchange import averaged_distillation
@@ -219,7 +221,7 @@ def with_notes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_texts_beside_other_columns_are_read_by_what_the_public_columns_say(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Sites keep their texts as they are; the schema names an encoder that comes with the library."""
     letters = EncoderEntry("", "helpers.stub_encoders:Letters", "none")
@@ -234,6 +236,12 @@ def test_texts_beside_other_columns_are_read_by_what_the_public_columns_say(
     notes = text_columns(with_notes(patients(1)[0]), ["note"], encoder="letters")
     np.testing.assert_array_equal(one.X[:, 3:], notes.iloc[:, 3:])
     assert without.X.shape == (60, 3)
+    with_notes(PUBLIC).to_csv(tmp_path / "new.csv", index=False)
+    schema = Public(public).schema
+    read = read_rows(
+        tmp_path / "new.csv", like=schema, prepared=lambda table: with_text_columns(table, schema)
+    )
+    np.testing.assert_array_equal(read.X, Public(public).X.astype(np.float32))
     said = history.models["a"].predict_proba(with_notes(PUBLIC))
     np.testing.assert_array_equal(said, history.models["a"].predict_proba(public))
 

@@ -31,7 +31,7 @@ from consilience.federation.run_folder import (
 )
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
-from consilience.learners.encoders import find_encoder
+from consilience.learners.encoders import find_encoder, with_text_columns
 from consilience.learners.files.transfer import unpack
 from consilience.learners.frozen import Frozen
 from consilience.learners.sklearn.per_label import suited_to
@@ -251,7 +251,14 @@ def predictions(model: Kept, data: Path) -> str:
     schema = model.schema
     if schema is not None and model.scaling is not None:
         schema = schema.without_units()  # those that it has are of scaled rows
-    found = read_rows(data, like=schema, unknown="missing", rename=model.rename, units=model.units)
+    found = read_rows(
+        data,
+        like=schema,
+        unknown="missing",
+        rename=model.rename,
+        units=model.units,
+        prepared=lambda table: table if schema is None else with_text_columns(table, schema),
+    )
     for note in found.notes:
         say(f"note: {note}")
     rows = found.X

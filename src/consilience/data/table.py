@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -139,11 +139,7 @@ def load_own(
 
 
 def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Load a party's own rows without labels: a table as it came, or an array.
-
-    Args:
-        path: as in :func:`load_table`.
-        columns: the input columns; by default all.
+    """Load a party's own rows without labels, of all columns or some: a table as it came, or an array.
 
     Raises:
         InvalidInput: as :func:`load_table`.
@@ -236,6 +232,7 @@ def read_rows(
     unknown: Lenient = "refused",
     rename: Mapping[str, str] | None = None,
     units: Mapping[str, float | str] | None = None,
+    prepared: Callable[[Table], Table] = lambda table: table,
 ) -> Rows:
     """Read inputs without labels, such as public rows.
 
@@ -247,6 +244,7 @@ def read_rows(
         unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
         rename: name in the file to the name in ``like``, where the file has that one.
         units: as in :func:`~consilience.validation.table_rows.rows_of`.
+        prepared: makes the table to read of the one in the file.
 
     Returns:
         inputs, float32, shape ``(n, columns)``, or texts; and their schema, where columns have names.
@@ -258,7 +256,7 @@ def read_rows(
     if path.suffix == ".npz":
         X = _read_npz(path, None, None).X
         return Rows(X if X.dtype == object else X.astype(np.float32), like)
-    table = _chosen(read_table(path), _Wanted(columns=columns, drop=drop), str(path))
+    table = prepared(_chosen(read_table(path), _Wanted(columns=columns, drop=drop), str(path)))
     renamed = {own: name for own, name in (rename or {}).items() if own in table.columns}
     X, schema, notes = _inputs(table, str(path), like, unknown=unknown, rename=renamed, units=units)
     return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
