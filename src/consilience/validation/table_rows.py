@@ -145,7 +145,8 @@ def suggested_column(
     one, same = one_spelling(known)
     distinct = sorted(set(one.values()))
     if len(distinct) > min(FEW, len(known) / 2):
-        words = [text for text in known if not is_number(text)]
+        strange = {text for text in set(known) if not is_number(text)}
+        words = [text for text in known if text in strange]
         if len(words) < len(known) / 2:
             raise _number_among(words, name, where)
         if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
@@ -163,7 +164,7 @@ def suggested_column(
 
 def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[str]]:
     """Read numbers among which a word that says "missing" stands; and a remark, if there is one."""
-    words = {text for text in values if text is not None and not is_number(text)}
+    words = {text for text in set(values) if text is not None and not is_number(text)}
     marks = sorted(word for word in words if word.lower() in MARKS)
     if not marks:
         return values, []
