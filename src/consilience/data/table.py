@@ -13,9 +13,18 @@ from consilience.data.columns import read_table
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.npz import array_names, read_arrays
 from consilience.data.splits import take_public
-from consilience.data.targets import LabelColumns, Target, encoded, joined_target, target_columns
+from consilience.data.targets import (
+    LabelColumns,
+    Target,
+    encoded,
+    joined_target,
+    lacks,
+    roles_of,
+    strata_of,
+    target_column,
+    target_columns,
+)
 from consilience.errors import InvalidInput, nearest
-from consilience.numerics.multilabel import rarest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -97,6 +106,7 @@ def load_own(
     *,
     time: str | None = None,
     event: str | None = None,
+    labels: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     test: Path | float | None = 0.3,
     kind: Kind | None = None,
@@ -108,6 +118,7 @@ def load_own(
         target: the column of labels or values.
         time: the column of times.
         event: the column of events.
+        labels: columns of several labels; one that is not there is not known.
         columns: the input columns.
         test: a file of test rows, or the share to set aside; ``None`` for none.
         kind: ``"classification"`` or ``"regression"``.
@@ -121,7 +132,7 @@ def load_own(
     """
     aside = test if isinstance(test, float) else None
     file = test if isinstance(test, Path) else None
-    named = target_columns(target, time, event, where=str(path))
+    named = target_columns(target, time, event, labels, where=str(path))
     wanted = _Wanted(named, columns=columns, as_numbers=False)
     rows, held_out, classes = _labelled(path, wanted, file, aside, 0, kind)
     tests = None if held_out is None else (held_out.X, held_out.target)
@@ -194,11 +205,7 @@ def _labelled(
     if test_fraction is None:
         return rows, None, classes
     rng = stream(seed, path.name, 0, "test split")
-    kinds = y
-    if y.ndim == 2:
-        several = isinstance(wanted.target, LabelColumns)
-        kinds = rarest(y) if several else y[:, 1].astype(np.int64)
-    train, aside = take_public(kinds, test_fraction, rng, group=rows.group)
+    train, aside = take_public(strata_of(y, wanted.target), test_fraction, rng, group=rows.group)
     return rows.take(train), replace(rows.take(aside), notes=()), classes
 
 
@@ -296,7 +303,7 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
     inputs = _chosen(table, wanted, where)
     group = None
     if wanted.group is not None:
-        group = as_texts(_column(table, wanted.group, where))
+        group = as_texts(target_column(table, wanted.group, where))
         if wanted.groups is not None:
             if strange := sorted(set(wanted.groups) - set(group.tolist())):
                 raise InvalidInput(
@@ -306,8 +313,8 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
                 )
             part = np.isin(group, np.asarray(wanted.groups, dtype=object))
             table, inputs, group = table.take(part), inputs.take(part), group[part]
-    gaps = isinstance(wanted.target, LabelColumns)
-    parts = [_column(table, name, where, gaps=gaps) for name in wanted.named]
+    several = isinstance(wanted.target, LabelColumns)
+    parts = [target_column(table, name, where, labels=several) for name in wanted.named]
     labels = joined_target(parts, wanted.target, where)
     if not wanted.as_numbers:
         return _Rows(inputs, labels, group)
@@ -319,14 +326,13 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
 def _chosen(table: Table, wanted: _Wanted, where: str) -> Table:
     """The inputs among the columns of a table."""
     names, others = list(table.columns), (*wanted.named, wanted.group)
-    roles: tuple[str, ...] = ("time", "event") if len(wanted.named) > 1 else ("target",)
-    if isinstance(wanted.target, LabelColumns):
-        roles = ("label",) * len(wanted.named)
     for role, name in [
-        *zip(roles, wanted.named, strict=False),
+        *zip(roles_of(wanted.target), wanted.named, strict=False),
         ("group", wanted.group),
         *(("input", c) for c in (*(wanted.columns or ()), *wanted.drop)),
     ]:
+        if role == "label" and not wanted.as_numbers and lacks(table, str(name), wanted.named):
+            continue
         if name is not None and name not in names:
             raise InvalidInput(
                 f"there is no {role} column {name!r}",
@@ -356,19 +362,6 @@ def _inputs(
         else rows_of(table, like, where=where, options=False, **options)
     )
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
-
-
-def _column(table: Table, name: str, where: str, *, gaps: bool = False) -> Array:
-    """A target or group column, checked to have a value in every row unless it may have gaps."""
-    values = table.columns[name]
-    absent = values == None if values.dtype == object else values != values  # noqa: E711
-    if absent.any() and not gaps:
-        raise InvalidInput(
-            f"{int(absent.sum()):,} of {len(values):,} rows have no value in {name!r}",
-            where=where,
-            mend="Drop these rows, or move them to a file of public data.",
-        )
-    return values
 
 
 def _read_npz(path: Path, target: Target, group: str | None, side: str = "") -> _Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
@@ -10,11 +11,12 @@ from pydantic import Field, model_validator
 
 from consilience.data.dataset import Dataset, as_texts
 from consilience.errors import InvalidInput
-from consilience.numerics.multilabel import MultiLabel
+from consilience.numerics.multilabel import MultiLabel, rarest
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
 from consilience.numerics.survival import survival_rows
 from consilience.validation.arrays import Array
 from consilience.validation.sections import Number, Section, Whole
+from consilience.validation.tables import Table
 
 
 class LabelColumns(tuple[str, ...]):
@@ -34,6 +36,7 @@ class OutcomeSpec(Section):
         range: of values: bins of equal width from the first number to the second.
         bins: how many of equal width, by default 10.
         quantiles: predict these of a number; without them the outcome is survival.
+        labels: of a party's own configuration, several labels in place of all this: names of their columns.
     """
 
     edges: tuple[Number, ...] | None = None
@@ -41,12 +44,16 @@ class OutcomeSpec(Section):
     range: tuple[Number, Number] | None = None
     bins: Whole | None = Field(default=None, ge=2, lt=MOST_EDGES)
     quantiles: tuple[Number, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         way = "horizon" if self.quantiles is None else "range"
         given = [name for name in ("edges", "horizon", "range") if getattr(self, name) is not None]
-        if given not in (["edges"], [way]):
+        if self.labels is not None:
+            if self.model_fields_set != {"labels"}:
+                raise ValueError("several labels have no bins: give labels alone")
+        elif given not in (["edges"], [way]):
             raise ValueError(
                 f"give edges, or {way} and bins; not {' and '.join(given) or 'neither'}"
             )
@@ -64,6 +71,8 @@ class OutcomeSpec(Section):
         low, high = self.range or (0.0, self.horizon or 0.0)
         equal = np.linspace(low, high, (self.bins or 10) + 1).tolist()
         try:
+            if self.labels is not None:
+                return MultiLabel(self.labels)
             if self.quantiles is None:
                 return Survival(self.edges or equal[1:])
             return Quantiles(self.edges or equal, self.quantiles)
@@ -90,6 +99,12 @@ def outcome_for(section: OutcomeSpec | None, dataset: Dataset) -> Outcome | None
                 mend="Leave out the section outcome, or data.labels.",
             )
         return MultiLabel(dataset.labels)
+    if section is not None and section.labels is not None:
+        raise InvalidInput(
+            "the columns of several labels are a matter of the data here",
+            where="outcome.labels",
+            mend="Name them as data.labels, and leave out outcome and data.target.",
+        )
     if dataset.survival and not isinstance(outcome, Survival):
         when = dataset.y[dataset.y[:, 1] > 0, 0]
         near = float(f"{np.quantile(when, 0.9) if len(when) else dataset.y[:, 0].max():.1g}")
@@ -168,6 +183,57 @@ def joined_target(parts: Sequence[Any], named: Target, where: str) -> Array:
         return np.asarray(parts[0])
     columns = " and ".join(map(repr, named or ()))
     return survival_rows(*parts, where=f"{where}, columns {columns}")
+
+
+def roles_of(target: Target) -> tuple[str, ...]:
+    """Say what each column of a target is."""
+    if isinstance(target, LabelColumns):
+        return ("label",) * len(target)
+    return ("time", "event") if isinstance(target, tuple) else ("target",)
+
+
+def strata_of(y: Array, target: Target) -> Array:
+    """Give what rows are divided by: labels, events, or the rarest of several labels; shape ``(n,)``."""
+    if isinstance(target, LabelColumns):
+        return rarest(y)
+    return y[:, 1].astype(np.int64) if y.ndim == 2 else y
+
+
+def lacks(table: Table, label: str, labels: Sequence[str]) -> bool:
+    """Tell whether a party's own table has no column of a label, nor one that seems misspelt.
+
+    Args:
+        table: the party's rows.
+        label: name of the label.
+        labels: names of all labels.
+    """
+    free = [name for name in table.columns if name not in labels]
+    return label not in table.columns and not get_close_matches(label, free)
+
+
+def target_column(table: Table, name: str, where: str, *, labels: bool = False) -> Array:
+    """Give a target or group column, which needs a value in every row; of a label it may lack some, or all.
+
+    Args:
+        table: the rows.
+        name: of the column.
+        where: the file, for errors.
+        labels: whether it is one of several labels.
+
+    Raises:
+        InvalidInput: a row has no value.
+    """
+    if labels and name not in table.columns:
+        return np.full(len(table), None, dtype=object)
+    values = table.columns[name]
+    absent = np.array([one is None or one != one for one in values.tolist()], dtype=bool)
+    if absent.any() and not labels:
+        raise InvalidInput(
+            f"{int(absent.sum()):,} of {len(values):,} rows have no value in {name!r}",
+            where=where,
+            mend="Drop these rows, or move them to a file of public data.",
+        )
+    return values
 
 
 def encoded(

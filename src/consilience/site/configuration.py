@@ -95,7 +95,8 @@ class PartySpec(Section):
             taught model as it is.
         trusts: packages whose models it accepts from others, where models are exchanged.
         threads: numerical threads while it works.
-        outcome: survival, or quantiles of a number, the same at all parties; ``None`` for classes and values.
+        outcome: survival, quantiles of a number or several labels, the same at all parties; ``None`` for
+            classes and values.
         coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
     """
 
@@ -176,7 +177,8 @@ class PartySpec(Section):
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
         with _key("data"):
-            own, tests, classes = where.rows(whole=self.limits.epsilon is not None)
+            labels = None if self.outcome is None else self.outcome.labels
+            own, tests, classes = where.rows(labels, whole=self.limits.epsilon is not None)
         learner, outcome = self._learner(), self._outcome
         if outcome is not None and classes:
             raise InvalidInput(

@@ -61,11 +61,12 @@ class PrivateDataSpec(Section):
     unknown: Lenient = "refused"
 
     def rows(
-        self, *, whole: bool = False
+        self, several: tuple[str, ...] | None = None, *, whole: bool = False
     ) -> tuple[tuple[Any, Any], tuple[Any, Any] | None, bool | None]:
         """Load own rows and targets, test rows with theirs, and whether these are classes; ``None`` for none.
 
         Args:
+            several: names of several labels, which are columns in place of a target.
             whole: whether no share of the rows is set aside, which one row more would choose anew.
 
         Raises:
@@ -73,7 +74,8 @@ class PrivateDataSpec(Section):
         """
         tests, classes = None, None
         options: dict[str, Any] = {
-            "time": self.time, "event": self.event, "columns": self.columns, "kind": self.kind
+            "time": self.time, "event": self.event, "labels": several, "columns": self.columns,
+            "kind": self.kind,
         }  # fmt: skip
         if self.path is not None and self.labels:
             test = None if whole and isinstance(self.test, float) else self.test
