@@ -270,6 +270,12 @@ def test_a_short_configuration_says_as_much(tmp_path: Path) -> None:
         ("knn", "north"),
         ("svc", None),
     ]
+    text = 'protocol = "ensemble_distillation"\n' + (tmp_path / "own rows.toml").read_text()
+    (tmp_path / "own rows.toml").write_text(text)
+    more = read_spec(
+        tmp_path / "own rows.toml", ["protocol.rounds=2", "models.0.n_neighbors=3"]
+    )  # as --quick says
+    assert (more.protocol.rounds, more.models[0].options) == (2, {"n_neighbors": 3})
 
 
 def test_a_party_that_cannot_write_its_state_costs_no_run(

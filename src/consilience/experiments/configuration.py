@@ -79,15 +79,23 @@ def _setting(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
+_NAMED = ("methods", "models", "partition", "protocol")
+"""Sections that a name alone may stand for."""
+
+
 def _put(document: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
     place: Any = document
     for section in sections:
+        holder = place
         place = (
             place.setdefault(section, {})
             if isinstance(place, dict)
             else _entry(place, section, key)
         )
+        if isinstance(place, str) and sections[0] in _NAMED and section != "name":
+            place = {"name": place}
+            holder[section if isinstance(holder, dict) else int(section)] = place
     if isinstance(place, dict):
         place[last] = value
     else:
