@@ -251,6 +251,6 @@ def _truth(results: Results, outcome: Outcome, seed: int) -> Array | None:
         return None
     try:
         truth = outcome.read(results.meta.get(f"targets {seed}", ()), where="targets")
-    except InvalidInput:
+    except (InvalidInput, ValueError, TypeError):  # a stranger's notes
         return None
     return truth if len(truth) == results.tests[seed].own.shape[1] else None

@@ -19,6 +19,7 @@ threads = 1                       # processor cores to work with
 [data]
 path = "data.csv"                 # your rows: .csv with a header line, .parquet, .xlsx or .npz
 target = "label"                  # the column to predict
+# For survival: time and event, two columns, in place of target; and a section [outcome] with edges.
 # labels = false                  # without labels you are taught, and send nothing
 # columns = ["age", "pressure"]   # inputs; without it, those of the public rows, in any order
 # missing = "allowed"             # take part without columns that you lack
