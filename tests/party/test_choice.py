@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
@@ -17,7 +18,7 @@ from consilience.errors import InvalidInput
 from consilience.federation.history import History
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork, ProcessNetwork
-from consilience.party.choice import surely_best, surely_lower
+from consilience.party.choice import Purpose, surely_best, surely_lower
 from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, MixedModel, OwnRegion, class_odds
 from consilience.party.shared_space import SharedSpace
@@ -62,14 +63,14 @@ def ran(members: list[Party], rounds: int = 2, alpha: float | None = None) -> Hi
 
 
 def test_weights_fall_beyond_the_reach():
-    """g = 1/2 min(1, r / 2): at r = 0, 1, 2, 4 it is 0, 1/4, 1/2, 1/2."""
+    """g = min(1, r / 2): at r = 0, 1, 2, 4 it is 0, 1/2, 1, 1; half of it is the model trained alone's."""
     choice, taught = Choice(own=0.5, reach=2.0), np.zeros((4, 1))
-    found = choice.weights(np.array([0.0, 1.0, 2.0, 4.0]), taught)
-    assert found.tolist() == [0, 0.25, 0.5, 0.5]
+    found = choice.near(np.array([0.0, 1.0, 2.0, 4.0]), taught)
+    assert found.tolist() == [0, 0.5, 1, 1]
     mixed = choice.mixed(np.array([[4.0], [4.0]]), np.array([[0.0], [0.0]]), np.array([1.0, 3.0]))
     assert mixed.tolist() == [[1.0], [2.0]]
     everywhere = Choice(own=0.25, reach=0.0)
-    assert everywhere.weights(np.array([0.0, 9.0]), taught[:2]).tolist() == [0.25, 0.25]
+    assert everywhere.near(np.array([0.0, 9.0]), taught[:2]).tolist() == [1, 1]
 
 
 def test_weights_fall_where_the_taught_model_names_a_class_that_the_party_lacks():
@@ -80,8 +81,44 @@ def test_weights_fall_where_the_taught_model_names_a_class_that_the_party_lacks(
     taught = np.array([[0.8, 0.2], [0.2, 0.4], [1.0, 0.0]])
     assert class_odds(taught, (1.0, 0.0)) == pytest.approx([4, 0.5, 1000])
     choice = Choice(own=1.0, reach=1.0, familiar=(1.0, 0.0))
-    assert choice.weights(np.ones(3), taught) == pytest.approx([1, 0.5, 1])
+    assert choice.near(np.ones(3), taught) == pytest.approx([1, 0.5, 1])
     assert class_odds(taught, ()).tolist() == [1, 1, 1]
+
+
+def test_where_own_rows_lie_the_taught_model_is_corrected_for_a_class_without_any():
+    """0.2 and 0.8 become 0.2 and 0.25 · 0.8 = 0.2, so 1/2 and 1/2; with half of 1 and 0: 3/4 and 1/4.
+
+    Odds of 0.2 / 0.8 times a ratio of 2 are 1/2, within a reach of 1/2; a ratio of 1 is half as near, and
+    half taught: (3/4 + 0.2) / 2. One below the least counts as that, and a gap, 0, is the taught model's.
+    """
+    choice = Choice(own=0.5, reach=0.5, familiar=(1.0, 0.0), rare=0.25, least=1.0)
+    alone, taught = np.tile([1.0, 0.0], (4, 1)), np.tile([0.2, 0.8], (4, 1))
+    found = choice.mixed(alone, taught, np.array([2.0, 1.0, 0.1, 0.0]))
+    assert found[:, 0] == pytest.approx([0.75, 0.475, 0.475, 0.2])
+    assert found.sum(axis=1) == pytest.approx([1, 1, 1, 1])
+
+
+def test_a_party_that_lacks_a_class_begins_with_three_quarters_of_its_own_voice():
+    """None of its 18 rows is of the other class, so that at most 1 in 20 to come is."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 3
+    X[:, 0] += 3 * y
+    held = {"two": np.flatnonzero(y < 2)[:18], "three": np.arange(60)}
+
+    def chosen(purpose: Purpose) -> Choice:
+        parties = [
+            Party(name, GaussianNB(), X[rows], y[rows], calibration=0.0, purpose=purpose)
+            for name, rows in held.items()
+        ]
+        federation = Federation(parties, X, strict=False)
+        found = federation.run(ensemble_distillation(rounds=1), progress=False).models["two"]
+        assert isinstance(found, MixedModel)
+        return found.choices[-1]
+
+    one = chosen("own")
+    assert (one.own, one.rare, one.least) == (0.75, 0.05, pytest.approx(1 / 20))
+    assert 0 < one.reach <= one.least
+    assert chosen("everyone").rare == 1
 
 
 @pytest.mark.parametrize("losses", [(1.0,), (1.0, 2.0, np.nan)])
@@ -127,8 +164,8 @@ def test_losses_of_rows():
 def test_own_rows_are_left_to_the_model_trained_alone_until_calibration_rows_show_a_gain(
     gains: list[list[float]], picked: int
 ):
-    alone = np.full(len(gains), 10.0)
-    assert surely_best(alone[:, None] - np.array(gains), alone) == picked
+    alone = np.full((len(gains), 3), 10.0)
+    assert surely_best(alone - np.array(gains), alone) == picked
 
 
 def test_half_a_standard_error_is_asked_for():

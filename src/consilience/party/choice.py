@@ -2,8 +2,10 @@
 
 It is made by own rows alone, and nothing of it leaves the party. For own rows the model trained alone counts
 as far as they lie, and less of it only where the calibration rows, which neither model was trained on, show
-that its own rows gain. For everyone's rows the choice is by calibration rows and by the public rows, as the
-teacher labels them. The two models are mixed by :class:`~consilience.party.mixed_model.MixedModel`.
+that its own rows gain. A party without rows of some class knows more: hardly one of its rows to come is of
+that class. There the taught model is corrected for it, and takes part from the start. For everyone's rows the
+choice is by calibration rows and by the public rows, as the teacher labels them. The two models are mixed by
+:class:`~consilience.party.mixed_model.MixedModel`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,13 @@ EVIDENCE = 0.5
 """Standard errors by which calibration rows must favour a mixture. One that is in truth worse by as much as a
 standard error of the difference seems so by a chance of 7 %, by two of them 0.6 %; one that is in truth as
 good does so more often, and harms nobody."""
+
+BEGUN = 0.75
+"""Weight of the model trained alone that a party without rows of some class starts from: corrected for that,
+the taught model is seldom the worse of the two on own rows."""
+
+RARE = 0.05
+"""Part of the probability of a class without own rows that the taught model keeps where own rows lie."""
 
 MARGIN = 0.25
 """Own rows to come are taken to lie as far as this part of the least nearness of those that are there."""
@@ -135,16 +144,22 @@ class Chooser:
             taught: the taught model.
             held_out: its predictions on the calibration rows.
         """
-        familiar, reaches = self._familiar(lesson), [0.0]
+        familiar, reaches, most = self._familiar(lesson), [0.0], self._most()
+        lacks = self.purpose == "own" and 0.0 in familiar
+        chance = 1 - most if lacks else 0.0  # that the next row is of no kind that was there
         if self.region is not None:
-            near = self._train_ratios
+            near = np.append(self._train_ratios, self._held_out_ratios)
+            near = np.where(near > 0, np.maximum(near, chance), 0.0)
             if familiar:
-                near = near * class_odds(taught.predict(self._train[0]), familiar)
-            near = np.append(near, self._held_out_ratios * class_odds(held_out, familiar))
-            reaches = [MARGIN * float(near.min())]
+                said = np.concatenate([taught.predict(self._train[0]), held_out])
+                near = near * class_odds(said, familiar)
+            reaches = [MARGIN * min(float(near.min()), chance if lacks else np.inf)]
             if self.purpose == "everyone":
                 reaches += [0.0, *np.quantile(near, QUANTILES).tolist()]
-        mixed = [Choice(own, one, familiar) for own in (self._most(), *WEIGHTS) for one in reaches]
+        if lacks:
+            owns = (min(BEGUN, most), most, *WEIGHTS)
+            return [Choice(own, reaches[0], familiar, RARE, chance) for own in owns]
+        mixed = [Choice(own, one, familiar) for own in (most, *WEIGHTS) for one in reaches]
         return mixed if self.purpose == "own" else [*mixed, Choice(0.0, 0.0)]
 
     def _familiar(self, lesson: Lesson) -> tuple[float, ...]:
@@ -175,20 +190,33 @@ class Chooser:
         if not len(X):
             return replace(candidates[0], round=lesson.round, alpha=alpha), np.zeros(0)
         ours, ratios = self._held_out_alone(), self._held_out_ratios
+        first = candidates[0]
+        if (
+            first.rare < 1
+        ):  # its own voice is right nearly always: what else is said must mend errors
+            errors, least = wrong(ours, targets), first.own
+            candidates = [
+                one
+                for one in candidates
+                if one.own >= least or wrong(one.mixed(ours, theirs, ratios), targets) < errors
+            ]
         losses = self._losses(candidates, ours, theirs, ratios, targets)
-        alone, all_taught = (self._row_losses(said, targets) for said in (ours, theirs))
+        alone, all_taught = (
+            self._row_losses(said, targets) for said in (ours, first.corrected(theirs))
+        )
         if self.purpose == "everyone":
             public = self._public_losses(candidates, taught, lesson)
             best = int((share * losses.mean(axis=0) + (1 - share) * public).argmin())
         else:
-            best = surely_best(losses, alone)
+            against = [losses[:, 0] if one.own > first.own else alone for one in candidates]
+            best = surely_best(losses, np.stack(against, axis=1))
         chosen = losses[:, best]
         found = replace(
             candidates[best],
             round=lesson.round,
             alpha=alpha,
             rows=len(X),
-            counted=float(candidates[best].weights(ratios, theirs).mean()),
+            counted=candidates[best].own * float(candidates[best].near(ratios, theirs).mean()),
             losses=tuple(float(one.mean()) for one in (alone, all_taught, chosen)),
         )
         return found, chosen
@@ -220,20 +248,26 @@ class Chooser:
         return row_losses(outputs, targets, self._kind, self._train[1])
 
 
-def surely_best(losses: Array, alone: Array) -> int:
+def wrong(outputs: Array, targets: Array) -> int:
+    """Count the rows whose likeliest class is another one."""
+    return int((outputs.argmax(axis=1) != targets.argmax(axis=1)).sum())
+
+
+def surely_best(losses: Array, others: Array) -> int:
     """Pick the choice of the lowest mean loss among those that surely serve own rows.
 
-    The first one does by itself; another one if its losses are surely lower than those of the model trained
-    alone.
+    The first one does by itself; another one if its losses are surely lower than those it is held against.
 
     Args:
         losses: on the calibration rows, shape ``(n, n_candidates)``.
-        alone: those of the model trained alone, shape ``(n,)``.
+        others: losses that each is held against, of the same shape: those of the model trained alone; those
+            of the first choice for one that leaves this model more.
 
     Returns:
         Position of the choice.
     """
-    sure = [True, *(surely_lower(one, alone) for one in losses.T[1:])]
+    pairs = zip(losses.T[1:], others.T[1:], strict=True)
+    sure = [True, *(surely_lower(mine, theirs) for mine, theirs in pairs)]
     return int(np.where(sure, losses.mean(axis=0), np.inf).argmin())
 
 

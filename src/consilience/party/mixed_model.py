@@ -1,11 +1,15 @@
 """A party's two models as one: the model trained alone and the taught one, mixed row by row.
 
-    prediction(x) = g(x) alone(x) + (1 − g(x)) taught(x),      g(x) = own min(1, r(x) / reach)
+    prediction(x) = g(x) (own alone(x) + (1 − own) here(x)) + (1 − g(x)) taught(x)
+    g(x) = min(1, r(x) / reach)
 
 r(x) says how near x is to the party's own rows: the density ratio of these to the public ones
 (:class:`OwnRegion`), times what the taught model says for a class that the party has rows of and against one
 that it lacks (:func:`class_odds`). So the model trained alone counts where own rows lie, and the taught one
-elsewhere. ``own`` and ``reach`` are a party's own choice (:mod:`consilience.party.choice`).
+elsewhere. here(x) is what the taught model says of an own row: a class that the party has no rows of counts
+``rare`` times as much, and all are scaled to sum to 1 (Bayes' rule for another prior, Saerens et al. 2002,
+"Adjusting the outputs of a classifier to new a priori probabilities", equation 4). ``own``, ``reach`` and
+``rare`` are a party's own choice (:mod:`consilience.party.choice`).
 """
 
 from __future__ import annotations
@@ -42,12 +46,15 @@ class Choice:
         reach: nearness r below which that weight falls; with 0 it is the same everywhere.
         familiar: share of own rows of each class, as a part of its share among everyone's, 1 at most; empty
             where the party lacks none, and classes say nothing of what is its own.
+        rare: part of the probability of a class without own rows that the taught model keeps where own rows
+            lie, in (0, 1].
+        least: least ratio of a row, beside gaps: a fit to few own rows says no more of how far away one is.
         round: round after which it was chosen.
         alpha: weight of own rows in the refit; ``None`` where the model was not refitted on own rows.
         rows: number of calibration rows that it was judged by.
         counted: mean weight of the model trained alone on these.
-        losses: mean losses on these of the model trained alone, of the taught one and of the mixture, in nats
-            or squared units; empty where there are no calibration rows.
+        losses: mean losses on these of the model trained alone, of the taught one, corrected, and of the
+            mixture, in nats or squared units; empty where there are no calibration rows.
 
     Raises:
         InvalidInput: a weight or a loss out of range.
@@ -56,6 +63,8 @@ class Choice:
     own: float
     reach: float
     familiar: tuple[float, ...] = ()
+    rare: float = 1.0
+    least: float = 0.0
     round: int = 0
     alpha: float | None = None
     rows: int = 0
@@ -65,6 +74,8 @@ class Choice:
     def __post_init__(self) -> None:
         check_number("own", self.own, at_least=0, at_most=1, where="choice")
         check_number("reach", self.reach, at_least=0, where="choice")
+        check_number("rare", self.rare, above=0, at_most=1, where="choice")
+        check_number("least", self.least, at_least=0, where="choice")
         for share in self.familiar:
             check_number("familiar", share, at_least=0, at_most=1, where="choice")
         for loss in self.losses:
@@ -72,17 +83,17 @@ class Choice:
         if len(self.losses) not in (0, 3):
             raise InvalidInput(f"{len(self.losses)} losses, expected 3 or none", where="choice")
 
-    def weights(self, ratios: Array, taught: Array) -> Array:
+    def near(self, ratios: Array, taught: Array) -> Array:
         """Compute g of rows, shape ``(n,)``.
 
         Args:
-            ratios: density ratios of the rows, shape ``(n,)``.
+            ratios: density ratios of the rows, shape ``(n,)``; 0 for one with a gap.
             taught: predictions of the taught model, shape ``(n, n_outputs)``.
         """
         if not self.reach:
-            return np.full(len(ratios), float(self.own))
-        near = ratios * class_odds(taught, self.familiar)
-        return np.asarray(self.own * (np.minimum(near, self.reach) / self.reach))
+            return np.ones(len(ratios))
+        told = np.where(ratios > 0, np.maximum(ratios, self.least), 0.0)
+        return np.asarray(np.minimum(told * class_odds(taught, self.familiar) / self.reach, 1.0))
 
     def mixed(self, alone: Array, taught: Array, ratios: Array) -> Array:
         """Mix two models' predictions.
@@ -92,8 +103,15 @@ class Choice:
             taught: of the taught one.
             ratios: density ratios of the rows, shape ``(n,)``.
         """
-        weights = self.weights(ratios, taught)[:, None]
-        return np.asarray(weights * alone + (1 - weights) * taught)
+        near, here = self.near(ratios, taught)[:, None], self.corrected(taught)
+        return np.asarray(near * (self.own * alone + (1 - self.own) * here) + (1 - near) * taught)
+
+    def corrected(self, taught: Array) -> Array:
+        """Correct predictions of the taught model for own rows, shape ``(n, n_outputs)``."""
+        if self.rare == 1:
+            return taught
+        here = taught * np.where(np.array(self.familiar) > 0, 1.0, self.rare)
+        return np.asarray(here / here.sum(axis=1, keepdims=True))
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Choice:
@@ -107,6 +125,8 @@ class Choice:
             own=record["own"],
             reach=record["reach"],
             familiar=tuple(map(float, record["familiar"])),
+            rare=record["rare"],
+            least=record["least"],
             round=int(record["round"]),
             alpha=None if alpha is None else float(alpha),
             rows=int(record["rows"]),
@@ -132,6 +152,8 @@ class Choice:
             words = f"own model {self.own:g}, taught {1 - self.own:g}, everywhere"
         else:
             words = f"own model up to {self.own:g} where own rows lie, taught elsewhere"
+        if self.own and self.rare < 1:
+            words += f"; there classes without own rows count {self.rare:g} times"
         if self.alpha is not None:
             words += f"; alpha {self.alpha:g}"
         if not self.losses:
