@@ -18,7 +18,7 @@ from consilience.errors import InvalidInput
 from consilience.federation.history import History
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork, ProcessNetwork
-from consilience.party.choice import Purpose, surely_best, surely_lower
+from consilience.party.choice import Purpose, stands_still, surely_best, surely_lower
 from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, MixedModel, OwnRegion, class_odds
 from consilience.party.shared_space import SharedSpace
@@ -166,6 +166,35 @@ def test_own_rows_are_left_to_the_model_trained_alone_until_calibration_rows_sho
 ):
     alone = np.full((len(gains), 3), 10.0)
     assert surely_best(alone - np.array(gains), alone) == picked
+
+
+def test_a_teacher_stands_still_up_to_a_twentieth():
+    """A row of two moves by 0.08 of probability, the other not: 0.04 in the mean, and 0.06 of 0.12.
+
+    Values of −1 and 1, whose standard deviation is 1, move by 0.04, and by 0.06.
+    """
+    shares = np.array([[0.5, 0.5], [1.0, 0.0]])
+    for by, still in ((0.08, True), (0.12, False)):
+        assert (
+            stands_still(shares, shares + np.array([[by, -by], [0, 0]]), "classification") is still
+        )
+    values = np.array([[-1.0], [1.0]])
+    assert stands_still(values, values + 0.04, "regression")
+    assert not stands_still(values, values + 0.06, "regression")
+    assert not stands_still(values[:1], values, "regression")
+
+
+def test_a_model_that_starts_anew_is_not_fitted_again_while_the_teacher_stands_still():
+    party = parties()[0]
+    Federation([party], PUBLIC).form()
+    party.fit_private(1)
+    teacher = 3 * np.abs(PUBLIC)
+    for round, (by, alpha) in enumerate([(0.0, True), (0.01, True), (0.02, False)], start=1):
+        before = party.outputs("values")
+        notes = party.distill(round, teacher + by, 0.5, free_alpha=alpha)
+        assert ("the teacher is much as the last one" in str(notes)) is (round == 2)
+        assert np.array_equal(party.outputs("values"), before) is (round == 2)
+    assert [one.round for one in party.chooser.choices] == [1, 2, 3]
 
 
 def test_half_a_standard_error_is_asked_for():

@@ -66,6 +66,7 @@ class PublicRatio:
         count = public.shape[0]
         chosen = np.sort(rng.permutation(count)[:most_landmarks])
         self._landmarks, self._features = public[chosen], public
+        self._last: list[tuple[Any, Array]] = [(public, np.zeros(0))]  # shared with other ridges
         apart = squared_distances(self._landmarks, self._landmarks)
         self._width = median_of(apart)
         self._near = np.exp(-squared_distances(public, self._landmarks) / self._width)
@@ -93,7 +94,11 @@ class PublicRatio:
     def _kernel(self, features: Any) -> Array:
         if features is self._features:
             return self._near
-        return np.asarray(np.exp(-squared_distances(features, self._landmarks) / self._width))
+        of, near = self._last[0]  # read once: parties may run side by side
+        if of is not features:
+            near = np.exp(-squared_distances(features, self._landmarks) / self._width)
+            self._last[0] = features, near
+        return near
 
     def __call__(self, features: Any, groups: Array) -> Array:
         """Compute the ratio of each group of rows at each public row; below 0 where a fit overshoots.

@@ -55,6 +55,10 @@ QUANTILES = (0.1, 0.5)
 SCARCE = 0.5
 """A class of which a party has fewer rows than such a part of what it would have as one among all."""
 
+STILL = 0.05
+"""Probability, in the mean over public rows, that a teacher may move before a model that starts anew on every
+fit is fitted to it again; of values so many standard deviations, as a root mean square."""
+
 ALPHAS = (0.5, 0.8)
 """Weights of own rows in a refit that are tried where the one that is asked for costs own rows."""
 
@@ -246,6 +250,22 @@ class Chooser:
     def _row_losses(self, outputs: Array, targets: Array) -> Array:
         """Losses of rows; of several values as if all varied alike among own rows."""
         return row_losses(outputs, targets, self._kind, self._train[1])
+
+
+def stands_still(before: Array, now: Array, kind: Kind) -> bool:
+    """Tell whether a teacher is much as an earlier one, by :data:`STILL`.
+
+    Args:
+        before: the earlier teacher, shape ``(n_public, n_outputs)``.
+        now: the teacher.
+        kind: ``"classification"`` or ``"regression"``.
+    """
+    if before.shape != now.shape:
+        return False
+    moved = np.abs(now - before)
+    if kind == "classification":
+        return bool(moved.sum(axis=1).mean() / 2 <= STILL)
+    return bool(((moved**2).mean(axis=0) <= STILL**2 * before.var(axis=0)).all())
 
 
 def wrong(outputs: Array, targets: Array) -> int:

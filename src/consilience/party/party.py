@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -194,8 +195,6 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
         self._declare(classes, self._classes_held, privacy_units)
-        self.memory: dict[str, Array] = {}
-        """What a protocol has the party remember from round to round; part of its state."""
         self.privacy = Privacy()
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.max_public_bytes = 0
@@ -215,6 +214,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         self.shared_rows = 0
         """How many of its private rows are public rows too, and are left out for that since it joined."""
         self.home = None
+        self._measured: tuple[Any, dict[str, float]] | None = None
 
     def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
         """Inputs and targets, read-only, once they are found to fit; ``what`` names them in errors."""
@@ -401,12 +401,19 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             X, y, own = X[apart], y[apart], own[apart]
         if not len(X):
             raise InvalidInput("all its test rows are among the public rows", where=self._where)
-        outputs = self.predict(X)
-        if self.outcome is not None:
-            values = outcome_metrics(self.outcome, outputs, y, own)
-        else:
-            measure = regression_metrics if self.kind == "regression" else classification_metrics
-            values = measure(outputs, self._targets(y), own)
+        last = self.chooser.choices[-1:] if self.chooser is not None else []
+        model = self._changes, [replace(one, round=0) for one in last]
+        if self._measured is None or self._measured[0] != model:
+            outputs = self.predict(X)
+            if self.outcome is not None:
+                values = outcome_metrics(self.outcome, outputs, y, own)
+            else:
+                measure = (
+                    regression_metrics if self.kind == "regression" else classification_metrics
+                )
+                values = measure(outputs, self._targets(y), own)
+            self._measured = model, values
+        values = self._measured[1]  # a model that stayed as it was is not measured again
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values

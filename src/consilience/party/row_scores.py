@@ -193,7 +193,7 @@ class Scores:
 
         def computed() -> Array:
             counted = 1.0 if calibration else self._share
-            return self._common.ratio(ridge)(self._common.space(X), targets * counted)
+            return self._common.ratio(ridge)(self._common.features(X), targets * counted)
 
         return once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
 
@@ -212,7 +212,7 @@ class Scores:
 
         def computed() -> Array:
             counts = np.full((len(X), 1), self._share)
-            return self._common.ratio(ridge)(self._common.space(X), counts)[:, 0]
+            return self._common.ratio(ridge)(self._common.features(X), counts)[:, 0]
 
         return once(self._computed, f"input ratios {ridge!r}", computed)
 

@@ -45,9 +45,10 @@ class SharedSpace:
         """Compute the features of rows; kept for public ones and the last, such as everyone's test rows."""
         if same_view(self._made_of[0], X):
             return self.space.public
-        if self._last is None or not same_view(self._last[0], X):
-            self._last = X, self.space(X)
-        return self._last[1]
+        last = self._last  # read once: parties may run side by side
+        if last is None or not same_view(last[0], X):
+            self._last = last = X, self.space(X)
+        return last[1]
 
     def coordinates(self, X: Array) -> Array:
         """Compute the coordinates of rows along the principal directions, shape ``(n, k)``."""

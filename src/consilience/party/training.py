@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -18,7 +19,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
-from consilience.party.choice import ALPHAS, Chooser, Lesson, surely_lower
+from consilience.party.choice import ALPHAS, Chooser, Lesson, stands_still, surely_lower
 from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
 from consilience.party.row_scores import Scores
@@ -63,6 +64,8 @@ class Training:
         """What its classes are bins of; ``None`` where they are classes."""
         self.public: Public | None = None
         self.agreement: Agreement | None = None
+        self.memory: dict[str, Array] = {}
+        """Arrays that it remembers from round to round, for itself or a protocol; part of its state."""
         self._changes = 0
         self._public_outputs: dict[tuple[str, bool, int], Array] = {}
         self._train: tuple[Array, Array]
@@ -203,7 +206,7 @@ class Training:
             taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
                 it is none the model stays as it is.
             free_alpha: whether the party may take a larger weight, which it tries when it is first taught
-                and keeps.
+                and keeps, and may leave a model that starts anew as it is while the teacher stands still.
             share: weight of own rows among everyone's, for the purpose ``"everyone"``; ``alpha`` by default.
             chooses: whether it chooses how to mix what it has learned with its model alone; a model that
                 all will hold is taught as it is.
@@ -236,6 +239,12 @@ class Training:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
+        if chooser is not None and free_alpha and taught is None and not abilities.incremental:
+            before, last = self.memory.get("teacher"), chooser.choices[-1:]
+            if last and before is not None and stands_still(before, targets, self.kind):
+                chooser.choices.append(replace(last[0], round=round))
+                return ("the teacher is much as the last one: the model stays as it is",)
+            self.memory["teacher"] = targets.astype(np.float32)
         lesson, share = Lesson(round, public, targets), alpha if share is None else share
         notes: tuple[str, ...] = ()
         if abilities.incremental or not len(self._train[0]):
