@@ -25,6 +25,7 @@ from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, OwnRegion, class_odds
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 Purpose = Literal["own", "everyone", "taught"]
 """Rows that a party's predictions are for: its own, everyone's, or the taught model whatever it is for."""
