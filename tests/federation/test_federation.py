@@ -146,6 +146,8 @@ def test_a_model_that_cannot_see_rows_like_these():
 
 def test_a_run_is_measured_after_every_round():
     made, public = classifiers()
+    for party in made:
+        party.purpose = "everyone"
     history = Federation(made, public).run(ROUND)
     assert [round.number for round in history.rounds] == [0, 1, 2]
     accuracy = history.metric()

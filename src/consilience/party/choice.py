@@ -158,7 +158,7 @@ class Chooser:
             if familiar:
                 said = np.concatenate([taught.predict(self._train[0]), held_out])
                 near = near * class_odds(said, familiar)
-            reaches = [MARGIN * min(float(near.min()), chance if lacks else np.inf)]
+            reaches = [min(MARGIN * float(near.min()), chance if lacks else np.inf)]
             if self.purpose == "everyone":
                 reaches += [0.0, *np.quantile(near, QUANTILES).tolist()]
         if lacks:

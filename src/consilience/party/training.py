@@ -243,7 +243,7 @@ class Training:
             before, last = self.memory.get("teacher"), chooser.choices[-1:]
             if last and before is not None and stands_still(before, targets, self.kind):
                 chooser.choices.append(replace(last[0], round=round))
-                return ("the teacher is much as the last one: the model stays as it is",)
+                return ()
             self.memory["teacher"] = targets.astype(np.float32)
         lesson, share = Lesson(round, public, targets), alpha if share is None else share
         notes: tuple[str, ...] = ()
