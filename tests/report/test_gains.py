@@ -68,10 +68,11 @@ def test_few_seeds_widen_the_interval() -> None:
     """
     after = np.array([[0.4, 0.4], [0.6, 0.6]])
     pair = _Pair("accuracy", (0, 1), np.zeros((2, 2)), after, {})
-    gain = _gain("ab", pair, np.array([[0.45, 0.45], [0.55, 0.55]]))
+    gain = _gain("ab", pair, np.array([[[0.45, 0.45], [0.55, 0.55]], [[0.0, 0.1], [0.0, 0.3]]]))
     half = stdtrit(1.5625, 0.975) * 0.0125**0.5
     assert gain.interval == pytest.approx((0.5 - half, 0.5 + half)) and half > 0.5
     assert gain.errors["a"] == pytest.approx(0.0125**0.5)
+    assert gain.errors["b"] == pytest.approx((0.01 + 0.1**2) ** 0.5)  # its figure alone varies more
 
 
 def test_rows_are_paired_so_that_equal_losses_cancel(make_run: Make) -> None:
@@ -101,8 +102,20 @@ def test_who_is_worse_off_by_more_than_chance(make_run: Make) -> None:
     gain = results.gains["avg"]["accuracy"]
     assert gain.errors["b"] == pytest.approx(0.017, abs=0.002)
     assert gain.worse == ("a",) and worse_off(results, "avg") == "1 of 2"
+    assert gain.errors["a"] == pytest.approx(0.04, abs=0.003)  # of its gain; alone it has none
     found = verdict(results)
     assert found is not None and found.opening == "Exchange did harm"
+
+
+def test_a_loss_within_the_chance_of_the_figure_alone_leaves_nobody_worse_off(
+    make_run: Make,
+) -> None:
+    """50 of 100 right alone: 0.05. Three rows fewer are a sure loss, and within that."""
+    alone = np.tile(np.arange(100) < 50, (2, 1)).astype(float)
+    after = alone.copy()
+    after[0, :3], after[1, :8] = 0, 0
+    gain = read_results(of_rows(make_run, alone, after, np.ones((2, 100)))).gains["avg"]["accuracy"]
+    assert gain.errors["a"] == pytest.approx(0.05, abs=0.003) and gain.worse == ("b",)
 
 
 def test_own_rows_weigh_in_every_draw() -> None:

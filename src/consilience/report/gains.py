@@ -46,7 +46,8 @@ class Gain:
         interval: 95 % interval of it; ``None`` where nothing says how much of it is chance.
         over: what the interval is over: ``"rows"``, ``"seeds"`` or ``"parties"``.
         by_party: party to its gain, the mean over seeds.
-        errors: party to the standard error of its gain; 0 where it is not known.
+        errors: party to the standard error by which it must lose to be worse off: over test rows the larger
+            one of its gain's and of its figure's alone, over seeds that of its gain; 0 where none is known.
     """
 
     metric: str
@@ -60,7 +61,7 @@ class Gain:
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """Parties that lost by more than their standard error."""
+        """Parties that are worse off: they lost by more than their standard error."""
         return tuple(p for p, gain in self.by_party.items() if gain < -max(self.errors[p], 1e-12))
 
     @property
@@ -163,7 +164,7 @@ def pair_of(
 
 
 def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
-    """The gain of a pair, given the gains of its draws, shape ``(draws, parties)``, if there are any."""
+    """The gain of a pair, given gains and figures alone in draws, ``(2, draws, parties)``."""
     sign = -1 if pair.name in SMALLER_IS_BETTER else 1
     both = ~(np.isnan(pair.before) | np.isnan(pair.after))
     each = np.where(both, sign * (pair.after - pair.before), np.nan)
@@ -172,13 +173,13 @@ def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
     errors = np.zeros(len(parties))
     overall = spread(by_seed)
     if draws is not None:
-        over, together = "rows", mean(draws, 1)
+        over, together = "rows", mean(draws[0], 1)
         if overall is None or overall.sd is None:
             low, high = np.nanpercentile(together, [2.5, 97.5])
             interval = float(low), float(high)
         else:
             interval = t_interval(overall, float(np.nanvar(together)))
-        of_rows = np.ma.filled(np.ma.masked_invalid(draws).var(axis=0), 0.0)
+        of_rows = np.ma.filled(np.ma.masked_invalid(draws).var(axis=1), 0.0).max(axis=0)
         errors = np.sqrt(of_rows + _variance_of_mean(each))
     elif overall is not None and overall.sd is not None:
         over, interval = "seeds", t_interval(overall)
@@ -221,15 +222,15 @@ def _over_seeds(values: Array) -> Spread:
 
 
 def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
-    """Gains of every pair in every draw, shape ``(draws, parties)``; ``None`` without scores of rows."""
+    """Gains, and figures alone, of every pair in draws, ``(2, draws, parties)``; ``None`` without scores."""
     found: list[Array | None] = [
-        np.zeros((DRAWS, len(pair.seeds), len(results.parties))) if pair.rows else None
+        np.zeros((2, DRAWS, len(pair.seeds), len(results.parties))) if pair.rows else None
         for pair in pairs
     ]
     for seed in sorted({seed for pair in pairs for seed in pair.rows}):
         tests = results.tests[seed]
         mine = [
-            (pair, values[:, pair.seeds.index(seed)])
+            (pair, values[:, :, pair.seeds.index(seed)])
             for pair, values in zip(pairs, found, strict=True)
             if values is not None and seed in pair.rows
         ]
@@ -242,8 +243,9 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
                     if (id(scores), own) not in averages:
                         averages[id(scores), own] = _averages(counts, weights, scores, pair.name)
                 before, after = (averages[id(scores), own] for scores in pair.rows[seed])
-                values[part] = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
-    return [None if values is None else mean(values, 1) for values in found]
+                gained = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
+                values[:, part] = gained, before
+    return [None if values is None else mean(values, 2) for values in found]
 
 
 def row_counts(key: str, rows: int) -> Iterator[tuple[slice, Array]]:
