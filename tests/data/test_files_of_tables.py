@@ -35,6 +35,15 @@ def test_commas_in_quotes_are_no_separators(tmp_path: Path) -> None:
     assert [*table.columns] == ["a", "b"] and table.columns["b"].tolist() == ["x, y", "z\nw"]
 
 
+def test_blanks_between_fields_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("mpg weight  name\n18.0   3504   volvo\n15.0   3693   saab\n")
+    with pytest.raises(InvalidInput, match=r"between blanks\n.*semicolons, tabs or bars"):
+        read_table(path)
+    path.write_text("text\nwith blanks in it\nand more of them\n")
+    assert [*read_table(path).columns] == ["text"]
+
+
 def test_a_sheet_is_a_table(tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     frame = pd.DataFrame(

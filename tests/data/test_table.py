@@ -95,6 +95,8 @@ def test_columns_are_dropped_and_groups_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", id=list(range(10)), age=AGES, ill=ILL, ward=WARD)
     data = load_table(path, "ill", group="ward", drop=["id"], groups=["b"])
     assert data.columns == ("age",) and set(data.group) == {"b"} and not data.remarks
+    numbers = write(tmp_path / "u.csv", age=AGES, ill=ILL, ward=[1.0, 2.0] * 5)
+    assert set(load_table(numbers, "ill", group="ward").group) == {"1", "2"}
     with pytest.raises(InvalidInput, match=r"no group 'c'\n.*Known: a, b"):
         load_table(path, "ill", group="ward", groups=["c"])
     with pytest.raises(InvalidInput, match=r"no input column 'ids'\n.*'id'"):

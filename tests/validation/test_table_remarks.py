@@ -76,6 +76,8 @@ def test_other_patients_are_no_other_unit() -> None:
         schema, age=RNG.normal(35, 10, 80), marker=RNG.lognormal(1, 1, 80), chol=np.zeros(80)
     )
     assert not young.notes
+    counts = public(days=np.maximum(RNG.normal(600, 400, 200), 0))
+    assert not rows(counts, days=np.append(np.zeros(70), np.full(10, 5.0))).notes
     children = rows(schema, age=RNG.uniform(1, 16, 80), marker=[NAN] * 80, chol=[NAN] * 80)
     assert not any("unit" in note for note in children.notes)
 

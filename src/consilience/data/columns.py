@@ -119,7 +119,7 @@ def _separator(text: str, path: Path) -> str:
     """The separator by which most lines have the same number of fields, two or more.
 
     Raises:
-        InvalidInput: two do as well as one another.
+        InvalidInput: two do as well as one another, or none does and there are blanks.
     """
     sample = "".join(text.splitlines(keepends=True)[:200])
     fitting: dict[str, tuple[float, int]] = {}
@@ -137,6 +137,13 @@ def _separator(text: str, path: Path) -> str:
             f"its fields may stand between {' or '.join(SEPARATORS[one] for one in best)}",
             where=str(path),
             mend="Write it with one of them, and texts that hold the other in quotes.",
+        )
+    header, *body = [line.split() for line in sample.splitlines()[:100]] or [[]]
+    if not best and len(header) > 1 and sum(map(len, body)) >= len(header) * len(body) > 0:
+        raise InvalidInput(
+            "its fields seem to stand between blanks",
+            where=str(path),
+            mend=f"Write it with {', '.join(list(SEPARATORS.values())[:-1])} or bars between them.",
         )
     return best[0] if best else ","
 

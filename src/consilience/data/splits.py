@@ -74,7 +74,11 @@ def _count(amount: int | float, n: int, group: str = "") -> int:
         raise InvalidInput(
             f"cannot set aside {amount} of {n:,} rows{of}",
             mend="Give a number of rows, or a share in (0, 1), that leaves some on each side"
-            + ("; or leave the group out." if group else "."),
+            + (
+                "; or leave the group out (groups = [...] names those that take part)."
+                if group
+                else "."
+            ),
         )
     return count
 

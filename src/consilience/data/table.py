@@ -303,14 +303,12 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
     inputs = _chosen(table, wanted, where)
     group = None
     if wanted.group is not None:
-        group = as_texts(target_column(table, wanted.group, where))
+        values = target_column(table, wanted.group, where)
+        group = as_texts(values if values.dtype.kind != "f" else [f"{one:.15g}" for one in values])
         if wanted.groups is not None:
             if strange := sorted(set(wanted.groups) - set(group.tolist())):
-                raise InvalidInput(
-                    f"there is no group {strange[0]!r}",
-                    where=where,
-                    mend=nearest(strange[0], set(group)),
-                )
+                what = f"there is no group {strange[0]!r}"
+                raise InvalidInput(what, where=where, mend=nearest(strange[0], set(group)))
             part = np.isin(group, np.asarray(wanted.groups, dtype=object))
             table, inputs, group = table.take(part), inputs.take(part), group[part]
     several = isinstance(wanted.target, LabelColumns)

@@ -174,7 +174,8 @@ def _incompatible(
             found[description.party] = InvalidInput(
                 f"its private data hold one class only, {description.classes[0]!r}",
                 where=f"party {description.party!r}",
-                mend="Give it rows of another class."
+                mend="Give it rows of another class, or leave it out; or a model that one class can train, "
+                "such as a forest, with strict=False."
                 if description.fewest_classes > 1
                 else "Give it rows of another class, or pass strict=False if it is meant.",
             )

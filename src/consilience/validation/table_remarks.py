@@ -149,9 +149,10 @@ def _distance(known: Array, deciles: Array) -> float:
 
 def _far(known: Array, column: Column) -> float | None:
     """Factor by which size and spread are both beyond :data:`UNITS`; ``None`` where they are not."""
-    ours, theirs = (np.abs(one[one != 0]) for one in (known, np.array(column.deciles)))
-    if not len(ours) or not len(theirs):
+    deciles = np.array(column.deciles)
+    if min((known != 0).mean(), (deciles != 0).mean()) < 1 / 2:  # a count that is mostly 0
         return None
+    ours, theirs = (np.abs(one[one != 0]) for one in (known, deciles))
     factor, spread = float(np.median(ours) / np.median(theirs)), float(known.std()) / column.spread
     if min(factor, spread) >= UNITS or max(factor, spread) <= 1 / UNITS:
         return factor
