@@ -161,7 +161,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         protocols.alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
     ),
     "analytic_federation": ProtocolCase(protocols.analytic_federation(rounds=2), classifiers),
-    "private_sums": ProtocolCase(protocols.private_sums(rounds=2, dimensions=4), classifiers),
+    "private_sums": ProtocolCase(protocols.private_sums(rounds=2), classifiers),
     "averaged_distillation": ProtocolCase(protocols.averaged_distillation(rounds=2), model_senders),
     "parallel_distillation": ProtocolCase(protocols.parallel_distillation(rounds=2), model_senders),
     "conjugate_distillation": ProtocolCase(

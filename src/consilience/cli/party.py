@@ -143,6 +143,36 @@ def audit(
             )
 
 
+@party.command(epilog="Example: consilience party budget north/party.toml")
+def budget(
+    file: File,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="DIGEST", help="Fail unless this line of the ledger is still there."
+        ),
+    ] = None,
+    json_to: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Show the limit of privacy, what was spent of it, and by what."""
+    with handle_errors(debug):
+        from consilience.site import read_party
+        from consilience.site.privacy_limits import spending
+
+        check_target(json_to)
+        spec = read_party(file)
+        with spec.located():
+            found = spending(spec.state, spec.limits, after=after)
+        said = {name.replace("_", " "): str(value) for name, value in found.items()}
+        said["releases"] = "\n".join(
+            f"{one['time']}  {one['kind']}, epsilon {one['epsilon']:.4g} by itself"
+            for one in found["releases"]
+        )
+        tables(json_to).print(facts_table(f"{spec.name}: budget of privacy", said))
+        write_json(found, json_to)
+
+
 @party.command(epilog="Example: consilience party key north/party.toml")
 def key(
     file: File,

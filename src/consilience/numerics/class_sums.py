@@ -41,6 +41,9 @@ CONSTANT = 0.2
 
 Kernel = Literal["gaussian", "linear"]
 
+_DIMENSIONS = 24
+"""Features by default: of digits, some 900 private rows in all, more bear noise worse."""
+
 _CHUNK = 4096
 """Rows that are mapped at a time."""
 
@@ -64,7 +67,7 @@ class PublicBasis:
 
     @classmethod
     def of(
-        cls, public: Any, rng: np.random.Generator, *, kernel: Kernel, dimensions: int
+        cls, public: Any, rng: np.random.Generator, *, kernel: Kernel, dimensions: int | None = None
     ) -> PublicBasis:
         """Make the basis of public rows: their leading directions under a kernel.
 
@@ -72,7 +75,7 @@ class PublicBasis:
             public: features of the public rows, shape ``(N, k)``, dense or sparse.
             rng: draws the landmarks.
             kernel: as above.
-            dimensions: features, the constant aside.
+            dimensions: features, the constant aside; by default 24, or as many as there are.
 
         Raises:
             InvalidInput: the public rows have fewer directions.
@@ -84,6 +87,7 @@ class PublicBasis:
         values, vectors = np.linalg.eigh(near)
         values, vectors = values[::-1], vectors[:, ::-1]
         there = int((values > 1e-8 * values[0]).sum())
+        dimensions = min(_DIMENSIONS, there) if dimensions is None else dimensions
         if dimensions > there:
             raise InvalidInput(
                 f"{dimensions} dimensions of public rows that have {there}",

@@ -3,14 +3,57 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
-from consilience.errors import KnowledgeRefused
+from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.tasks.base import Task
-from consilience.transforms.accounting import Adjacency
-from consilience.transforms.privacy import Budget
+from consilience.transforms.accounting import Adjacency, PrivacyLoss
+from consilience.transforms.privacy import Accountant, Budget
+from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
 from consilience.validation.sections import Number, Section
+
+
+def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) -> dict[str, Any]:
+    """Say what a party has spent of its budget of privacy, and by what; nobody needs to stop it for that.
+
+    Args:
+        state: the folder of its state.
+        limits: its limits.
+        after: digest of a line that has to be in the ledger, as it was once shown.
+
+    Raises:
+        RunFailed: the ledger was changed, or lacks that line: it was cut or set back.
+    """
+    lines = entries(state / FOLDER)
+    if after is not None and after not in {BEGINNING, *(line["sha256"] for line in lines)}:
+        raise RunFailed(
+            "its privacy ledger lacks the line of that digest: it was cut or set back",
+            where=str(state / FOLDER),
+            mend="Restore the party's folder from its latest copy.",
+        )
+    accountant = Accountant()
+    budget = accountant.budget = limits.budget
+    releases = [
+        Release(line["kind"], line["question"], PrivacyLoss(**line["loss"])) for line in lines
+    ]
+    accountant.restore({one.to_json(): np.zeros(0) for one in releases})
+    spent = accountant.spent
+    limit = "none"
+    if budget is not None:
+        limit = f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, {budget.adjacency} of one {budget.unit}"
+    return {
+        "limit": limit,
+        "spent": f"epsilon {spent.epsilon(limits.delta):.4g}, {spent.adjacency} of one {spent.unit}",
+        "releases": [
+            {"time": line["time"], "kind": one.kind, "epsilon": one.loss.epsilon(limits.delta)}
+            for line, one in zip(lines, releases, strict=True)
+        ],
+        "last_line": lines[-1]["sha256"] if lines else BEGINNING,
+    }
 
 
 class PrivacyLimits(Section):

@@ -20,6 +20,7 @@ threads = 1                       # processor cores to work with
 path = "data.csv"                 # your rows: .csv with a header line, .parquet, .xlsx or .npz
 target = "label"                  # the column to predict
 # For survival: time and event, two columns, in place of target; and a section [outcome] with edges.
+# classes = ["no", "yes"]         # with limits.epsilon: which there are, for your rows would tell
 # labels = false                  # without labels you are taught, and send nothing
 # columns = ["age", "pressure"]   # inputs; without it, those of the public rows, in any order
 # missing = "allowed"             # take part without columns that you lack
@@ -42,6 +43,7 @@ n_estimators = 100                # other keys are the model's own parameters
 [limits]                          # what goes beyond is refused, and recorded in the audit log
 allow = ["predictions"]           # also: "parameters" (of a network), "models" (whole ones), "others"
 rounds = 200                      # in how many rounds you take part, in all
+# epsilon = 3.0                   # keep all that leaves you to this privacy: see "Private by a number"
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
 # classes = 1_000                 # how many classes a coordinator may have you tell apart

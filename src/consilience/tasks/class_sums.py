@@ -7,7 +7,7 @@ import numpy as np
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import check_reach
 from consilience.messages.message import message
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import Public
 from consilience.messages.scores import ClassSums
 from consilience.numerics.class_sums import Kernel, PublicBasis
 from consilience.numerics.density import MOST_LANDMARKS
@@ -96,16 +96,13 @@ class SumClasses(
         return ClassSums(party=party.name, round=self.round, values=sums_of(party, self.basis))
 
 
-def public_basis(
-    public: Public, agreement: Agreement, kernel: Kernel, dimensions: int
-) -> PublicBasis:
+def public_basis(public: Public, kernel: Kernel, dimensions: int | None = None) -> PublicBasis:
     """Make the basis of public rows that all parties are sent.
 
     Args:
         public: the public rows.
-        agreement: what the parties agreed on.
         kernel: as in :class:`.PublicBasis`.
-        dimensions: features, the constant aside.
+        dimensions: features, the constant aside; by default 24, or as many as there are.
 
     Raises:
         InvalidInput: the public rows have fewer directions.

@@ -52,8 +52,8 @@ def private_sums(
     state: RoundState | None,
     *,
     rounds: int,
-    kernel: Kernel = "gaussian",
-    dimensions: int = 24,
+    kernel: Kernel = "linear",
+    dimensions: int | None = None,
     ridge: float = 0.5,
     caution: float = 1.0,
     alpha: float | None = None,
@@ -62,9 +62,9 @@ def private_sums(
 
     Args:
         rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
-        kernel: ``"gaussian"``, or ``"linear"`` for principal directions, which suit tables and texts.
-        dimensions: features; 24 for some 2,000 private rows in all, 100 for 20,000, 300 above. More help
-            without noise and hurt with it.
+        kernel: ``"linear"`` for principal directions, which bear noise better, or ``"gaussian"``.
+        dimensions: features; by default 24, for some 2,000 private rows in all, or as many as public rows
+            have. 100 for 20,000 rows, 300 above: more help without noise and hurt with it.
         ridge: r_0 > 0 of the fit, in rows; 5 for tables.
         caution: κ, by how much noise adds to it.
         alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
@@ -80,7 +80,8 @@ def private_sums(
     check_options(network, rounds=rounds, alpha=alpha)
     agreed, fit = network.agreed, SumsFit(ridge, caution)
     check_choice("kernel", kernel, ("gaussian", "linear"), where="private_sums")
-    check_number("dimensions", dimensions, at_least=1, whole=True, where="private_sums")
+    where = "private_sums"
+    check_number("dimensions", dimensions, at_least=1, whole=True, optional=True, where=where)
     if agreed.kind == "regression" or agreed.outcome:
         raise InvalidInput(
             "class sums are of classes, and there are none",
@@ -88,7 +89,7 @@ def private_sums(
             mend="Give classifiers, and classes.",
         )
     holders = tuple(n for n in agreed.answering(network.parties) if n not in agreed.frozen)
-    basis = public_basis(public, agreed, kernel, dimensions)  # line 1
+    basis = public_basis(public, kernel, dimensions)  # line 1
     features, asked = features_by(basis, public), partial(SumClasses.of, basis)
     said: dict[str, ClassSums] = {}
     if state is None:

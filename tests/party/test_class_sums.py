@@ -1,0 +1,207 @@
+"""Class sums: one unit moves them by one length at most, whatever it is and whatever the basis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from consilience import Federation, Party
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.federation.forming import negotiate
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
+from consilience.numerics.class_sums import (
+    SCALE,
+    PublicBasis,
+    SumsFit,
+    class_ratios,
+    class_sums,
+    on_the_grid,
+    taught_by,
+)
+from consilience.party.class_sums import sums_of
+from consilience.protocols import private_sums
+from consilience.tasks.class_sums import SumClasses, features_by, public_basis
+from consilience.tasks.lifecycle import Describe
+from consilience.tasks.outgoing import answer
+from consilience.transforms.accounting import gaussian_mu
+from consilience.transforms.privacy import Budget
+from helpers.stub_models import Share
+
+RNG = np.random.default_rng(0)
+PUBLIC = Public(RNG.normal(size=(60, 3)))
+X, Y = RNG.normal(size=(30, 3)), np.array(["a", "b", "c"] * 10)
+CLASSES = ("a", "b", "c")
+
+
+def joined(X=X, y=Y, **more) -> Party:
+    party = Party("p", Share(), X, y, classes=CLASSES, **more)
+    party.public = PUBLIC
+    party.join(negotiate([Describe().run(party)], PUBLIC))
+    return party
+
+
+def bases() -> dict[str, PublicBasis]:
+    """Two that a coordinator makes, and one that is made to do harm."""
+    honest = {kernel: public_basis(PUBLIC, kernel, 3) for kernel in ("linear", "gaussian")}
+    huge = RNG.normal(size=(3, 60)).astype(np.float32) * np.float32(1e17)
+    hostile = replace(honest["linear"], matrix=huge, landmarks=np.arange(60))
+    return {**honest, "huge entries": hostile}
+
+
+def adversarial(count: int) -> list[tuple[np.ndarray, str]]:
+    """Rows near and far, zeros, huge ones, and copies of landmarks, of every class."""
+    scales = [0.0, 1e-30, 1.0, 1e3, 1e30]
+    rows = [RNG.normal(size=3) * scales[i % 5] for i in range(count)]
+    rows[::7] = [PUBLIC.X[i % 60] for i in range(len(rows[::7]))]
+    return [(row, CLASSES[i % 3]) for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("which", ["linear", "gaussian", "huge entries"])
+def test_one_row_moves_the_sums_by_one_length_at_most(which: str) -> None:
+    basis, party = bases()[which], joined()
+    before = sums_of(party, basis)
+    for row, label in adversarial(1000):
+        party.X, party.y = np.vstack([X, row]), np.append(Y, label)
+        moved = (sums_of(party, basis) - before).astype(object)
+        assert (moved**2).sum() <= SCALE**2
+
+
+def test_one_unit_moves_the_sums_by_one_length_however_many_rows_it_has() -> None:
+    """Without it the others' sums are the same, to the last step."""
+    units = np.array([i % 4 for i in range(30)])
+    basis = bases()["linear"]
+    whole = sums_of(joined(privacy_units=units), basis)
+    for unit in range(4):
+        rest = units != unit
+        without = sums_of(joined(X[rest], Y[rest], privacy_units=units[rest]), basis)
+        moved = (whole - without).astype(object)
+        assert 0 < (moved**2).sum() <= SCALE**2
+
+
+def test_truncation_never_makes_a_row_longer() -> None:
+    rows = RNG.normal(size=(500, 7))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    found = on_the_grid(np.vstack([rows, np.eye(7)]))
+    assert (found * found).sum(axis=1).max() <= SCALE**2
+    assert found[-1].tolist() == [0] * 6 + [SCALE - 1]
+    assert class_sums(rows, np.zeros(500, dtype=int), 2)[1].tolist() == [0] * 7
+
+
+def test_noise_is_as_wide_as_the_budget_says_and_comes_from_nobody() -> None:
+    for adjacency, sensitivity in (("add-remove", 1), ("replace", 2)):
+        party = joined()
+        budget = Budget(3.0, 1e-3, adjacency=adjacency)
+        party.protect(budget)
+        task = SumClasses.of(public_basis(PUBLIC, "linear", 3), round=1)
+        exact = sums_of(party, task.basis)
+        (said,) = answer(party, [task])
+        said.validate(party="p", task=task, agreement=party.agreement)
+        assert said.sigma == pytest.approx(SCALE * sensitivity / gaussian_mu(3.0, 1e-3))
+        assert (said.epsilon, said.adjacency, said.unit) == (3.0, adjacency, "row")
+        assert 0.2 < np.std(said.values - exact) / said.sigma < 3
+        assert party.privacy.accountant.spent.epsilon(1e-3) == pytest.approx(3.0)
+    wide = joined()
+    wide.protect(budget, noise=lambda: np.random.default_rng(7))
+    noise = np.random.default_rng(7).normal(scale=said.sigma, size=exact.shape)
+    np.testing.assert_array_equal(answer(wide, [task])[0].values, np.rint(exact + noise))
+
+
+def test_another_seed_round_or_change_of_rows_draws_nothing_anew_and_another_basis_is_refused() -> (
+    None
+):
+    party = joined()
+    party.protect(Budget(1.0, 1e-3))
+    task = SumClasses.of(public_basis(PUBLIC, "linear", 3), round=1)
+    (first,) = answer(party, [task])
+    party.join(replace(party.agreement, seed=7))
+    party.X = party.X + 1
+    (again,) = answer(party, [replace(task, round=5)])
+    assert again.round == 5
+    np.testing.assert_array_equal(again.values, first.values)
+    other = SumClasses.of(public_basis(PUBLIC, "gaussian", 3), round=1)
+    failure = answer(party, [other])
+    assert isinstance(failure, Failure) and failure.code == "budget"
+    assert "limits.epsilon" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"matrix": np.full((3, 60), np.nan, dtype=np.float32)}, "is not finite"),
+        ({"matrix": np.full((3, 60), 1e30, dtype=np.float32)}, "beyond 1e"),
+        ({"matrix": np.ones((3, 59), dtype=np.float32)}, "does not fit its landmarks"),
+        ({"matrix": np.ones((61, 60), dtype=np.float32)}, "this is no basis"),
+        ({"width": -1.0}, "width is -1"),
+        ({"kernel": "cubic"}, "kernel should be"),
+        ({"digest": "0" * 32}, "not the one that its digest names"),
+    ],
+)
+def test_a_basis_that_is_none_is_refused(change, why: str) -> None:
+    task = SumClasses.of(bases()["linear"], round=1)
+    with pytest.raises((InvalidInput, KnowledgeRefused, TypeError), match=why):
+        replace(task, **change)
+
+
+def test_a_basis_of_rows_that_are_not_there_is_refused() -> None:
+    odd = replace(bases()["linear"], landmarks=np.arange(60) + 1)
+    with pytest.raises(KnowledgeRefused, match="public rows that there are not"):
+        sums_of(joined(), odd)
+
+
+@pytest.mark.parametrize(
+    ("budget", "more", "why"),
+    [
+        (Budget(1.0, 1e-3), {"classes": ()}, "does not declare its classes"),
+        (Budget(1.0, 0.01), {}, "delta is 0.01 and there are 30 units"),
+        (Budget(1.0, unit="patient"), {}, "for one patient"),
+        (Budget(1.0), {"privacy_units": np.arange(30)}, "units of another kind"),
+    ],
+)
+def test_a_budget_that_a_party_cannot_keep_to(budget: Budget, more, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        Party("p", Share(), X, Y, **{"classes": CLASSES, **more}).protect(budget)
+
+
+def test_settings_that_bound_nothing_are_refused() -> None:
+    for wrong in ({"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.0}, {"epsilon": 1.0, "each": 2.0}):
+        with pytest.raises(InvalidInput, match="Budget"):
+            Budget(**wrong)
+    with pytest.raises(InvalidInput, match="of one unit"):
+        Party("p", Share(), X, Y, classes=CLASSES, privacy_units=["same"] * 30)
+    with pytest.raises(InvalidInput, match="not declared, 'c'"):
+        Party("p", Share(), X, Y, classes=("a", "b"))
+    with pytest.raises(InvalidInput, match="dimensions of public rows that have 3"):
+        public_basis(PUBLIC, "linear", 4)
+
+
+def test_without_noise_the_sums_make_the_density_ratio() -> None:
+    """Of all directions: uLSIF's solution on the public rows, by plain linear algebra."""
+    basis, party = bases()["linear"], joined()
+    sums, features = sums_of(party, basis) / SCALE, features_by(basis, PUBLIC)
+    rows = sums[:, -1].sum() / 0.2
+    assert rows == pytest.approx(30, rel=1e-4)
+    ridge = 0.5 * 60 / rows
+    plain = features @ np.linalg.inv(features.T @ features + ridge * np.eye(4)) @ sums.T
+    ratios = class_ratios(sums, features, 0.0, SumsFit())
+    np.testing.assert_allclose(ratios, np.maximum(plain, 0), atol=1e-9)
+    values, taught = taught_by(np.array([[3.0, 1.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(values[0], [3.002 / 4.004, 1.002 / 4.004])
+    assert taught.tolist() == [True, False]
+
+
+def test_a_run_keeps_to_the_budget_and_says_so() -> None:
+    """Two exchanges after joining; metrics leave as the budget says that they may."""
+    parties = [Party(name, Share(), X, Y, test=(X, Y), classes=CLASSES) for name in "pq"]
+    for party in parties:
+        party.protect(Budget(3.0, 1e-3, measured=party.name == "p"))
+    federation = Federation(parties, public=PUBLIC)
+    history = federation.run(private_sums(rounds=1, dimensions=3), progress=False)
+    assert set(history.metrics[-1]) == {"p"}
+    (note,) = history.rounds[-1].teacher.notes
+    assert note.startswith("privacy of p, q: ") and "epsilon = 3, delta = 0.001" in note
+    sent = [one for round in history.deliveries for one in round]
+    asked = [one.tasks for one in sent if one.party == "p" and "Evaluate" not in one.tasks]
+    assert asked[-2:] == ["FitPrivate+SumClasses", "Distill"]

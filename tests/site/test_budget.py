@@ -1,0 +1,218 @@
+"""A party with a budget of privacy, at its own machine: what leaves, once, and what does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from consilience import Federation, Party
+from consilience.checks import classifiers
+from consilience.cli import app
+from consilience.errors import InvalidInput, RunFailed
+from consilience.messages.replies import Failure, Receipt
+from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.network import FlowerNetwork
+from consilience.protocols import private_sums
+from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
+from consilience.tasks.class_sums import SumClasses, public_basis
+from consilience.tasks.lifecycle import Describe, Evaluate, Join
+from consilience.tasks.outgoing import UNSAID
+from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.scores import CountRows
+from consilience.transforms.privacy_ledger import FOLDER, entries
+from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
+from helpers.party_sites import agreement, ask, one_party
+
+
+def cli(*words: object, status: int = 0) -> str:
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == status, found.output
+    return found.output
+
+
+LIMITS = Limits(epsilon=3.0, delta=1e-3)
+
+
+def declared() -> Party:
+    party = one_party()
+    party.declared = party.classes
+    return party
+
+
+def asked(round: int = 1, kernel: str = "linear") -> SumClasses:
+    basis = public_basis(declared().public, kernel, 2)
+    return SumClasses.of(basis, round=round)
+
+
+def opened(home: Path) -> PartySite:
+    return PartySite(declared, home, limits=LIMITS)
+
+
+def test_one_release_whatever_is_started_anew(tmp_path: Path) -> None:
+    """The same bytes in another round, after joining again with another seed, and in another federation."""
+    said = []
+    for seed, federation in ((0, "heart"), (0, "heart"), (7, "heart"), (0, "lung")):
+        with opened(tmp_path) as site:
+            assert isinstance(
+                ask(site, Join(agreement=agreement(seed=seed)), federation=federation), Receipt
+            )
+        with opened(tmp_path) as site:
+            said.append(ask(site, asked(), federation=federation))
+            said.append(ask(site, asked(2), federation=federation))
+    assert {one.values.tobytes() for one in said} == {said[0].values.tobytes()}
+    assert len(entries(tmp_path / FOLDER)) == 1
+    with opened(tmp_path) as site:
+        failure = ask(site, asked(3, "gaussian"), federation="lung")
+    assert failure.code == "budget" and "would have spent" in failure.reason
+
+
+def test_what_has_no_cost_does_not_leave(tmp_path: Path) -> None:
+    with opened(tmp_path) as site:
+        described = ask(site, Describe())
+        assert described.classes == declared().classes and described.metrics == 0
+        ask(site, Join(agreement=agreement()))
+        for task in (PredictPublic(round=1), CountRows(round=1), Evaluate(round=1)):
+            assert "states no privacy cost" in ask(site, task).reason
+    with PartySite(one_party, tmp_path / "free", limits=Limits()) as site:
+        ask(site, Join(agreement=agreement()))
+        assert "it has no budget of privacy" in ask(site, asked()).reason
+
+
+def test_why_it_fails_is_said_in_its_own_log_alone(tmp_path: Path) -> None:
+    def broken() -> Party:
+        raise InvalidInput("row 17 has no label")
+
+    with PartySite(broken, tmp_path, limits=LIMITS) as site:
+        failure = ask(site, Describe())
+    assert isinstance(failure, Failure) and (failure.reason, failure.kind) == (UNSAID, "failed")
+    assert "row 17" in read_log(tmp_path / AUDIT).entries[-1]["detail"]
+
+
+def test_a_ledger_that_is_set_back_is_found_out(tmp_path: Path) -> None:
+    with opened(tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, asked())
+    shutil.copytree(tmp_path / FOLDER, tmp_path / "copy")
+    (tmp_path / FOLDER / "ledger.jsonl").unlink()
+    with pytest.raises(RunFailed, match="cut or set back"):
+        opened(tmp_path)
+    shutil.rmtree(tmp_path / FOLDER)
+    with opened(tmp_path) as site:  # its state remembers
+        assert isinstance(ask(site, asked(2)), Failure)
+        assert "cut or set back" in read_log(tmp_path / AUDIT).entries[-1]["detail"]
+    shutil.rmtree(tmp_path / FOLDER)
+    (tmp_path / "copy").rename(tmp_path / FOLDER)
+    with opened(tmp_path) as site:
+        assert not isinstance(ask(site, asked(2)), Failure)
+
+
+def test_over_flower_the_same_bits_given_the_same_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_run(monkeypatch)
+    seven = lambda: np.random.default_rng(7)  # noqa: E731
+
+    def members() -> list[Party]:
+        parties, public = classifiers()
+        for party in parties:
+            party.declared, party.public = ("0", "1", "2"), public
+        return parties
+
+    def node(number: int):
+        def run(message: Message) -> list[Message]:
+            make = lambda: members()[number]  # noqa: E731
+            limits = Limits(
+                **LIMITS.model_dump() | {"overlap": True, "secret": False, "alpha": 0.0}
+            )
+            home = tmp_path / str(number)
+            app = site_app(lambda context: PartySite(make, home, limits=limits, noise=seven))
+            return [app(message, Context(1, 7, {}, RecordDict(), {}))]
+
+        return run
+
+    protocol = private_sums(rounds=2)
+    here = members()
+    for party in here:
+        party.protect(LIMITS.budget, noise=seven)
+    public = here[0].public
+    local = Federation(here, public=public, strict=False).rounds(protocol)
+    grid = Grid(**{party.name: node(i) for i, party in enumerate(members())})
+    network = FlowerNetwork(grid, nodes=len(here), waits=QUICK)
+    over = Federation.over(network, public, strict=False).rounds(protocol)
+    for mine, theirs in zip(list(local)[1:], list(over)[1:], strict=True):
+        assert mine.teacher.values.tobytes() == theirs.teacher.values.tobytes()
+        assert "epsilon = 3" in theirs.teacher.notes[0]
+
+
+PARTY = """\
+name = "north"
+public = "public.csv"
+[data]
+path = "rows.csv"
+target = "ill"
+classes = ["no", "yes"]
+[model]
+name = "logistic-regression"
+[limits]
+epsilon = 1.0
+delta = 1e-3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'},{i // 3}"
+        for i, (a, b) in enumerate(rng.normal(size=(60, 2)))
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,ill,patient", *rows]))
+    public = [f"{a:.3f},{b:.3f}" for a, b in rng.normal(size=(40, 2))]
+    (tmp_path / "public.csv").write_text("\n".join(["a,b", *public]))
+    (tmp_path / "party.toml").write_text(PARTY)
+    return tmp_path
+
+
+def test_a_file_with_units_of_privacy(folder: Path) -> None:
+    """All rows are its own: a share of them that is set aside would change whole with one row more."""
+    file = folder / "party.toml"
+    assert len(read_party(file).party().X) == 60
+    file.write_text(PARTY + 'unit = "patient"\n')
+    party = read_party(file).party()
+    assert np.bincount(party.privacy_units).tolist() == [3] * 20
+    file.write_text(PARTY + 'unit = "patients"\n')
+    with pytest.raises(InvalidInput, match="no column 'patients'"):
+        read_party(file).party()
+    file.write_text(PARTY.replace("delta = 1e-3", "delta = 0.01"))
+    spec = read_party(file)
+    with pytest.raises(InvalidInput, match=r"delta is 0\.01 and there are 60 units"):
+        spec.limits.bind(spec.party())
+
+
+def test_the_budget_is_shown(folder: Path) -> None:
+    file = folder / "party.toml"
+    assert "epsilon 1, delta 0.001, add-remove of one row" in cli("party", "budget", file)
+    public = read_party(file).party().public
+    with read_party(file).site() as site:
+        agreed = replace(agreement(), classes=("no", "yes"), outputs=2, public=public.key, rows=40)
+        assert isinstance(ask(site, Join(agreement=agreed)), Receipt)
+        task = SumClasses.of(public_basis(public, "linear", 2), round=1)
+        assert ask(site, task).epsilon == 1.0
+    shown = _shown(file, folder / "budget.json")
+    assert shown["spent"].startswith("epsilon 1,") and shown["releases"][0]["kind"] == "class sums"
+    cli("party", "budget", file, "--after", shown["last_line"])
+    shutil.rmtree(folder / "state" / FOLDER)
+    assert "cut or set back" in cli(
+        "party", "budget", file, "--after", shown["last_line"], status=1
+    )
+
+
+def _shown(file: Path, to: Path) -> dict:
+    cli("party", "budget", file, "--json", to)
+    return json.loads(to.read_text())
