@@ -185,4 +185,6 @@ def dies_at(step: int, home: Path, request: bytes, make: Callable[[], Party] = o
 if __name__ == "__main__":
     os.fsync = lambda handle: None  # the system holds what was written, whoever is killed
     scenes = {"random": at_random, "steps": at_every_step, "rows": while_rows_are_taken}
-    print(json.dumps(scenes[sys.argv[1]](Path(sys.argv[2]))))
+    for name in scenes:
+        (Path(sys.argv[1]) / name).mkdir()
+    print(json.dumps({name: scene(Path(sys.argv[1]) / name) for name, scene in scenes.items()}))

@@ -36,10 +36,15 @@ from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork
 
 
-@pytest.mark.parametrize("stay", [False, True], ids=["anew", "stays"])
-@pytest.mark.parametrize("name", PROTOCOL_CASES)
+@pytest.mark.parametrize(
+    ("name", "stay"),
+    [
+        *((name, False) for name in PROTOCOL_CASES),
+        *((n, True) for n in PROTOCOL_CASES if "," not in n),
+    ],
+)
 def test_the_same_bits_as_in_process(name: str, stay: bool, tmp_path: Path) -> None:
-    """Whether a party is started for every request or once; with secrets or, as in a simulation, without."""
+    """Started for every request; or once, each protocol, and as in a simulation without secrets."""
     case = PROTOCOL_CASES[name]
     if case.parties is networks:
         pytest.importorskip("torch")
