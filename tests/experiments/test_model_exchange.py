@@ -214,7 +214,7 @@ def test_averaged_parameters_as_a_comparator(tmp_path: Path) -> None:
 def test_over_processes_the_same(run: Path, tmp_path: Path) -> None:
     chosen = ["averaged_distillation"]
     start(
-        spec_with(CONFIG, methods=chosen, network={"kind": "processes", "processes": 2}),
+        spec_with(CONFIG, methods=chosen, network={"kind": "processes", "processes": 1}),
         tmp_path / "apart",
     )
     here = [row[1:] for row in numbers(run)["metrics"] if row[0] == "AvgKD"]
