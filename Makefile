@@ -8,6 +8,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
     $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
     && { echo $$python; break; }; done)
 
+# Modules are compiled once and not in every process that a test starts, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
