@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from consilience import Federation, Party, auto, ensemble_distillation, value_density_ratio
+from consilience.aggregation.choosing import _Choice, _evidence
 from consilience.aggregation.reliability import DOUBT
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import CoarseRatios, DensityRatios
@@ -199,3 +200,11 @@ def test_it_learns_from_the_agreement_that_parties_do_regression():
     assert (
         np.abs(round.teacher.values[:, 0] - np.abs(x[::3, 0])).mean() < 0.4
     )  # the mean is 1.5 off
+
+
+def test_a_class_without_calibration_rows_leaves_the_choice_to_the_others() -> None:
+    """Rows of the third class are nobody's calibration rows: the better teacher is chosen all the same."""
+    sums = np.array([[3.0, 0, 0], [0, 3.0, 0]])
+    right, wrong = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]), np.array([[0.1, 0.8, 0.1]] * 2)
+    told = [_evidence(teacher, sums, _Choice()) for teacher in (right, wrong)]
+    assert np.isfinite(told).all() and told[0] > told[1]

@@ -69,7 +69,9 @@ def test_the_same_bits_as_in_one_process(tmp_path: Path, monkeypatch: pytest.Mon
     in_a_run(monkeypatch)
     run = prepared(tmp_path, "[300, 700, 1200]", "[300, 700, 1200]")
     for name in NAMES:
-        assert try_out(read_party(tmp_path / name / "party.toml")).rows == 60
+        report = try_out(read_party(tmp_path / name / "party.toml"))
+        assert report.rows == 60 and sum(report.classes.values()) == 60
+        assert set(report.classes) == {"censored", "event"}
     assert served(run, grid(run)) is True
     spec = read_coordinator(run)
     parties = [as_deployed(read_party(tmp_path / name / "party.toml")) for name in NAMES]

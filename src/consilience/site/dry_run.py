@@ -104,7 +104,7 @@ def try_out(spec: PartySpec) -> DryRunReport:
         rows=len(party.X),
         test_rows=0 if party.test is None else len(party.test[0]),
         inputs=party.X.shape[1:],
-        classes={name: int((party.y == name).sum()) for name in party.classes},
+        classes=_rows_by_class(party),
         public_rows=public_rows,
         public=party.public.key if public_rows else "",
         public_from=origin,
@@ -247,6 +247,14 @@ def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str
     }
     seconds["read and write the state"] = state * (len(taken) - 2)
     return seconds
+
+
+def _rows_by_class(party: Party) -> dict[str, int]:
+    """Rows of each class; of an outcome of each kind that it tells apart, such as censored rows."""
+    if party.outcome is None or not party.labelled:
+        return {name: int((party.y == name).sum()) for name in party.classes}
+    kinds, counts = np.unique(party.outcome.strata(party.y), return_counts=True)
+    return {str(kind): int(n) for kind, n in zip(kinds, counts, strict=True) if kind}
 
 
 def _smaller(party: Party, spec: PartySpec) -> Party:
