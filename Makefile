@@ -46,8 +46,12 @@ $(VENV)/.stamp-core: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e .
 	@touch $@
 
+# Another accountant of privacy, which tests compare with; it asks for an older attrs than others do.
+ORACLE = dp-accounting absl-py dm-tree wrapt
+
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[all,secure,survival,dev]'
+	$(INSTALL) --no-deps $(ORACLE)
 	@touch $@ $(VENV)/.stamp-core
 
 $(VENV)/.stamp-text: $(VENV)/.stamp-dev
@@ -100,6 +104,7 @@ constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
 	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,secure,survival,text,ray,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet --no-deps $(ORACLE)
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new

@@ -37,7 +37,7 @@ from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party
 from consilience.party.state import write_mixture
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.protocols.methods import MethodSpec
+from consilience.protocols.methods import MethodSpec, budget_of
 from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.validation.arrays import Array
 
@@ -94,9 +94,10 @@ class MethodRun:
         Raises:
             RunFailed: too few parties answered, or nothing can be written.
         """
-        parties = self.ready
-        if parties is None or self.method.aggregate == "central":
-            parties = self.setup.parties(pooled=self.method.aggregate == "central")
+        parties, budget = self.ready, budget_of(self.method)
+        if parties is None or budget is not None or self.method.aggregate == "central":
+            pooled = self.method.aggregate == "central"
+            parties = self.setup.parties(pooled=pooled, budget=budget)
         for party in parties:
             party.home = inside(self._states / file_name(party.name), self.folder)
             inside(self._model_folder(party.name), self.folder)

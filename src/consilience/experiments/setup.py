@@ -36,6 +36,7 @@ from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.protocols.methods import INFORMED
+from consilience.transforms.privacy import Budget
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.table_schema import Schema
@@ -102,12 +103,17 @@ class SimulatedParties:
     subgroups: tuple[str, ...] = ()
     outcome: Outcome | None = None
 
-    def parties(self, *, pooled: bool = False) -> list[Party]:
-        """Make new parties, measured on everyone's test rows; ``pooled`` gives each all private rows."""
+    def parties(self, *, pooled: bool = False, budget: Budget | None = None) -> list[Party]:
+        """Make new parties, measured on everyone's test rows.
+
+        Args:
+            pooled: whether each has all private rows.
+            budget: budget of privacy of each; they declare all classes then.
+        """
         labelled = zip(self.rows, self.models, strict=True)
         everything = np.sort(np.concatenate([rows for rows, model in labelled if model.labels]))
         test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
-        return [
+        made = [
             Party(
                 name,
                 make(model.name, **model.options),
@@ -122,11 +128,15 @@ class SimulatedParties:
                 sends_rows=model.sends_rows,
                 purpose=self.purpose,
                 outcome=self.outcome,
+                classes=() if budget is None else self.dataset.classes or (),
             )
             for name, own, weights, model in zip(
                 self.names, self.rows, self.own, self.models, strict=True
             )
         ]
+        for party in made:
+            party.protect(budget)
+        return made
 
     @property
     def own(self) -> tuple[Array, ...]:

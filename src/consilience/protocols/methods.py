@@ -21,6 +21,7 @@ from consilience.aggregation import (
 from consilience.errors import InvalidInput, odd_name
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.transforms.codec import CODECS, chain
+from consilience.transforms.privacy import Budget
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, Whole, first_of, known
 
@@ -130,10 +131,14 @@ class MethodSpec(Open):
         label: as tables show it.
         protocol: a protocol by name, or a table of what differs from ``[protocol]`` for this method. Another
             protocol than that one takes over what it understands of ``[protocol]``.
+        privacy: in an experiment, budget of privacy of every party: the arguments of
+            :class:`~consilience.transforms.privacy.Budget`, such as ``{ epsilon = 3.0 }``; between sites the
+            parties decide.
     """
 
     aggregate: str | None = None
     label: str = ""
+    privacy: dict[str, Any] | None = None
     protocol: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -176,6 +181,25 @@ class MethodSpec(Open):
         return bool(self.protocol.get(needs)) if isinstance(needs, str) else needs
 
 
+def budget_of(method: MethodSpec) -> Budget | None:
+    """Make the budget of every party in a method, whose metrics leave outside of it; ``None`` for none.
+
+    Raises:
+        InvalidInput: it is none, or the method asks parties for what has no stated cost.
+    """
+    if method.privacy is None:
+        return None
+    where = f"method {method.label}, privacy"
+    check_arguments(Budget, method.privacy, where=where, given=("measured", "unit"))
+    if method.named != "private_sums":
+        raise InvalidInput(
+            f"{method.named} asks parties with a budget for what has no stated cost",
+            where=where,
+            mend='Write { protocol = "private_sums", privacy = { epsilon = 3.0 } }.',
+        )
+    return Budget(**method.privacy, measured=True)
+
+
 def aggregator_of(method: MethodSpec) -> Aggregator:
     """The aggregator of a method that is not a baseline."""
     name = str(method.aggregate)
@@ -203,6 +227,7 @@ def protocol_for(
     Raises:
         InvalidInput: a name or an option that nothing here knows, or that do not go together.
     """
+    budget_of(method)
     if method.aggregate in ("local", "central"):
         _no_options(method)
         return PROTOCOLS["local_only"](rounds=shared.rounds)

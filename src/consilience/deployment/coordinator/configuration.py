@@ -102,6 +102,8 @@ class CoordinatorSpec(Section):
     def _can_be_deployed(cls, method: MethodSpec) -> MethodSpec:
         if method.aggregate in ("central", *INFORMED):
             raise ValueError(f"{method.aggregate!r} needs what no coordinator has")
+        if method.privacy is not None:
+            raise ValueError("the parties decide on their privacy: limits.epsilon in party.toml")
         return method
 
     @property
