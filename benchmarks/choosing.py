@@ -21,7 +21,7 @@ from page import table, write
 
 from consilience import Federation, auto, avg, density_ratio
 from consilience.aggregation.base import Stack, stack
-from consilience.aggregation.choosing import _CHOICES, _Witnesses
+from consilience.aggregation.choosing import CHOICES, Witnesses
 from consilience.aggregation.contradiction import contradictions
 from consilience.experiments import gather, parse_spec
 from consilience.messages.replies import Predictions, Replies
@@ -117,8 +117,8 @@ def trial(data: str, dealt: Mapping[str, Any], seed: int) -> tuple[list[str], Ar
     seconds = process_time() - begun
     told = stack(calibrated, needs=rule.needs)
     ratios = told.further[DensityRatios]
-    seen = _Witnesses(told.outputs, ratios)
-    best = min((seen.teacher(one) for one in _CHOICES), key=lambda t: loss(t, labels))
+    seen = Witnesses(told.outputs, ratios)
+    best = min((seen.teacher(one) for one in CHOICES), key=lambda t: loss(t, labels))
     cells = [judged(made.values, labels) for made in (avg()(raw), density_ratio()(raw), teacher)]
     chosen = teacher.notes[0].removeprefix("auto: density ratios, ").rsplit(", chosen", 1)[0]
     counts = np.zeros(5, dtype=int)

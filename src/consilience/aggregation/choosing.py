@@ -140,16 +140,17 @@ class _Choice:
         return f"{how[self.models]}, a = {self.a:g}, b = {self.b:g}"
 
 
-_CHOICES = (
+CHOICES = (
     *(
         _Choice(models, a, b)
         for models, a, b in product(("weighted", "mean"), RATIO_EXPONENTS, MODEL_EXPONENTS)
     ),
     *(_Choice("product", 0.0, b) for b in MODEL_EXPONENTS),
 )
+"""Teachers of classes that the rule chooses from."""
 
 
-class _Witnesses:
+class Witnesses:
     """Logarithms of the answers of ratios and models, from which every choice is made.
 
     Args:
@@ -188,11 +189,11 @@ class _Witnesses:
 
 def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     sums = np.maximum(stack.further[CalibrationSums], 0).sum(axis=0)
-    seen = _Witnesses(stack.outputs, stack.further[DensityRatios])
+    seen = Witnesses(stack.outputs, stack.further[DensityRatios])
     choice, by = _Choice(), "no calibration rows to choose by"
     if sums.any():
         rows = np.flatnonzero(sums.any(axis=1))
-        choice = max(_CHOICES, key=lambda one: _evidence(seen.teacher(one, rows), sums[rows], one))
+        choice = max(CHOICES, key=lambda one: _evidence(seen.teacher(one, rows), sums[rows], one))
         by = f"chosen by {sums.sum():,.0f} calibration rows"
     return _taught(stack, DensityRatios, seen, choice, f"auto: density ratios, {choice}, {by}")
 
@@ -220,12 +221,12 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
 
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    seen, choice = _Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
+    seen, choice = Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
     return _taught(stack, CoarseRatios, seen, choice, f"auto: coarse density ratios, {choice}")
 
 
 def _taught(
-    stack: Stack, kind: type[Any], seen: _Witnesses, choice: _Choice, note: str
+    stack: Stack, kind: type[Any], seen: Witnesses, choice: _Choice, note: str
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """The teacher of a choice, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
