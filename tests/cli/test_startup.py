@@ -54,7 +54,16 @@ NOT_YET = {"matplotlib", "skops", "consilience.report", "consilience_papers.theo
         (
             NETWORK,
             {"torch", "consilience.learners.torch.learner"},
-            {"sklearn", "scipy.stats", "pandas", "pyarrow", "torch._dynamo", "sympy"},
+            {
+                "sklearn",
+                "scipy.stats",
+                "scipy.optimize",
+                "scipy.spatial",
+                "pandas",
+                "pyarrow",
+                "torch._dynamo",
+                "sympy",
+            },
         ),
         (FOREST, {"sklearn.ensemble"}, {"torch", "sklearn.datasets", "sklearn.manifold"}),
     ],

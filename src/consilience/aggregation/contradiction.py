@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from consilience.aggregation.base import Stack
 from consilience.validation.arrays import Array
@@ -46,6 +45,8 @@ def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
     judged = [c for c, table in enumerate(others) if table.sum() >= _FEWEST_ROWS]
     if len(judged) < 3:
         return
+    from scipy.optimize import linear_sum_assignment  # a tenth of a second that few starts need
+
     usual_of_all = float(np.median([_kappa(everyones[c]) for c in judged]))
     usual = float(np.median([_kappa(others[c]) for c in judged]))
     for c in judged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from consilience.validation.arrays import Array
@@ -50,6 +49,8 @@ class Calibration:
         """
         held = np.flatnonzero(targets.any(axis=0))
         centred = np.eye(targets.shape[1])[held] - targets.any(axis=0) / max(len(held), 1)
+
+        from scipy.optimize import minimize  # a tenth of a second that few starts need
 
         def loss(free: Array) -> tuple[float, Array]:
             sharpness, biases = free[0], free[1:] @ centred

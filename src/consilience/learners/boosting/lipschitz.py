@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
@@ -126,7 +125,7 @@ class LipschitzExtension:
 
     def _reached(self, points: Array) -> tuple[Array, Array]:
         """The minimum of each output, and at which of the data it is, each ``(m, c)``."""
-        distances = cdist(points, self._points)
+        distances = _distances(points, self._points)
         found, nearest = [], []
         for column, constant in zip(self._values.T, self.constants, strict=True):
             cones = column + constant * distances
@@ -144,9 +143,15 @@ class LipschitzExtension:
         return points
 
 
+def _distances(rows: Array, others: Array) -> Array:
+    from scipy.spatial.distance import cdist  # a tenth of a second that few starts need
+
+    return np.asarray(cdist(rows, others))
+
+
 def _steepest(points: Array, values: Array, rows: slice) -> float:
-    distances = cdist(points[rows], points)
-    changes = cdist(values[rows].reshape(-1, values[0].size), values.reshape(len(values), -1))
+    distances = _distances(points[rows], points)
+    changes = _distances(values[rows].reshape(-1, values[0].size), values.reshape(len(values), -1))
     if (changes[distances == 0] > 0).any():
         return math.inf
     return float(np.divide(changes, distances, out=changes, where=distances > 0).max())
