@@ -337,20 +337,6 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         if self.test is not None:
             self._targets(self.test[1])
 
-    @property
-    def rare(self) -> tuple[str, ...]:
-        """Remarks on classes of fewer training rows than a leaf of its model's trees; once it has joined."""
-        if self.agreement is None or not self.agreement.classes or self.outcome is not None:
-            return ()
-        least = self._prototype.least_leaf
-        both = zip(self.agreement.classes, self._train[1].sum(axis=0).astype(int), strict=True)
-        return tuple(
-            f"it trains on {rows:,} rows of class {name!r}, and a leaf of its model's trees holds {least} or "
-            "more: it may never answer with that class (min_samples_leaf, min_child_samples)"
-            for name, rows in both
-            if 0 < rows < least
-        )
-
     def _targets(self, y: Array) -> Array:
         """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
         assert self.agreement is not None
