@@ -216,3 +216,31 @@ def test_the_budget_is_shown(folder: Path) -> None:
 def _shown(file: Path, to: Path) -> dict:
     cli("party", "budget", file, "--json", to)
     return json.loads(to.read_text())
+
+
+def test_a_plan_says_what_noise_drowns(folder: Path) -> None:
+    """Forty rows of two columns, one party of ten: little is left of them at ε = 0.1, most at ε = 8."""
+
+    def planned(epsilon: float) -> dict:
+        to = folder / "plan.json"
+        words = ("--parties", 2, "--rows", 30, "--classes", 2, "--json", to, "--delta", 1e-3)
+        cli("privacy", "plan", folder / "public.csv", "--epsilon", epsilon, *words)
+        return json.loads(to.read_text())
+
+    little, much = planned(0.1), planned(8.0)
+    assert little["sigma"] > 10 * much["sigma"] and little["noise_to_signal"] > 1
+    assert little["right_with_noise"] < much["right_with_noise"] <= much["right_without_noise"]
+    assert "public rows for 30 classes" in cli(
+        "privacy",
+        "plan",
+        folder / "public.csv",
+        "--epsilon",
+        1,
+        "--parties",
+        2,
+        "--rows",
+        9,
+        "--classes",
+        30,
+        status=2,
+    )

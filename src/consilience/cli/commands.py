@@ -13,6 +13,7 @@ from consilience.cli.listing import KINDS, listed
 from consilience.cli.new import questions
 from consilience.cli.output import check_target, handle_errors, say, stopping, tables, write_json
 from consilience.cli.party import party
+from consilience.cli.privacy import privacy
 from consilience.cli.running import finish, method_runs_done, start_run
 from consilience.cli.tables import preparation
 from consilience.cli.trust import Trust, allowing
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 app.add_typer(coordinator)
 app.add_typer(party)
+app.add_typer(privacy)
 app.add_typer(questions)
 app.add_typer(preparation)
 
