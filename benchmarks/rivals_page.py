@@ -65,10 +65,15 @@ def page(rows: Sequence[Line], plan: Sequence[tuple[str, ...]]) -> Iterator[str]
     missing = "; ".join(_titled((*cell, "own")) for cell in plan if cell not in seeds)
     yield f"Cells of the whole table without a figure: {missing or 'none'}."
     few = sum(count < 3 for count in seeds.values())
+    codes: dict[str, list[str]] = {}
+    for cell, rules in complete.items():
+        codes.setdefault(rules["auto"]["code"], []).append(_titled(cell))
+    usual = max(codes, key=lambda code: len(codes[code]))
+    others = (f"{code} ({'; '.join(by)})" for code, by in codes.items() if code != usual)
     yield (
         f"{few} of {len(seeds)} cells have fewer than three seeds. Networks are not in the table: "
         "[aggregators](aggregators.md) has some. Digests of the library's code that measured it: "
-        f"{', '.join(dict.fromkeys(row['code'] for row in rows))}."
+        f"{', '.join([usual, *others])}."
     )
 
 
