@@ -24,6 +24,7 @@ NO_TASKS = {
     "case",
     "checks/protocol_case.py self",
     "context",
+    "federation/estimators.py federation",
     "subprocess",
 }
 """All else that has a method ``run`` in the library."""
