@@ -141,7 +141,7 @@ class OutcomeFigures:
         return self._panels(draw, "quantile", "share of values below it")
 
     def _calibrated(self, y: Array, weights: Array, said: Array) -> tuple[Array, Array]:
-        """What was said, and the share of rows of which it was so."""
+        """Values said, and the share of rows of which it was so."""
         if isinstance(self.outcome, Quantiles):
             return self.outcome.levels, weights @ (y[:, None] <= said) / weights.sum()
         if self.labels:  # all labels' probabilities together

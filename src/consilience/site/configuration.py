@@ -126,7 +126,7 @@ class PartySpec(Section):
 
     @property
     def _outcome(self) -> Outcome | None:
-        """What is predicted; ``None`` for classes and values."""
+        """Form of the targets; ``None`` for classes and values."""
         return None if self.outcome is None else self.outcome.outcome()
 
     @property
