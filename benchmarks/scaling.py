@@ -289,8 +289,8 @@ def exchanges() -> list[str]:
     return [
         "The default against training alone, seconds of the processor of all parties together: three rounds, "
         "one run, and the median of three of training alone; one party at a time. Every party refits its "
-        "model on own and public rows in every round, and up to two times more in the first if its own rows "
-        "lose.",
+        "model on own and public rows in every round in which the teacher moved (by 0.05 of probability), "
+        "and up to two times more in the first if its own rows lose.",
         "",
         *page.table(heads, [exchange(*one) for one in EXCHANGES]),
     ]
