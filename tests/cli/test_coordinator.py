@@ -157,7 +157,8 @@ def test_both_sides_print_the_same_digest(call: Call, ready: Path) -> None:
     assert done.exit_code == 0 and "ready to start" in done.output
     digest = json.loads(Path("found.json").read_text())["public"]
     assert digest in done.output
-    assert digest == Public(read_rows(ready / "public.csv").X).key
+    rows = read_rows(ready / "public.csv")
+    assert digest == Public(rows.X, rows.schema).key
 
 
 @pytest.mark.parametrize("verb", ["check", "start"])

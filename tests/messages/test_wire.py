@@ -23,6 +23,7 @@ from consilience.messages.message import REGISTRY, fields
 from consilience.messages.replies import Failure, Metrics, Predictions, Receipt, SharedModel
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import LONGEST_HEADER, decode, encode, size
+from consilience.numerics.class_sums import PublicBasis
 from consilience.protocols import RoundState
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import Distill, FitPrivate
@@ -62,7 +63,13 @@ SOME = {
     "consensus": ROWS,
     "memory": {"t": 1, "rows": ROWS, "deep": {"x": (1, None, 2.5)}},
 }
+BASIS = PublicBasis("linear", np.arange(2), ROWS[:1], 0.5)
 SPECIAL = {
+    ("SumClasses", "kernel"): BASIS.kernel,
+    ("SumClasses", "landmarks"): BASIS.landmarks,
+    ("SumClasses", "matrix"): BASIS.matrix,
+    ("SumClasses", "width"): BASIS.width,
+    ("SumClasses", "digest"): BASIS.digest,
     ("Description", "public"): ("0123", "4567"),
     ("Predictions", "kind"): "logits",
     ("Predictions", "values"): ROWS,
