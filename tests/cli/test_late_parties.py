@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from consilience.data import load
 from consilience.experiments import Ledger, gather, read_spec, spec_joined_by, start, stored_spec
+from consilience.experiments.late import read_late
 from consilience.experiments.run import resume
 from consilience.report.reading import read_results
 from consilience.site.configuration import read_party
@@ -129,6 +131,16 @@ def test_stopped_it_goes_on_before_and_after_the_newcomer(folder: Path, after: i
     assert metrics(Path("whole"), "avg", 4) == metrics(Path("stopped"), "avg", 4)
 
 
+def test_own_units_are_converted(folder: Path) -> None:
+    head = Path("west.csv").read_text().splitlines()
+    pounds = [[a, str(float(b) * 2.2), c] for a, b, c in (row.split(",") for row in head[1:])]
+    Path("west.csv").write_text("\n".join([head[0], *(",".join(row) for row in pounds)]) + "\n")
+    Path("west.toml").write_text(PARTY.replace("[model]", "units = { weight = 0.4545 }\n[model]"))
+    joined = spec_joined_by(Path("first"), [read_party(Path("west.toml"))])
+    dataset = load("csv", path="clinics.csv", target="ill", group="clinic")
+    assert 65 < read_late(joined.late[0], dataset).X[:, 1].mean() < 75
+
+
 @pytest.mark.parametrize(
     "old, new, why",
     [
@@ -137,6 +149,8 @@ def test_stopped_it_goes_on_before_and_after_the_newcomer(folder: Path, after: i
         ('Y = "yes", ', 'Y = "maybe", ', "class 'maybe' is none of those"),
         ('"logistic-regression"', '"ridge"', "it is for regression"),
         ('"west.csv"', '"east.csv"', "east.csv"),
+        ("test = 0.4", "units = { length = 2.54 }", "units is about 'length'"),
+        ("test = 0.4", 'missing = "allowed"', "data.missing does not count"),
     ],
 )
 def test_one_that_does_not_fit_is_refused_before_any_work(

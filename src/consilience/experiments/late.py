@@ -54,6 +54,14 @@ def read_late(spec: LateSpec, dataset: Dataset) -> LateRows:
     where, given = f"party {spec.name!r}", spec.data
     if given.path is None:
         raise InvalidInput("it has no rows", where=where, mend="Name their file: data.path.")
+    usual = type(given)()
+    for_all = ("missing", "encoder", "classes")
+    if odd := [key for key in for_all if getattr(given, key) != getattr(usual, key)]:
+        raise InvalidInput(
+            f"data.{odd[0]} does not count for a party that joins a simulated run",
+            where=where,
+            mend="Leave it out: the run's configuration says it for all.",
+        )
     if given.labels and dataset.survival != (given.time is not None):
         raise InvalidInput(
             "its targets are others than those of the run",
@@ -84,7 +92,9 @@ def _inputs(X: Any, spec: LateSpec, dataset: Dataset, where: str) -> Array:
     if isinstance(X, Table):
         if dataset.schema is not None:
             own = spec.data
-            options: dict[str, Any] = {"rename": own.rename, "unknown": own.unknown}
+            options: dict[str, Any] = {
+                "rename": own.rename, "units": own.units, "unknown": own.unknown
+            }  # fmt: skip
             X = with_text_columns(X, dataset.schema)
             rows = rows_of(X, dataset.schema, where=where, missing="allowed", **options)
             if rows.absent:
