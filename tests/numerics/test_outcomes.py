@@ -49,6 +49,37 @@ def test_an_event_at_an_edge_is_before_it():
     assert Survival([1, 2]).targets(np.array([[1, 1.0]]), own=Y)[0].tolist() == [1, 0, 0]
 
 
+def test_a_row_censored_at_an_edge_has_outlived_it():
+    assert Survival([90, 180]).targets(np.array([[180, 0.0]]), own=Y).tolist() == [[0, 0, 1]]
+    # At 3: of the 8/15 that survive it, half survive 4.5.
+    inner = Survival([1, 3, 4.5]).targets(np.array([[3, 0.0]]), own=Y)
+    assert inner[0] == pytest.approx([0, 0, 0.5, 0.5])
+
+
+def test_nobody_is_taken_for_dead_at_an_edge_where_all_are_censored():
+    """Two of ten die at 50, and eight are last seen at 180, where all of these are alive."""
+    days, y = Survival([90, 180]), np.array([[50, 1]] * 2 + [[180, 0]] * 8, dtype=float)
+    true, dead = (np.tile(one, (10, 1)) for one in ([0.2, 0, 0.8], [0.2, 0.8, 0]))
+    # 2/10 of 0.8² and 8/10 of 0.2² at both edges; of all dead, 8/10 at the second one.
+    assert days.row_scores(true, y)["ibs"].mean() == pytest.approx(0.16)
+    assert days.row_scores(dead, y)["ibs"].mean() == pytest.approx((0.16 + 0.8) / 2)
+
+
+def test_an_event_at_the_last_time_counts_beside_a_row_censored_then():
+    found = brier_scores(np.zeros((2, 1)), np.array([[2, 1], [2, 0.0]]), np.array([2.0]))
+    assert found.tolist() == [[0], [1]]
+
+
+def test_edges_after_all_measured_rows_are_not_scored():
+    y, outputs = np.array([[1, 1], [3, 0.0]]), np.array([[0.5, 0.2, 0.2, 0.1]] * 2)
+    assert Survival([1, 2, 4]).row_scores(outputs, y)["ibs"] == pytest.approx(
+        Survival([1, 2]).row_scores(outputs[:, :3] + [0, 0, 0.1], y)["ibs"]
+    )
+    assert Survival([4, 5, 6]).row_scores(outputs, y) == {}
+    with pytest.raises(InvalidInput, match="seen at 4"):
+        brier_scores(outputs[:, :1], y, np.array([4.0]))
+
+
 def test_survival_answers_the_share_that_outlives_each_edge():
     days = Survival([90, 365.5])
     assert days.answers(np.array([[0.2, 0.3, 0.5]])) == pytest.approx(np.array([[0.8, 0.5]]))

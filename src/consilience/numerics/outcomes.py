@@ -145,9 +145,10 @@ class Survival(Outcome):
     Kaplan-Meier estimate of the party's own rows has it, so that a model of classes learns it as one of
     weighted rows. What is predicted is the share that survives each edge.
 
-    Metrics are ``ibs``, the Brier score integrated over the edges; ``log_loss``; ``harrell_c`` and ``uno_c``,
-    the concordance of the time that is expected up to the last edge. All of them are of what happens up to
-    the last edge, and take the censoring from the rows that are measured.
+    Metrics are ``ibs``, the Brier score integrated over the edges until which some measured row was seen;
+    ``log_loss``; ``harrell_c`` and ``uno_c``, the concordance of the time that is expected up to the last
+    edge. All of them are of what happens up to the last edge, and take the censoring from the rows that are
+    measured.
 
     Args:
         edges: times above 0, ascending.
@@ -201,7 +202,7 @@ class Survival(Outcome):
     def targets(self, y: Array, *, own: Array) -> Array:
         time, event = y[:, 0], y[:, 1] > 0
         rows = one_hot(np.searchsorted(self.edges, time), len(self.classes))
-        spread = ~event & (time < self.edges[-1])
+        spread = ~event & (time <= self.edges[-1])
         known = KaplanMeier.of(own if len(own) else y)
         ends = known.at(np.maximum(time[spread, None], self.edges))
         start = known.at(time[spread])[:, None]
@@ -221,8 +222,11 @@ class Survival(Outcome):
     answers = survival
 
     def row_scores(self, outputs: Array, y: Array) -> dict[str, Array]:
-        scores = brier_scores(self.survival(outputs), y, self.edges)
-        return {"ibs": integrated(scores, self.edges)}
+        scored = self.edges[self.edges <= y[:, 0].max()]
+        if not len(scored):
+            return {}
+        scores = brier_scores(self.survival(outputs)[:, : len(scored)], y, scored)
+        return {"ibs": integrated(scores, scored)}
 
     def further(self, outputs: Array, y: Array, weights: Array) -> dict[str, float]:
         times = np.append(0.0, self.edges)

@@ -144,18 +144,33 @@ def seen_weights(y: Array, reference: Array) -> Array:
 def brier_scores(survival: Array, y: Array, times: Array) -> Array:
     """Compute every row's Brier score at times, shape ``(n, k)``, weighted for censoring.
 
+    At the last time of the rows themselves, one that was censored then has survived it, and weighs by the
+    probability to be seen until just before: else whoever says that nobody survives would seem right.
+
     Args:
         survival: predicted share that survives the times, shape ``(n, k)``.
         y: times and events, shape ``(n, 2)``; censoring is estimated from them.
         times: ascending, shape ``(k,)``.
 
+    Raises:
+        InvalidInput: a time is after the last one of the rows, so that nobody was seen then.
+
     Source:
         Graf et al. 1999, "Assessment and comparison of prognostic classification schemes for survival data".
+
+    >>> at_the_end = np.array([[2.0, 0], [2.0, 0]])
+    >>> brier_scores(np.array([[1.0], [0.0]]), at_the_end, np.array([2.0])).tolist()
+    [[0.0], [1.0]]
     """
-    seen = KaplanMeier.of(y, censoring=True).at(times)
-    dead = (y[:, :1] <= times) * seen_weights(y, y)[:, None]
-    alive = np.divide(y[:, :1] > times, seen, out=np.zeros(survival.shape), where=seen > 0)
-    return np.asarray(dead * survival**2 + alive * (1 - survival) ** 2)
+    time, died, last = y[:, :1], y[:, 1:] > 0, y[:, 0].max()
+    if times[-1] > last:
+        raise InvalidInput(f"no row was seen at {times[-1]:g}", where="brier score")
+    censoring = KaplanMeier.of(y, censoring=True)
+    end = censoring.at(np.nextafter(last, -np.inf))
+    of_rows, of_times = (np.where(one < last, censoring.at(one), end) for one in (time, times))
+    dead = died & (time <= times)
+    alive = (time > times) | (~died & (time == times) & (times == last))
+    return np.asarray(dead * survival**2 / of_rows + alive * (1 - survival) ** 2 / of_times)
 
 
 def integrated(scores: Array, times: Array) -> Array:
