@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -16,18 +17,20 @@ from consilience.checks import classifiers
 from consilience.cli import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.replies import Failure, Receipt
+from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.protocols import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.tasks.class_sums import SumClasses, public_basis
-from consilience.tasks.lifecycle import Describe, Evaluate, Join
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import UNSAID
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import CountRows
+from consilience.transforms.privacy import Budget
 from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
-from helpers.party_sites import agreement, ask, one_party
+from helpers.party_sites import agreement, ask, one_party, without_rows
 
 
 def cli(*words: object, status: int = 0) -> str:
@@ -244,3 +247,29 @@ def test_a_plan_says_what_noise_drowns(folder: Path) -> None:
         30,
         status=2,
     )
+
+
+def test_no_public_rows_are_taken_from_a_coordinator(tmp_path: Path, folder: Path) -> None:
+    """Whether its rows can be read by columns that were sent would be an answer about them."""
+    with PartySite(without_rows, tmp_path / "site", limits=LIMITS) as site:
+        failure = ask(site, TakePublic.of(declared().public))
+    assert (failure.kind, "takes no public rows" in failure.reason) == ("refused", True)
+    free = LIMITS.model_copy(update={"public_bytes": None})
+    assert free.max_public_bytes == 0 and Limits().max_public_bytes > 0
+    (folder / "party.toml").write_text(PARTY.replace('public = "public.csv"\n', ""))
+    with pytest.raises(InvalidInput, match=r"limits\.epsilon name a file of public rows"):
+        read_party(folder / "party.toml")
+
+
+def test_what_one_row_holds_changes_no_byte_of_its_description() -> None:
+    """A column that is empty but for one row is a column of the rows, and without that row it is none."""
+
+    def described(first: float, budget: Budget | None) -> bytes:
+        rows = {"a": np.arange(9.0), "b": np.arange(9.0) ** 2, "rare": [first] + 8 * [np.nan]}
+        y = np.array(["no", "yes", "no"] * 3)
+        party = Party("p", "decision-tree", pd.DataFrame(rows), y, classes=("no", "yes"))
+        party.protect(budget)
+        return encode([Describe().run(party)])
+
+    assert described(7.0, None) != described(np.nan, None)
+    assert described(7.0, LIMITS.budget) == described(np.nan, LIMITS.budget)

@@ -155,8 +155,11 @@ class ReadByPublic:
 
     @property
     def row(self) -> str:
-        """The form of its rows, of a table with a digest of the columns; ``"any"`` where it has none."""
-        if not len(self.X):
+        """The form of its rows, of a table with a digest of the columns.
+
+        ``"any"`` where it has none, or a budget of privacy: which columns hold anything is read off its rows.
+        """
+        if not len(self.X) or self.privacy.accountant.budget is not None:
             return "any"
         if self.X.dtype.kind in "UO":
             return "text"
@@ -164,9 +167,7 @@ class ReadByPublic:
         if self.table is None or schema is None:
             return shape
         # Between sites nobody may guess from a digest what values a table holds.
-        plain = (
-            schema.plain or self.privacy.accountant.budget is not None
-        )  # else categories say more
+        plain = schema.plain  # else categories say more
         said = json.dumps(schema.names) if plain else f"{self.secret.hex()}{schema.key}"
         return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
 

@@ -89,7 +89,8 @@ class PartySpec(Section):
 
     Attributes:
         name: of the party, unique in the federation.
-        public: the file of public rows; ``None`` where the coordinator sends them, or models are exchanged.
+        public: the file of public rows; ``None`` where the coordinator sends them, or models are exchanged;
+            needed with ``limits.epsilon``.
         state: the folder of its state and its audit log; one party each.
         purpose: rows that its predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"`` takes the
             taught model as it is.
@@ -117,6 +118,11 @@ class PartySpec(Section):
     def _has_rows(self) -> Self:
         if self.data.path is None and self.model.name != "frozen":
             raise ValueError("name the file of its rows; a frozen model alone needs none")
+        if self.limits.epsilon is not None and self.public is None:
+            raise ValueError(
+                'with limits.epsilon name a file of public rows, public = "public.csv": none are taken from '
+                "the coordinator then, since whether own rows can be read by their columns is an answer"
+            )
         survival, timed = isinstance(self._outcome, Survival), self.data.time is not None
         if timed and not survival:
             raise ValueError("say the bins of time that were agreed on: outcome = { edges = […] }")

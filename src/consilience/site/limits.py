@@ -75,7 +75,7 @@ class Limits(PrivacyLimits):
             and answers cost grows with them. ``None`` for no limit.
         public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
             file of them (:attr:`~consilience.tasks.lifecycle.TakePublic.unpacked`); those of two federations
-            may be on the disk at once. 0 for none, ``None`` for no limit.
+            may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no limit.
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
@@ -191,6 +191,13 @@ class Limits(PrivacyLimits):
                 what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
                 _refuse_above("classes", count, self.classes, what)
             if isinstance(task, TakePublic):
+                if (
+                    self.epsilon is not None
+                ):  # to read its rows by sent columns would answer about them
+                    raise KnowledgeRefused(
+                        "limits.epsilon: with a budget it takes no public rows from a coordinator",
+                        mend="The party's engineer names a file of them.",
+                    )
                 self._refuse_rows(task.unpacked)
         if self.federation not in (None, federation):
             raise KnowledgeRefused(
@@ -200,8 +207,8 @@ class Limits(PrivacyLimits):
 
     @property
     def max_public_bytes(self) -> int:
-        """Bytes of public rows that a coordinator may send; 0 for none."""
-        if not self._allows(TakePublic):
+        """Bytes of public rows that a coordinator may send; 0 for none, as with a budget of privacy."""
+        if self.epsilon is not None or not self._allows(TakePublic):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
 
