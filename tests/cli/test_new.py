@@ -84,6 +84,11 @@ def test_values_texts_and_numbers_of_persons(call: Call) -> None:
     document = written("values.toml")
     assert document["data"]["target"] == "cost" and document["data"]["kind"] == "regression"
     assert document["data"]["drop"] == ["person"] and "ridge" in document["models"]
+    rows = [f"{'<0.5' if i < 3 else i / 7},{i % 5},{i % 2}" for i in range(60)]
+    Path("limits.csv").write_text("\n".join(["crp,days,ill", *rows]) + "\n")
+    result = call("new", "limits", "--table", "limits.csv", "--target", "ill", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "warning: left out: column 'crp' holds numbers and '<0.5' and 2 more" in result.output
     rows = [f"the {i}th letter is {w},{w}" for i in range(40) for w in ("dull", "gay")]
     Path("texts.csv").write_text(
         "\n".join(["no,letter,mood", *(f"{i},{row}" for i, row in enumerate(rows))]) + "\n"

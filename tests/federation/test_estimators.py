@@ -94,6 +94,16 @@ def test_a_forest_that_has_no_length_yet() -> None:
     assert federated(model=RandomForestClassifier(3, random_state=0)).fit(X).score(X, CODES) == 1
 
 
+def test_categories_are_predicted_of_tables_alone() -> None:
+    table = pd.DataFrame({"age": X[:, 0], "smokes": np.where(X[:, 0] > 0, "yes", "no")})
+    rows = {name: (table.iloc[place::2], CODES[place::2]) for name, place in (("a", 0), ("b", 1))}
+    fitted = FederatedClassifier(rows, model=GaussianNB(), aggregator="avg", rounds=1).fit(table)
+    assert len(fitted.predict(table.iloc[:3])) == 3
+    for rows in (table.to_numpy(), table.iloc[0], [{"age": 3}]):
+        with pytest.raises(InvalidInput, match=r"is no table.*\n.*age, smokes"):
+            fitted.predict(rows)
+
+
 def test_before_fit_nothing_is_predicted() -> None:
     for call in (FederatedClassifier(ROWS).predict, FederatedRegressor(ROWS).predict):
         with pytest.raises(NotFittedError):

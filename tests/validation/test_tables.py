@@ -69,6 +69,12 @@ def test_a_table_of_numbers_stays_as_it_is() -> None:
     np.testing.assert_array_equal(found.schema.encode([[NAN, 3]]), [[1.5, 3]])
 
 
+def test_numbers_in_several_ways_are_refused_by_name() -> None:
+    mixed = [f"{i},5" for i in range(20)] + [f"{i},500.5" for i in range(1, 20)]
+    with pytest.raises(InvalidInput, match="column 'x' holds numbers that are written in several"):
+        rows_and_schema(table(x=mixed), where="here")
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
@@ -82,6 +88,8 @@ def test_a_table_of_numbers_stays_as_it_is() -> None:
         (["$1,200", "$ 5.5"], [1200, 5.5]),
         (["12:30", "6:15"], [12.5, 6.25]),
         (["0,125", "1", "2,375"], [0.125, 1, 2.375]),
+        (["1 100", "12", "1\u202f234\u202f567,5"], [1100, 12, 1234567.5]),
+        (["1'100", None, "12.5"], [1100, NAN, 12.5]),
     ],
 )
 def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:

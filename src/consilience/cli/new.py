@@ -102,6 +102,9 @@ def new(
         )
         if odd := template.write_study(path, study, rows):
             say(f"warning: {odd}; the configuration says that it is meant: strict = false")
+        for one in inputs:
+            if one.refused and one.name in study.drop:
+                say(f"warning: left out: {one.refused}. {one.mend or ''}")
         typer.echo(path)
         say(f"now: {command('run', path)}")
 

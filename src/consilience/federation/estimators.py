@@ -119,7 +119,14 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 f"no party is called {party!r}", where="predict", mend=nearest(party, self.models_)
             )
         if not is_table(X):
-            X = np.asarray(X)
+            X, schema = np.asarray(X), self.federation_.public.schema
+            if schema is not None and not (schema.plain and X.ndim == 2):
+                raise InvalidInput(
+                    "X is no table, and the public rows are one",
+                    where="predict",
+                    mend=f"Give a DataFrame with the columns {', '.join(schema.names[:5])}"
+                    f"{', …' if len(schema.names) > 5 else ''}.",
+                )
             if X.ndim == 2 and X.shape[1] != self.n_features_in_:
                 raise InvalidInput(
                     f"X has {X.shape[1]} columns, and the public rows {self.n_features_in_}",

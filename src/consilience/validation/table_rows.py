@@ -177,6 +177,12 @@ def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[st
 
 def _number_among(words: list[str], name: str, where: str) -> InvalidInput:
     """An error that names a word among numbers."""
+    if not words:
+        return InvalidInput(
+            f"column {name!r} holds numbers that are written in several ways",
+            where=where,
+            mend="Write all with one decimal mark, and without separators of thousands.",
+        )
     many = f" and {len(words) - 1:,} more" if len(words) > 1 else ""
     limit = "; of a limit such as <0.5 write a number" if words[0][0] in "<>≤≥" else ""
     return InvalidInput(

@@ -44,6 +44,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
 _TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
+_GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}([ \u00a0\u202f'’]\d{3})+([.,]\d+)?")
 _COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 
 
@@ -115,8 +116,9 @@ def is_text(values: Array) -> bool:
 
 def is_number(text: str) -> bool:
     """Tell whether a text is a number, with whatever decimal mark, separators and sign."""
-    bare = _SIGN.sub(r"\2", text).strip()
-    return any(form.fullmatch(bare) for form in (_NUMBER, _THOUSANDS, _COMMA))
+    signed = _SIGN.fullmatch(text)
+    bare = signed[2] if signed else text
+    return any(form.fullmatch(bare) for form in (_NUMBER, _THOUSANDS, _GROUPS, _COMMA))
 
 
 def text_rows(table: Table) -> Array | None:
@@ -283,6 +285,10 @@ def read_texts(texts: Array, name: str, *, where: str) -> Array:
         return np.full(len(texts), np.nan)
     if all(map(_NUMBER.fullmatch, known)):
         return _numbers(texts)
+    if any(map(_GROUPS.fullmatch, known)) and all(map(is_number, known)):
+        bare = [None if text is None else re.sub(r"[ \u00a0\u202f'’]", "", text) for text in texts]
+        found = read_texts(np.array(bare, dtype=object), name, where=where)
+        return texts if found.dtype.kind == "O" else found
     signs = {_SIGN.sub(r"\1\3", text) for text in known}
     if len(signs) == 1 and signs <= {"%", "$", "€", "£"}:
         bare = [None if text is None else _SIGN.sub(r"\2", text).strip() for text in texts]
