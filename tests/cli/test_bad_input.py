@@ -90,6 +90,11 @@ def test_bad_setting(call: Call, folder: Path, setting: str, what: str, mend: st
 
 BAD_TABLES = {
     "missing target": ("data.target=il", "there is no target column 'il'", "Did you mean 'ill'?"),
+    "target as group": (
+        "data.group=ill",
+        "'ill' is the target, and the group too",
+        "another column",
+    ),
     "missing group": ("data.group=clinc", "there is no group column", "'clinic'"),
     "no such file": ("data.path=clinic.csv", "there is no such file", "clinic.csv"),
     "no such public file": ("data.public_file=p.csv", "there is no such file", "p.csv"),

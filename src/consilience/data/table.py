@@ -78,6 +78,12 @@ def load_table(
     """
     path = Path(path)
     named = target_columns(target, time, event, labels, where=str(path))
+    if group is not None and group == named:
+        raise InvalidInput(
+            f"{group!r} is the target, and the group too",
+            where=str(path),
+            mend="Name another column for one of them.",
+        )
     wanted = _Wanted(named, group, groups, columns, drop, as_numbers=True)
     rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
     assert held_out is not None
