@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from threadpoolctl import threadpool_info
 
-from consilience.numerics.randomness import limited_threads, stream
+from consilience.numerics.randomness import SystemNoise, limited_threads, stream
 
 KEY = (3, "party-1", 2, "fit")
 
@@ -62,3 +63,24 @@ def test_threads_are_limited_for_a_while():
         raise ZeroDivisionError
     assert [pool["num_threads"] for pool in threadpool_info()] == before
     assert not torch or torch.get_num_threads() == torch_before
+
+
+def test_noise_is_the_quantile_of_the_systems_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """63 bits of tail, Φ(-1) = 0.1586552539, and a sign; the furthest is Φ⁻¹(2⁻⁶⁵), the nearest 0."""
+    one = int(0.15865525393145707 * 2**64)
+    words = [one << 1, one << 1 | 1, 0, 2**64 - 1]
+    raw = b"".join(word.to_bytes(8, "little") for word in words)
+    monkeypatch.setattr("os.urandom", lambda count: raw[:count])
+    noise = SystemNoise().normal(scale=2.0, size=(2, 2)).ravel()
+    np.testing.assert_allclose(noise[:2], [-2.0, 2.0], rtol=1e-12)
+    assert -18.32 < noise[2] < -18.30 and noise[3] == 0
+
+
+def test_noise_is_normal_and_no_generator_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares below some quantiles, within six standard errors, and no draw twice."""
+    monkeypatch.delattr("numpy.random.default_rng")
+    drawn = SystemNoise().normal(scale=3.0, size=(200_000,)) / 3.0
+    for z in (-3.0, -1.0, 0.0, 0.5, 2.0):
+        share = ndtr(z)
+        assert abs((drawn < z).mean() - share) < 6 * np.sqrt(share * (1 - share) / len(drawn))
+    assert len(np.unique(drawn)) == len(drawn)

@@ -201,7 +201,49 @@ def test_a_run_keeps_to_the_budget_and_says_so() -> None:
     history = federation.run(private_sums(rounds=1, dimensions=3), progress=False)
     assert set(history.metrics[-1]) == {"p"}
     (note,) = history.rounds[-1].teacher.notes
-    assert note.startswith("privacy of p, q: ") and "epsilon = 3, delta = 0.001" in note
+    assert (
+        note.startswith("privacy of p, q: each says of itself ")
+        and "epsilon = 3, delta = 0.001" in note
+    )
     sent = [one for round in history.deliveries for one in round]
     asked = [one.tasks for one in sent if one.party == "p" and "Evaluate" not in one.tasks]
     assert asked[-2:] == ["FitPrivate+SumClasses", "Distill"]
+
+
+def test_a_kept_release_is_sent_with_the_budget_of_today() -> None:
+    """A larger ε buys no other noise where each release has its own, and the larger one is what holds."""
+    party, said = joined(), []
+    task = SumClasses.of(public_basis(PUBLIC, "linear", 3), round=1)
+    for epsilon, delta in ((1.0, 1e-3), (4.0, 1e-3)):
+        party.protect(Budget(epsilon, delta, each=1.0))
+        said += answer(party, [task])
+    np.testing.assert_array_equal(said[0].values, said[1].values)
+    assert [one.epsilon for one in said] == [1.0, 4.0]
+
+
+HONEST = {"sigma": 9.0, "epsilon": 1.0, "delta": 1e-3, "adjacency": "replace", "unit": "row"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"values": np.full((3, 4), 10**17)}, "are of no rows"),
+        ({"values": np.full((3, 4), np.iinfo(np.int64).min)}, "are of no rows"),
+        ({"sigma": 1e12}, "sigma is 1000000000000"),
+        ({"sigma": float("nan")}, "sigma is nan"),
+        ({"delta": 1.5}, "delta is 1.5"),
+        ({"epsilon": -1.0}, "epsilon is -1"),
+        ({"adjacency": "all of it"}, "adjacency is 'all of it'"),
+        ({"adjacency": ""}, "adjacency is ''"),
+        ({"epsilon": 0.0}, "noise without a guarantee"),
+        ({"sigma": 0.0, "adjacency": ""}, "one without noise"),
+        ({"unit": "row\n"}, "a name that is none"),
+    ],
+)
+def test_what_a_liar_says_is_no_more_than_rows_and_noise_can_be(change, why: str) -> None:
+    party = joined()
+    task = SumClasses.of(public_basis(PUBLIC, "linear", 3), round=1)
+    honest = replace(task.run(party), **HONEST)
+    honest.validate(party="p", task=task, agreement=party.agreement)
+    with pytest.raises(KnowledgeRefused, match=why):
+        replace(honest, **change).validate(party="p", task=task, agreement=party.agreement)

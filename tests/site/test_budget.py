@@ -22,10 +22,11 @@ from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.protocols import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
+from consilience.site.privacy_limits import spending
 from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import UNSAID
-from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows
 from consilience.transforms.privacy import Budget
 from consilience.transforms.privacy_ledger import FOLDER, entries
@@ -273,3 +274,13 @@ def test_what_one_row_holds_changes_no_byte_of_its_description() -> None:
 
     assert described(7.0, None) != described(np.nan, None)
     assert described(7.0, LIMITS.budget) == described(np.nan, LIMITS.budget)
+
+
+def test_what_left_before_there_was_a_budget_is_counted(tmp_path: Path) -> None:
+    with PartySite(declared, tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, FitPrivate(round=1), CountRows(round=1))
+    with opened(tmp_path) as site:
+        ask(site, asked(2))
+        assert isinstance(ask(site, CountRows(round=3)), Failure)
+    assert spending(tmp_path, LIMITS)["answers_without_budget"] == 1

@@ -31,7 +31,7 @@ def plan(
     parties: Annotated[int, typer.Option(help="How many there are.")],
     rows: Annotated[int, typer.Option(help="Private rows of each, a guess.")],
     classes: Annotated[int, typer.Option(help="How many there are.")],
-    delta: Annotated[float, typer.Option(help="Below one in ten of the rows.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="At most 1 / (10 n) for n rows.")] = 1e-5,
     dimensions: Annotated[
         int | None, typer.Option(help="Of private_sums. [default: 24, or as many as there are]")
     ] = None,

@@ -22,7 +22,6 @@ from consilience.messages.base import (
     check_count,
     check_finite,
     check_names,
-    check_reach,
     check_same,
 )
 from consilience.messages.message import message
@@ -255,6 +254,10 @@ class Moments(Reply, privacy="unbudgeted"):
         check_finite(self.values, where=self.party)
 
 
+MOST_NOISE = 1e6
+"""Widest noise of a sum that is taken, in rows."""
+
+
 @message
 class ClassSums(Reply, privacy="charged"):
     """Sums of a party's rows by class in features of public rows, and the noise in them.
@@ -263,7 +266,8 @@ class ClassSums(Reply, privacy="charged"):
         values: steps of the grid of :mod:`consilience.numerics.class_sums`, shape ``(n_classes, d + 1)``,
             int64.
         sigma: standard deviation of the noise in each, in steps; 0 for none.
-        epsilon: ε that the party guarantees in all its life; 0 where it guarantees nothing.
+        epsilon: ε that the party says it guarantees of all that leaves under its budget; 0 where it says
+            that it guarantees nothing.
         delta: δ of it.
         adjacency: the neighbouring data that it holds for; empty where it guarantees nothing.
         unit: the unit by which they differ.
@@ -280,14 +284,25 @@ class ClassSums(Reply, privacy="charged"):
         """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
         assert agreement is not None
         columns: int = task.dimensions + 1  # type: ignore[attr-defined]
+        steps: int = task.steps  # type: ignore[attr-defined]
         check_array(self.values, (agreement.outputs, columns), np.int64, where=self.party)
-        # Of as many rows as there can be, or noise as wide.
-        check_reach("sums", self.values.astype(np.float64), where=self.party)
-        for name in ("sigma", "epsilon", "delta"):
+        # What it guarantees nobody can verify; that it is a guarantee, or none, can be.
+        limits = {"sigma": MOST_NOISE * steps, "epsilon": LARGEST, "delta": 1.0}
+        for name, limit in limits.items():
             value = getattr(self, name)
-            if not 0 <= value <= LARGEST:
+            if not 0 <= value <= limit:
                 raise KnowledgeRefused(f"{name} is {value}", where=self.party)
-        check_names(self.adjacency or "none", self.unit or "none", where=self.party)
+        known = ("add-remove", "replace") if self.sigma else ("",)
+        if self.adjacency not in known:
+            raise KnowledgeRefused(f"adjacency is {self.adjacency!r}", where=self.party)
+        if not len({bool(self.sigma), *map(bool, (self.epsilon, self.delta, self.unit))}) == 1:
+            raise KnowledgeRefused(
+                "noise without a guarantee, or one without noise", where=self.party
+            )
+        check_names(self.unit or "none", where=self.party)
+        reach = float(np.abs(self.values.astype(np.float64)).max(initial=0))
+        if reach > MOST_ROWS * steps + 10 * self.sigma:
+            raise KnowledgeRefused(f"sums as large as {reach:g} are of no rows", where=self.party)
 
 
 # --- scores that the rule ``auto`` chooses by ---------------------------------------------------------

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from threadpoolctl import ThreadpoolController
+
+from consilience.validation.arrays import Array
 
 
 class _Digest(ISeedSequence):
@@ -89,3 +94,39 @@ def limited_threads(threads: int) -> AbstractContextManager[None]:
         threads: their number.
     """
     return Threads(threads).limited()
+
+
+class Normal(Protocol):
+    """Source of normal numbers: :class:`SystemNoise`, and in tests a generator whose seed is known."""
+
+    def normal(self, *, scale: float, size: tuple[int, ...]) -> Array:
+        """Draw numbers of mean 0, float64.
+
+        Args:
+            scale: their standard deviation.
+            size: their shape.
+        """
+
+
+class SystemNoise:
+    """Normal numbers made of the operating system's random bytes, with no generator in between.
+
+    Each takes 64 bits: one for the sign, and 63 for a uniform tail probability in (0, 1/2], whose normal
+    quantile is the number; none is beyond 9.2 standard deviations.
+    """
+
+    def normal(self, *, scale: float, size: tuple[int, ...]) -> Array:
+        """Draw numbers of mean 0, float64.
+
+        Args:
+            scale: their standard deviation.
+            size: their shape.
+        """
+        bits = np.frombuffer(os.urandom(8 * math.prod(size)), dtype="<u8").reshape(size)
+        tails = ((bits >> np.uint64(1)) + 0.5) * 2.0**-64
+        signs = np.where(bits & np.uint64(1), -1.0, 1.0)
+        return np.asarray(scale * signs * ndtri(tails))
+
+
+NoiseSource = Callable[[], Normal]
+"""Makes the source of one release's noise."""

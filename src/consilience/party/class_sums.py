@@ -14,14 +14,9 @@ from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums
 from consilience.numerics.class_sums import SCALE, PublicBasis, class_sums
 from consilience.numerics.outcomes import Outcome
+from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.shared_space import shared_space
-from consilience.transforms.privacy import (
-    Budget,
-    Mechanism,
-    NoiseSource,
-    Privacy,
-    system_generator,
-)
+from consilience.transforms.privacy import Budget, Mechanism, Privacy
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -68,7 +63,7 @@ class SumsNoise(Mechanism):
 
     Args:
         budget: the party's budget.
-        source: makes the generator of the noise.
+        source: makes the source of the noise.
     """
 
     reply_type = ClassSums
@@ -90,11 +85,15 @@ class SumsNoise(Mechanism):
         return Release.of("class sums", asked, self.loss)
 
     def release(self, reply: ClassSums) -> ClassSums:
-        """Add the noise, and say how much there is and what the party guarantees."""
+        """Add the noise, and say how much there is."""
         noise = self._source().normal(scale=self.sigma, size=reply.values.shape)
-        stated = {k: v for k, v in asdict(self._budget).items() if k in _STATED}
         values = np.rint(reply.values + noise).astype(np.int64)
-        return replace(reply, values=values, sigma=self.sigma, **stated)
+        return replace(reply, values=values, sigma=self.sigma)
+
+    def stated(self, released: ClassSums) -> ClassSums:
+        """Say what the party guarantees by its budget of today, which may be larger than it was."""
+        said = {k: v for k, v in asdict(self._budget).items() if k in _STATED}
+        return replace(released, **said)
 
 
 _STATED = ("epsilon", "delta", "adjacency", "unit")
@@ -135,14 +134,14 @@ class Protected:
         self.trouble = ""
         """What went wrong last in a training that it keeps to itself."""
 
-    def protect(self, budget: Budget | None, *, noise: NoiseSource = system_generator) -> None:
+    def protect(self, budget: Budget | None, *, noise: NoiseSource = SystemNoise) -> None:
         """Keep to a budget of privacy in all that leaves, from now on; ``None`` takes it off.
 
         Class sums then leave with noise, and what has no stated cost leaves no more.
 
         Args:
             budget: the budget.
-            noise: makes the generator of the noise.
+            noise: makes the source of the noise.
 
         Raises:
             InvalidInput: the party does not declare its classes, has no units where the budget is for these,

@@ -1,6 +1,6 @@
 """A party at its own machine: its state on the disk, its limits, its audit log and its configuration."""
 
-from consilience.site.audit import AuditLog, Log, read_log
+from consilience.site.audit import AUDIT, AuditLog, Log, read_log
 from consilience.site.configuration import (
     ConnectionSpec,
     PartySpec,
@@ -9,7 +9,7 @@ from consilience.site.configuration import (
 )
 from consilience.site.dry_run import DryRunReport, join_alone, try_out
 from consilience.site.limits import EVERYTHING, GROUPS, Limits
-from consilience.site.party_site import AUDIT, PartySite
+from consilience.site.party_site import PartySite
 from consilience.site.public_rows import kept_public
 from consilience.site.secret import own_secret
 from consilience.site.session import Session, read_session

@@ -28,6 +28,9 @@ from consilience.messages.message import REGISTRY, fields
 BEGINNING = "0" * 64
 """What stands for the line before the first."""
 
+AUDIT = "audit.jsonl"
+"""Name of a party's audit log, in the folder of its state."""
+
 _TORN = b" (torn)\n"
 """Ends a torn line, so that it is no line even where only its end was missing."""
 

@@ -11,13 +11,13 @@ from pydantic import AfterValidator, Field, PlainValidator
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages.replies import Metrics
 from consilience.numerics.coarse_ratios import Coarseness
+from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.party import Party
 from consilience.site.fields import within
 from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
-from consilience.transforms.privacy import NoiseSource, system_generator
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Whole
 
@@ -304,15 +304,13 @@ class Limits(PrivacyLimits):
         )
         _refuse_above("density_ratios", sets, most, what, mend)
 
-    def bind(
-        self, party: Party, measured: int = 0, *, noise: NoiseSource = system_generator
-    ) -> None:
+    def bind(self, party: Party, measured: int = 0, *, noise: NoiseSource = SystemNoise) -> None:
         """Have a party keep to the limits in what it computes, and say how often it can be measured.
 
         Args:
             party: it.
             measured: how often it was measured in all its life.
-            noise: makes the generator of its noise.
+            noise: makes the source of its noise.
 
         Raises:
             InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`).

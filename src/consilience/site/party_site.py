@@ -32,7 +32,7 @@ from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.numerics.randomness import limited_threads
+from consilience.numerics.randomness import NoiseSource, SystemNoise, limited_threads
 from consilience.party.party import Party
 from consilience.party.row_scores import COMPARED_SETS
 from consilience.party.state import (
@@ -43,7 +43,7 @@ from consilience.party.state import (
     share_file,
     write_state,
 )
-from consilience.site.audit import AuditLog
+from consilience.site.audit import AUDIT, AuditLog
 from consilience.site.limits import Limits
 from consilience.site.public_rows import (
     check_sent,
@@ -61,11 +61,7 @@ from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of
-from consilience.transforms.privacy import NoiseSource, system_generator
 from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
-
-AUDIT = "audit.jsonl"
-"""The audit log's name in a party's folder."""
 
 
 class PartySite:
@@ -82,7 +78,7 @@ class PartySite:
         limits: its limits on requests.
         threads: numerical threads while it works.
         wait: seconds to wait for another process to let go of the folder.
-        noise: makes the generator of its noise.
+        noise: makes the source of its noise.
 
     Raises:
         RunFailed: another process works on the folder, it cannot be written, or its audit log or its privacy
@@ -98,7 +94,7 @@ class PartySite:
         limits: Limits | None = None,
         threads: int = 1,
         wait: float = 0.0,
-        noise: NoiseSource = system_generator,
+        noise: NoiseSource = SystemNoise,
     ) -> None:
         self.name, self.limits = name, Limits() if limits is None else limits
         self._make, self._threads, self._noise = make, threads, noise

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.tasks.base import Task
+from consilience.site.audit import AUDIT, read_log
+from consilience.tasks.base import Task, task_types
 from consilience.transforms.accounting import Adjacency, PrivacyLoss
 from consilience.transforms.privacy import Accountant, Budget
 from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
@@ -52,20 +53,33 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
             {"time": line["time"], "kind": one.kind, "epsilon": one.loss.epsilon(limits.delta)}
             for line, one in zip(lines, releases, strict=True)
         ],
+        "answers_without_budget": _bare(state / AUDIT),
         "last_line": lines[-1]["sha256"] if lines else BEGINNING,
     }
+
+
+def _bare(log: Path) -> int:
+    """Count the answers of an audit log that no budget lets out: the guarantee does not speak of them."""
+    known = task_types()
+    return sum(
+        any(
+            name not in known or not PrivacyLimits(epsilon=1).affords(known[name]) for name in names
+        )
+        for entry in (read_log(log).entries if log.exists() else ())
+        if entry.get("status") in ("ok", "repeated") and (names := str(entry["tasks"]).split("+"))
+    )
 
 
 class PrivacyLimits(Section):
     """Limits of privacy.
 
     Attributes:
-        epsilon: ε of all that leaves the party in all its life, of whatever federation, seed and public rows:
-            class sums (:class:`~consilience.tasks.class_sums.SumClasses`) and certainties
+        epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
+            rows: class sums (:class:`~consilience.tasks.class_sums.SumClasses`) and certainties
             (:class:`~consilience.tasks.scores.ScoreCertainty`) with noise. Whatever has no stated cost does
             not leave then: predictions, scores, counts, metrics, notes. ``None`` for no limit, and no
             guarantee.
-        delta: δ of it, below one in ten of the number of units.
+        delta: δ of it, at most 1 / (10 n) for n units.
         epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.
         adjacency: what ``epsilon`` hides: that a unit is there, or what it is (``"replace"``).
         unit: ``"row"``, or the column of its file whose values are units, such as patients.

@@ -9,7 +9,7 @@ from consilience.messages.base import check_reach
 from consilience.messages.message import message
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassSums
-from consilience.numerics.class_sums import Kernel, PublicBasis
+from consilience.numerics.class_sums import SCALE, Kernel, PublicBasis
 from consilience.numerics.density import MOST_LANDMARKS
 from consilience.party.class_sums import sums_of
 from consilience.party.party import Party
@@ -90,6 +90,11 @@ class SumClasses(
     def dimensions(self) -> int:
         """Number of features, the constant aside."""
         return len(self.matrix)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the grid in the length of one row."""
+        return SCALE
 
     def run(self, party: Party) -> ClassSums:
         """Sum them up exactly; the party's privacy adds its noise where the reply leaves."""

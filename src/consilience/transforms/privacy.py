@@ -10,8 +10,9 @@ Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.
 
 With a budget whatever has no stated cost does not leave: predictions, scores, counts, metrics, notes. A
 mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
-comes again nor what is charged tells whether two replies were the same. Noise comes from the operating
-system, not from the run's seed, which the coordinator knows. Losses are added up over the party's whole life.
+comes again nor what is charged tells whether two replies were the same. Noise is made of the operating
+system's random bytes (:class:`.randomness.SystemNoise`), not of the run's seed, which the coordinator knows.
+Losses are added up over the party's whole life.
 
 Source:
     Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Proposition 2.1 (what is
@@ -33,13 +34,11 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import PartyMessage
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
+from consilience.numerics.randomness import SystemNoise
 from consilience.transforms.accounting import Adjacency, PrivacyLoss, gaussian_mu
 from consilience.transforms.privacy_ledger import PrivacyLedger, Release, lacks
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
-
-NoiseSource = Callable[[], np.random.Generator]
-"""Makes the generator of one release's noise: :func:`system_generator`, and in tests a known one."""
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -122,19 +121,14 @@ class GaussianNoise:
         return sensitivity / self.loss.mu
 
     def add(self, values: Array, sensitivity: float) -> Array:
-        """Add noise from the operating system to a vector.
+        """Add noise of the operating system's random bytes to a vector.
 
         Args:
             values: numbers of any shape.
             sensitivity: Δ, the largest Euclidean distance by which one private row moves them.
         """
         scale = self.scale(sensitivity)
-        return np.asarray(values + system_generator().normal(scale=scale, size=values.shape))
-
-
-def system_generator() -> np.random.Generator:
-    """Make a generator whose seed comes from the operating system, and is known to nobody."""
-    return np.random.default_rng()
+        return np.asarray(values + SystemNoise().normal(scale=scale, size=values.shape))
 
 
 class Mechanism(ABC):
@@ -170,6 +164,10 @@ class Mechanism(ABC):
         Args:
             reply: the exact reply.
         """
+
+    def stated(self, released: Any) -> Any:
+        """Say on what was released, perhaps long ago, what holds today; by default nothing more."""
+        return released
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
         """Name the release that answers a task, by nothing that depends on private rows.
@@ -373,6 +371,7 @@ class Privacy:
             return np.frombuffer(encode([mechanism.release(reply)]), dtype=np.uint8)
 
         (released,) = decode(self.accountant.release(release, draw).tobytes())
+        released = mechanism.stated(released)
         # The same question may come in another round, where its mechanism says so.
         return replace(released, round=reply.round) if hasattr(reply, "round") else released
 

@@ -22,6 +22,8 @@ Deviations
     - Line 2 is asked with the training of round 1; its answer is the same whenever it is asked. The teacher
       of a round is made of the sums of the parties that take part in it.
     - Public rows where all ratios are 0 are not taught.
+    - Sums have no defence against a party that lies: what no rows can sum up to is refused, and a party can
+      still drown the others, or say that it guarantees what it does not.
     - Without a budget sums leave exact, in simulations alone: rows of small classes can be read off them.
 """
 
@@ -135,7 +137,7 @@ def _teacher(sums: Sequence[ClassSums], features: Array, fit: SumsFit) -> Teache
 
 
 def guarantees(sums: Sequence[ClassSums]) -> list[str]:
-    """Say in one sentence a kind of guarantee what parties guarantee, for the ledger and the page.
+    """Say in a sentence a kind of guarantee what parties say of themselves, for the ledger and the page.
 
     Args:
         sums: the parties' replies.
@@ -144,9 +146,9 @@ def guarantees(sums: Sequence[ClassSums]) -> list[str]:
     for one in sums:
         hides = "that it is there" if one.adjacency == "add-remove" else "what it is"
         what = (
-            f"who sees all that they ever send, the coordinator too, learns of a {one.unit} of theirs "
-            f"{hides} within epsilon = {one.epsilon:g}, delta = {one.delta:g}; metrics were measured outside "
-            "of this guarantee"
+            "each says of itself that who sees all that leaves under its budget, the coordinator too, "
+            f"learns of a {one.unit} of its rows {hides} within epsilon = {one.epsilon:g}, "
+            f"delta = {one.delta:g}; what left before the budget, and metrics, are outside of this guarantee"
             if one.sigma
             else "nothing is guaranteed: their sums left without noise"
         )
