@@ -20,7 +20,7 @@ from consilience.numerics.survival import (
     seen_weights,
     survival_rows,
 )
-from consilience.party.metrics import outcome_metrics
+from consilience.party.metrics import outcome_metrics, outcome_scores
 
 Y = np.array([[1, 1], [2, 0], [3, 1], [4, 1], [5, 0.0]])
 
@@ -78,6 +78,25 @@ def test_edges_after_all_measured_rows_are_not_scored():
     assert Survival([4, 5, 6]).row_scores(outputs, y) == {}
     with pytest.raises(InvalidInput, match="seen at 4"):
         brier_scores(outputs[:, :1], y, np.array([4.0]))
+
+
+def test_the_log_loss_of_a_censored_row_is_of_all_bins_that_are_left_to_it():
+    """At an edge the bin that ends there is over; within a bin it is not; an event has its own bin."""
+    y = np.array([[50, 1], [90, 1], [90, 0], [100, 0], [180, 0], [200, 1.0]])
+    outputs = np.tile([0.5, 0.25, 0.25], (6, 1))
+    losses = outcome_scores(Survival([90, 180]), outputs, y)["log_loss"]
+    assert np.exp(-losses) == pytest.approx([0.5, 0.5, 0.5, 0.5, 0.25, 0.25])
+
+
+def test_the_log_loss_does_not_ask_for_the_tail_of_kaplan_meier():
+    """Two of a group that outlives all edges are censored: a curve that says so may not lose by it."""
+    y = np.array([[1, 1], [2, 0], [2, 0], [3, 1.0]])
+    stays = np.array([[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0.0]])
+    like_others = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0.0]])
+    one, other = (
+        outcome_metrics(Survival([1, 3]), said, y)["log_loss"] for said in (stays, like_others)
+    )
+    assert one == other == 0
 
 
 def test_survival_answers_the_share_that_outlives_each_edge():

@@ -121,6 +121,20 @@ def test_a_party_that_lacks_a_class_begins_with_three_quarters_of_its_own_voice(
     assert chosen("everyone").rare == 1
 
 
+def test_nobody_lacks_a_class_that_nobody_has():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
+    members = [
+        Party(name, GaussianNB(), X[rows], y[rows], classes=["0", "1", "2"])
+        for name, rows in (("a", slice(0, 30)), ("b", slice(30, 60)))
+    ]
+    found = Federation(members, X, strict=False).run(
+        ensemble_distillation(rounds=1), progress=False
+    )
+    choice = found.models["a"].choices[-1]
+    assert (choice.familiar, choice.rare) == ((), 1)
+
+
 @pytest.mark.parametrize("losses", [(1.0,), (1.0, 2.0, np.nan)])
 def test_a_choice_has_three_losses_or_none(losses: tuple[float, ...]):
     with pytest.raises(InvalidInput, match="losses"):

@@ -57,6 +57,17 @@ def test_a_party_that_lacks_a_label_learns_it_from_the_others():
     )
 
 
+def test_a_party_that_lacks_a_label_takes_the_better_taught_model():
+    """Ten rows of its own against the other's 400: on its known labels the taught model is better."""
+    X, y = rows(30, 1)
+    y[:, 1] = np.nan
+    small = Party("s", LogisticRegression(), X, y, outcome=THREE, calibration=0.5)
+    large = Party("l", LogisticRegression(), *rows(400, 0), outcome=THREE)
+    choice = run([small, large]).models["s"].choices[-1]
+    assert choice.losses[1] < choice.losses[0]
+    assert choice.own < 0.9 and (choice.familiar, choice.rare) == ((), 1)
+
+
 @pytest.mark.parametrize(
     "model", [RandomForestClassifier(20), KNeighborsClassifier(), "gradient-boosting", "mlp"]
 )

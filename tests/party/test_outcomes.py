@@ -56,6 +56,41 @@ def test_quantiles_are_learned_exchanged_and_measured():
     assert history.metrics[-1]["p1"]["coverage"] > 0.5
 
 
+def test_empty_bins_are_no_classes_that_a_party_lacks():
+    """Values of the one lie on one side, and of the other on both; every bin holds somebody's."""
+    outcome, (X, _) = Quantiles([-4, -1, 0, 1, 4]), patients(80, 0)
+    low = X[:, 0] < 0
+    members = [
+        Party(name, LogisticRegression(), X[rows], X[rows, 0], outcome=outcome)
+        for name, rows in (("low", low), ("all", slice(None)))
+    ]
+    history = Federation(members, public=patients(50, 5)[0], strict=False).run(
+        ensemble_distillation(aggregate=avg(), rounds=1)
+    )
+    choice = history.models["low"].choices[-1]
+    assert (choice.familiar, choice.rare) == ((), 1)
+
+
+def test_the_choice_is_by_the_log_loss_of_what_is_known():
+    members = parties()
+    history = Federation(members, public=patients(50, 5)[0]).run(
+        ensemble_distillation(aggregate=avg(), rounds=1)
+    )
+    model, scores = history.models["p0"], members[0].scores
+    X, targets = scores.held_out
+    expected = DAYS.row_losses(model.alone.predict_proba(X), targets, scores.held_out_y).mean()
+    assert model.choices[-1].losses[0] == pytest.approx(expected)
+
+
+def test_what_is_not_known_is_estimated_from_the_rows_that_are_trained_on():
+    member = parties()[0]
+    Federation([member, parties()[1]], public=patients(50, 5)[0]).form()
+    (X, targets), scores = member.scores.train, member.scores
+    kept = (member.X[:, None] == X).all(axis=2).any(axis=1)
+    assert 0 < len(scores.held_out_y) == (~kept).sum()
+    assert targets == pytest.approx(DAYS.targets(member.y[kept], own=member.y[kept]))
+
+
 def test_parties_with_other_edges_are_named():
     odd = parties(Survival([1.0, 2.0, 5.0]))[1:]
     X, y = patients(60, 3)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest, odd_name
-from consilience.numerics.outcomes import Outcome
+from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.table_rows import truth_of
@@ -150,14 +150,22 @@ class MultiLabel(Outcome):
         half = np.full(total.shape, 0.5)
         return np.asarray(np.divide(sides[:, :, 0], total, out=half, where=total > 0))
 
+    def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
+        """Compute the mean log loss of the labels that are known.
+
+        Args:
+            outputs, targets, y: as of :meth:`.Outcome.row_losses`.
+        """
+        said = np.clip(self.answers(outputs), LEAST_LIKELIHOOD, 1 - LEAST_LIKELIHOOD)
+        sides, known = known_pairs(targets)
+        loss = -(sides * np.log(np.stack([said, 1 - said], axis=2))).sum(axis=2) * known
+        return np.asarray(loss.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+
     def row_scores(self, outputs: Array, y: Array) -> dict[str, Array]:
-        said, known = np.clip(self.answers(outputs), 1e-12, 1 - 1e-12), ~np.isnan(y)
-        count = known.sum(axis=1)
-        loss = -np.log(np.where(y == 1, said, 1 - said)) * known
-        wrong = ((said >= 0.5) != (y == 1)) & known
+        known = ~np.isnan(y)
+        wrong = ((self.answers(outputs) >= 0.5) != (y == 1)) & known
         return {
-            "log_loss": loss.sum(axis=1) / count,
-            "hamming_loss": wrong.sum(axis=1) / count,
+            "hamming_loss": wrong.sum(axis=1) / known.sum(axis=1),
             "subset_accuracy": (~wrong.any(axis=1)).astype(np.float64),
         }
 

@@ -38,6 +38,9 @@ from consilience.validation.numbers import check_number
 MOST_EDGES = 200
 """Most edges of bins."""
 
+LEAST_LIKELIHOOD = 1e-12
+"""Probabilities are raised to this before their logarithm is taken."""
+
 
 class Outcome(ABC):
     """A coding of targets as probabilities of bins.
@@ -122,6 +125,17 @@ class Outcome(ABC):
             y: as of :meth:`read`.
         """
 
+    def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
+        """Compute the log loss of what is known of every row, in nats, shape ``(n,)``.
+
+        Args:
+            outputs: probabilities of the bins, shape ``(n, n_bins)``.
+            targets: the same of targets, or of a teacher.
+            y: what the targets were coded from, as of :meth:`read`; ``None`` for a teacher's.
+        """
+        likelihood = np.maximum(outputs.astype(np.float64), LEAST_LIKELIHOOD)
+        return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
+
     def further(self, outputs: Array, y: Array, weights: Array) -> dict[str, float]:
         """Compute metrics that are no means of rows.
 
@@ -142,8 +156,9 @@ class Survival(Outcome):
 
     The bins are up to the first edge, between edges, each with its upper edge, and after the last one. A row
     that was censored may have its event in any bin from then on: its target is spread over these as the
-    Kaplan-Meier estimate of the party's own rows has it, so that a model of classes learns it as one of
-    weighted rows. What is predicted is the share that survives each edge.
+    Kaplan-Meier estimate of the party's training rows has it, so that a model of classes learns it as one of
+    weighted rows. That estimate knows no inputs: it draws what is learned to the mean curve, the more the
+    more rows are censored. What is predicted is the share that survives each edge.
 
     Metrics are ``ibs``, the Brier score integrated over the edges until which some measured row was seen;
     ``log_loss``; ``harrell_c`` and ``uno_c``, the concordance of the time that is expected up to the last
@@ -211,6 +226,20 @@ class Survival(Outcome):
         mass[start[:, 0] <= 0, -1] = 1.0
         rows[spread] = mass / mass.sum(axis=1, keepdims=True)
         return rows
+
+    def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
+        """Compute the log loss: of the bin of an event, or of all bins that are left to a censored row.
+
+        Args:
+            outputs, targets, y: as of :meth:`Outcome.row_losses`.
+        """
+        if y is None:
+            return super().row_losses(outputs, targets)
+        died, bins = y[:, 1:] > 0, np.arange(len(self.classes))
+        first, own = (np.searchsorted(self.edges, y[:, :1], side) for side in ("right", "left"))
+        left = np.where(died, bins == own, bins >= first)
+        mass = (outputs.astype(np.float64) * left).sum(axis=1)
+        return np.asarray(-np.log(np.clip(mass, LEAST_LIKELIHOOD, 1)))
 
     def strata(self, y: Array) -> Array:
         return np.where(y[:, 1] > 0, "event", "censored")

@@ -21,6 +21,7 @@ from scipy.special import ndtr, stdtrit
 
 from consilience.errors import InvalidInput
 from consilience.learners import Learner
+from consilience.numerics.outcomes import outcome_of
 from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import Choice, OwnRegion, class_odds
 from consilience.party.row_scores import Scores
@@ -56,6 +57,10 @@ QUANTILES = (0.1, 0.5)
 SCARCE = 0.5
 """A class of which a party has fewer rows than such a part of what it would have as one among all."""
 
+NOBODY = 0.02
+"""A class of which a teacher sees less than such a part of an equal share is nobody's, and no party lacks it;
+rules that smooth leave it some."""
+
 STILL = 0.05
 """Probability, in the mean over public rows, that a teacher may move before a model that starts anew on every
 fit is fitted to it again; of values so many standard deviations, as a root mean square."""
@@ -90,6 +95,7 @@ class Chooser:
     def __init__(self, purpose: Purpose, scores: Scores) -> None:
         self.purpose, self._kind, self._scores = purpose, scores.agreement.kind, scores
         self._train, self._held_out = scores.train, scores.held_out
+        self._outcome = outcome_of(scores.agreement.outcome)
         self.alone: Learner | None = None
         """The model trained alone, from before its first teacher; part of the party's state."""
         self.saved: Path | None = None
@@ -168,11 +174,17 @@ class Chooser:
         return mixed if self.purpose == "own" else [*mixed, Choice(0.0, 0.0)]
 
     def _familiar(self, lesson: Lesson) -> tuple[float, ...]:
-        """Share of own rows of each class, as a part of everyone's share; empty where none is scarce."""
-        if self._kind == "regression":
+        """Share of own rows of each class, as a part of everyone's share; empty where none is scarce.
+
+        Bins of an outcome are no classes: that one is empty does not say whose a row is.
+        """
+        if self._kind == "regression" or self._outcome is not None:
             return ()
-        everyone = np.maximum(lesson.targets.mean(axis=0), np.finfo(float).tiny)
-        familiar = np.minimum(self._train[1].mean(axis=0) / everyone, 1)
+        everyone = lesson.targets.mean(axis=0)
+        somebody = everyone * len(everyone) > NOBODY
+        familiar = np.ones(len(everyone))
+        np.divide(self._train[1].mean(axis=0), everyone, out=familiar, where=somebody)
+        familiar = np.minimum(familiar, 1)
         return tuple(map(float, familiar)) if familiar.min() < SCARCE else ()
 
     def choose(
@@ -205,9 +217,10 @@ class Chooser:
                 for one in candidates
                 if one.own >= least or wrong(one.mixed(ours, theirs, ratios), targets) < errors
             ]
-        losses = self._losses(candidates, ours, theirs, ratios, targets)
+        y = self._scores.held_out_y
+        losses = self._losses(candidates, ours, theirs, ratios, (targets, y))
         alone, all_taught = (
-            self._row_losses(said, targets) for said in (ours, first.corrected(theirs))
+            self._row_losses(said, targets, y) for said in (ours, first.corrected(theirs))
         )
         if self.purpose == "everyone":
             public = self._public_losses(candidates, taught, lesson)
@@ -233,7 +246,7 @@ class Chooser:
         assert self.alone is not None
         ours, theirs = (model.predict(lesson.public) for model in (self.alone, taught))
         ratios = self._ratios(lesson.public)
-        losses = self._losses(candidates, ours, theirs, ratios, lesson.targets)
+        losses = self._losses(candidates, ours, theirs, ratios, (lesson.targets, None))
         return np.asarray(losses.mean(axis=0))
 
     def _losses(
@@ -242,14 +255,16 @@ class Chooser:
         ours: Array,
         theirs: Array,
         ratios: Array,
-        targets: Array,
+        told: tuple[Array, Array | None],
     ) -> Array:
         """Losses of every candidate at rows, ``(n, n_candidates)``, given both models' answers."""
         said = (one.mixed(ours, theirs, ratios) for one in candidates)
-        return np.stack([self._row_losses(one, targets) for one in said], axis=1)
+        return np.stack([self._row_losses(one, *told) for one in said], axis=1)
 
-    def _row_losses(self, outputs: Array, targets: Array) -> Array:
+    def _row_losses(self, outputs: Array, targets: Array, y: Array | None) -> Array:
         """Losses of rows; of several values as if all varied alike among own rows."""
+        if self._outcome is not None:
+            return self._outcome.row_losses(outputs, targets, y)
         return row_losses(outputs, targets, self._kind, self._train[1])
 
 

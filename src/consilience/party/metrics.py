@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.numerics.outcomes import Outcome
+from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind
 
 BINS = 15
 """Bins of equal width that the calibration error sorts rows into, by their top probability."""
-
-LEAST_LIKELIHOOD = 1e-12
-"""Probabilities are raised to this before their logarithm is taken."""
 
 
 def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -> Array:
@@ -151,15 +148,14 @@ def outcome_metrics(
 def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Array]:
     """Compute those of an outcome's metrics that are means of rows, by name, shape ``(n,)`` each.
 
-    The log loss is of the bins unless the outcome has one of its own; where a target is soft, of what these
-    rows say of it.
+    The log loss is of what is known of each row (:meth:`~consilience.numerics.outcomes.Outcome.row_losses`).
 
     Args:
         outcome: the outcome.
         outputs: probabilities of its bins, shape ``(n, n_bins)``.
         y: its targets, shape ``(n, ...)``.
     """
-    loss = log_losses(outputs, outcome.targets(y, own=y))
+    loss = outcome.row_losses(outputs, outcome.targets(y, own=y), y)
     return {"log_loss": loss, **outcome.row_scores(outputs, y)}
 
 

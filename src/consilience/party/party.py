@@ -311,7 +311,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         X, y = (self.X if own.all() else self.X[own]), self.y
         if self.labelled and not own.all():
             y = self.y[own]
-        held_out, targets = self._calibration_rows(y), self._targets(y)
+        held_out = self._calibration_rows(y)
+        targets = self._targets(y, y[~held_out])
         known = X[: len(y)]  # none, where there are no labels
         self._train = (read_only(known[~held_out]), targets[~held_out])
         self._held_out = (read_only(known[held_out]), targets[held_out])
@@ -323,6 +324,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             self._train,
             self._held_out,
             self.secret,
+            None if self.outcome is None else read_only(y[held_out]),
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
@@ -335,14 +337,17 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
                 mend="Give a calibration share above 0, such as 0.2.",
             )
         if self.test is not None:
-            self._targets(self.test[1])
+            self._targets(self.test[1], self.y)
 
-    def _targets(self, y: Array) -> Array:
-        """Rows of outputs: one-hot in the agreed class order, or the values themselves."""
+    def _targets(self, y: Array, known: Array) -> Array:
+        """Rows of outputs: one-hot in the agreed class order, or the values themselves.
+
+        Of an outcome, what is not known of them is estimated from ``known``.
+        """
         assert self.agreement is not None
         if self.outcome is not None:
             empty = np.zeros((0, self.agreement.outputs))
-            return self.outcome.targets(y, own=self.y) if len(y) else empty
+            return self.outcome.targets(y, own=known) if len(y) else empty
         return target_rows(y, self.agreement, where=self._where)
 
     def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
@@ -397,7 +402,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
                 measure = (
                     regression_metrics if self.kind == "regression" else classification_metrics
                 )
-                values = measure(outputs, self._targets(y), own)
+                values = measure(outputs, self._targets(y, y), own)
             self._measured = model, values
         values = self._measured[1]  # a model that stayed as it was is not measured again
         if self.digits is not None:

@@ -46,6 +46,7 @@ class Scores:
         train: private rows that are trained on.
         held_out: calibration rows; there may be none.
         secret: bytes that the party's random streams are mixed with.
+        held_out_y: of an outcome, what the targets of the calibration rows were coded from.
     """
 
     party: str
@@ -55,6 +56,7 @@ class Scores:
     train: Rows
     held_out: Rows
     secret: bytes = field(repr=False)
+    held_out_y: Array | None = None
     _computed: dict[str, Array] = field(default_factory=dict, init=False)
 
     def log_density(
