@@ -58,7 +58,7 @@ def test_a_party_that_lacks_a_label_learns_it_from_the_others():
 
 
 def test_a_party_that_lacks_a_label_takes_the_better_taught_model():
-    """Ten rows of its own against the other's 400: on its known labels the taught model is better."""
+    """Fifteen rows that it trains on against 320: on its known labels the taught model is better."""
     X, y = rows(30, 1)
     y[:, 1] = np.nan
     small = Party("s", LogisticRegression(), X, y, outcome=THREE, calibration=0.5)
