@@ -154,7 +154,9 @@ class MultiLabel(Outcome):
         """Compute the mean log loss of the labels that are known.
 
         Args:
-            outputs, targets, y: as of :meth:`.Outcome.row_losses`.
+            outputs: probabilities of the bins, shape ``(n, n_bins)``.
+            targets: the same of targets, or of a teacher.
+            y: what the targets were coded from; ``None`` for a teacher's.
         """
         said = np.clip(self.answers(outputs), LEAST_LIKELIHOOD, 1 - LEAST_LIKELIHOOD)
         sides, known = known_pairs(targets)

@@ -231,7 +231,9 @@ class Survival(Outcome):
         """Compute the log loss: of the bin of an event, or of all bins that are left to a censored row.
 
         Args:
-            outputs, targets, y: as of :meth:`Outcome.row_losses`.
+            outputs: probabilities of the bins, shape ``(n, n_bins)``.
+            targets: the same of targets, or of a teacher.
+            y: what the targets were coded from; ``None`` for a teacher's.
         """
         if y is None:
             return super().row_losses(outputs, targets)
