@@ -1,6 +1,6 @@
 """Measure survival over four sites: alone, exchanged and pooled, on three data sets of scikit-survival.
 
-    python benchmarks/survival.py             # ten minutes on two cores
+    python benchmarks/survival.py             # three minutes on a core with nothing beside it
     python benchmarks/survival.py --quick     # a minute; writes no page
 
 Rows are dealt to four sites at random, or in the order of age, a quarter of each mixed. Every site has
