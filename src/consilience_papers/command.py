@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.commands import Debug, Json, Quiet
-from consilience.cli.output import check_target, handle_errors, say, tables, write_json
+from consilience.cli.commands import Quiet
+from consilience.cli.output import Debug, Json, check_target, handle_errors, say, tables, write_json
 from consilience.cli.running import RUNS
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.files import write_whole

@@ -11,7 +11,16 @@ from consilience import __version__
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.new import questions
-from consilience.cli.output import check_target, handle_errors, say, stopping, tables, write_json
+from consilience.cli.output import (
+    Debug,
+    Json,
+    check_target,
+    handle_errors,
+    say,
+    stopping,
+    tables,
+    write_json,
+)
 from consilience.cli.party import party
 from consilience.cli.privacy import privacy
 from consilience.cli.running import finish, method_runs_done, start_run
@@ -36,10 +45,6 @@ app.add_typer(questions)
 app.add_typer(preparation)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
-Json = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -49,7 +54,6 @@ Out = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but the run folder, and errors.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _version(asked: bool) -> None:

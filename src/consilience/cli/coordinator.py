@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.output import (
+    Debug,
+    Json,
     check_target,
     facts_table,
     handle_errors,
@@ -35,15 +37,10 @@ coordinator = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder.")]
-Json = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
-]
 Detach = Annotated[
     bool, typer.Option("--detach", help="In the background; its words go to FOLDER/run/log.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @coordinator.command(epilog="Example: consilience coordinator init heart --parties north,south")

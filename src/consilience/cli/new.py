@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from consilience.cli.output import handle_errors, say, tables
+from consilience.cli.output import Debug, handle_errors, say, tables
 from consilience.cli.tables import columns_table
 from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
@@ -71,7 +71,7 @@ def new(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be suggested.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Write a configuration for a table, after a few questions; consilience run takes it as it is."""
     with handle_errors(debug):

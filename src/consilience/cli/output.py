@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,13 @@ from consilience.errors import ConsilienceError, InvalidInput, RunFailed, as_jso
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+"""Options that many commands have."""
 
 
 @dataclass

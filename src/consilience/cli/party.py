@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli.output import (
+    Debug,
+    Json,
     check_target,
     facts_table,
     handle_errors,
@@ -35,11 +37,6 @@ party = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="party.toml", help="The party's configuration.")]
-Json = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @party.command(epilog="Example: consilience party init north")

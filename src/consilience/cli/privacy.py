@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.output import check_target, facts_table, handle_errors, tables, write_json
+from consilience.cli.output import (
+    Debug,
+    Json,
+    check_target,
+    facts_table,
+    handle_errors,
+    tables,
+    write_json,
+)
 
 privacy = typer.Typer(
     name="privacy",
@@ -35,11 +43,8 @@ def plan(
     dimensions: Annotated[
         int | None, typer.Option(help="Of private_sums. [default: 24, or as many as there are]")
     ] = None,
-    json_to: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
-    ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    json_to: Json = None,
+    debug: Debug = False,
 ) -> None:
     """Simulate private_sums on the public rows: noise against signal, and how far its teacher is right."""
     with handle_errors(debug):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli.output import (
+    Debug,
+    Json,
     check_target,
     handle_errors,
     say,
@@ -80,11 +82,8 @@ def check_table(
             metavar="refused|missing", help="What becomes of categories that are not agreed on."
         ),
     ] = "refused",
-    json_to: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
-    ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    json_to: Json = None,
+    debug: Debug = False,
 ) -> None:
     """Read a table as a run would, and say of every column what it holds and what a run would refuse."""
     with handle_errors(debug):
