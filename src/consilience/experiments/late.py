@@ -11,6 +11,7 @@ import numpy as np
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.spec import LateSpec, ModelSpec, Spec
+from consilience.federation.driver import total_rounds
 from consilience.learners.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.validation.arrays import Array, check_alike
@@ -79,9 +80,7 @@ def read_late(spec: LateSpec, dataset: Dataset) -> LateRows:
     inputs = _inputs(X, spec, dataset, where)
     known = np.zeros((len(inputs), *dataset.y.shape[1:]), dtype=dataset.y.dtype)
     if tests is None:
-        return LateRows(
-            spec, inputs, known, _inputs(X, spec, dataset, where)[:0], dataset.y_test[:0]
-        )
+        return LateRows(spec, inputs, known, inputs[:0], dataset.y_test[:0])
     held_out = _inputs(tests[0], spec, dataset, f"{where}, test rows")
     private = known if y is None else _targets(y, spec, dataset, where)
     return LateRows(spec, inputs, private, held_out, _targets(tests[1], spec, dataset, where))
@@ -139,7 +138,7 @@ def check_late(spec: Spec, protocol: Protocol, label: str) -> None:
         protocol: of the method.
         label: of the method.
     """
-    rounds = int(protocol.options["rounds"])
+    rounds = total_rounds(protocol)
     for late in spec.late:
         where = f"party {late.name!r}, method {label}"
         if not PROTOCOLS[protocol.name].any_party or spec.network.kind not in ("local", "wire"):

@@ -22,7 +22,7 @@ from consilience.errors import ConsilienceError
 from consilience.experiments.measured_rows import row_scores
 from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
-from consilience.federation.driver import CompletedRound, drive
+from consilience.federation.driver import CompletedRound, drive, total_rounds
 from consilience.federation.federation import Federation
 from consilience.federation.history import MAIN_METRICS
 from consilience.federation.ledger import Ledger
@@ -136,7 +136,7 @@ class MethodRun:
             shutil.rmtree(self._states, ignore_errors=True)
         ledger.mark(label, seed, "running")
         protocol = self._protocol()
-        self._rounds = int(protocol.options["rounds"])
+        self._rounds = total_rounds(protocol)
         self._saved_at, self._cost = time.perf_counter(), 0.0
         for stop in (*sorted(self._late), None):
             for done in self._driven(protocol, state, stop):

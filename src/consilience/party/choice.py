@@ -208,9 +208,7 @@ class Chooser:
             return replace(candidates[0], round=lesson.round, alpha=alpha), np.zeros(0)
         ours, ratios = self._held_out_alone(), self._held_out_ratios
         first = candidates[0]
-        if (
-            first.rare < 1
-        ):  # its own voice is right nearly always: what else is said must mend errors
+        if first.rare < 1:  # its own voice is nearly always right: another must mend errors
             errors, least = wrong(ours, targets), first.own
             candidates = [
                 one

@@ -12,7 +12,7 @@ from pydantic import Field
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.site.audit import AUDIT, read_log
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.accounting import Adjacency, PrivacyLoss
+from consilience.transforms.accounting import Adjacency
 from consilience.transforms.privacy import Accountant, Budget
 from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
 from consilience.validation.sections import Number, Section
@@ -38,9 +38,7 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
         )
     accountant = Accountant()
     budget = accountant.budget = limits.budget
-    releases = [
-        Release(line["kind"], line["question"], PrivacyLoss(**line["loss"])) for line in lines
-    ]
+    releases = [Release.of_line(line) for line in lines]
     accountant.restore({one.to_json(): np.zeros(0) for one in releases})
     spent = accountant.spent
     limit = "none"
@@ -60,11 +58,9 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
 
 def _bare(log: Path) -> int:
     """Count the answers of an audit log that no budget lets out: the guarantee does not speak of them."""
-    known = task_types()
+    known, budgeted = task_types(), PrivacyLimits(epsilon=1)
     return sum(
-        any(
-            name not in known or not PrivacyLimits(epsilon=1).affords(known[name]) for name in names
-        )
+        any(name not in known or not budgeted.affords(known[name]) for name in names)
         for entry in (read_log(log).entries if log.exists() else ())
         if entry.get("status") in ("ok", "repeated") and (names := str(entry["tasks"]).split("+"))
     )

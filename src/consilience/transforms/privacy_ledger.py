@@ -69,6 +69,11 @@ class Release:
         digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
         return cls(kind, digest, loss)
 
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Release:
+        """Name the release of a line of the ledger."""
+        return cls(line["kind"], line["question"], PrivacyLoss(**line["loss"]))
+
     def to_json(self) -> str:
         """Write its name as JSON."""
         return json.dumps(asdict(self))
@@ -180,9 +185,7 @@ class PrivacyLedger:
         names = {"lock", _LINES}
         for line in self._lines:
             entry = json.loads(line)
-            release = Release.from_json(
-                json.dumps({k: entry[k] for k in ("kind", "question", "loss")})
-            )
+            release = Release.of_line(entry)
             file = self.folder / release.digest
             names.add(file.name)
             try:
