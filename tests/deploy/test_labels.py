@@ -8,17 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import Federation
 from consilience.cli.predict import of_party, predictions
-from consilience.deployment.coordinator.configuration import read_coordinator, write_coordinator
+from consilience.deployment.coordinator.configuration import write_coordinator
 from consilience.deployment.party.process import party_key
-from consilience.errors import InvalidInput
-from consilience.networks import LocalNetwork
 from consilience.report.reading import read_results
 from consilience.site import read_party, try_out
-from helpers.deployed_run import NAMES, grid, served, started
+from helpers.deployed_run import (
+    NAMES,
+    assert_refused,
+    assert_same_models_in_one_process,
+    grid,
+    served,
+    started,
+)
 from helpers.flower_grid import in_a_run
-from helpers.party_sites import as_deployed
 
 PARTY = """
 name = "{name}"
@@ -64,16 +67,7 @@ def test_the_same_bits_as_in_one_process(tmp_path: Path, monkeypatch: pytest.Mon
     for name in NAMES:
         assert try_out(read_party(tmp_path / name / "party.toml")).rows == 64
     assert served(run, grid(run)) is True
-    spec = read_coordinator(run)
-    parties = [as_deployed(read_party(tmp_path / name / "party.toml")) for name in NAMES]
-    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
-    list(federation.rounds(spec.make_protocol()))
-    for party in parties:
-        with read_party(tmp_path / party.name / "party.toml").site() as site:
-            held = site.party()
-            assert held is not None
-            expected = party.predict(spec.rows().X)
-            np.testing.assert_array_equal(held.predict(spec.rows().X), expected)
+    assert_same_models_in_one_process(run)
     assert read_results(run).metrics[0] == "hamming_loss"
     new = notes(50, 9)
     new.to_csv(tmp_path / "new.csv", index=False)
@@ -99,8 +93,4 @@ def test_a_site_is_refused_before_any_work(
 ) -> None:
     notes(40, 0).to_csv(tmp_path / "notes.csv", index=False)
     text = PARTY.format(name="north", model="naive-bayes")
-    assert change[0] in text
-    (tmp_path / "party.toml").write_text(text.replace(*change))
-    with pytest.raises(InvalidInput) as found:
-        read_party(tmp_path / "party.toml").party()
-    assert said in str(found.value) and "party.toml" in str(found.value)
+    assert_refused(tmp_path, text, change, said)

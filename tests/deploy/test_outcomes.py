@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import Federation
 from consilience.cli.predict import of_party, predictions
-from consilience.deployment.coordinator.configuration import read_coordinator, write_coordinator
+from consilience.deployment.coordinator.configuration import write_coordinator
 from consilience.deployment.party.process import party_key
-from consilience.errors import InvalidInput, RunFailed
-from consilience.networks import LocalNetwork
+from consilience.errors import RunFailed
 from consilience.report.page import write_report
 from consilience.report.reading import read_results
 from consilience.site import read_party, try_out
-from helpers.deployed_run import NAMES, grid, served, started
+from helpers.deployed_run import (
+    NAMES,
+    assert_refused,
+    assert_same_models_in_one_process,
+    grid,
+    served,
+    started,
+)
 from helpers.flower_grid import in_a_run
-from helpers.party_sites import as_deployed
 
 PARTY = """
 name = "{name}"
@@ -73,16 +76,7 @@ def test_the_same_bits_as_in_one_process(tmp_path: Path, monkeypatch: pytest.Mon
         assert report.rows == 60 and sum(report.classes.values()) == 60
         assert set(report.classes) == {"censored", "event"}
     assert served(run, grid(run)) is True
-    spec = read_coordinator(run)
-    parties = [as_deployed(read_party(tmp_path / name / "party.toml")) for name in NAMES]
-    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
-    list(federation.rounds(spec.make_protocol()))
-    for party in parties:
-        with read_party(tmp_path / party.name / "party.toml").site() as site:
-            held = site.party()
-            assert held is not None
-            expected = party.predict(spec.rows().X)
-            np.testing.assert_array_equal(held.predict(spec.rows().X), expected)
+    assert_same_models_in_one_process(run)
     results = read_results(run)
     assert results.metrics[0] == "ibs" and "Uno&#39;s C" in write_report(run).read_text()
     said = predictions(of_party(tmp_path / "south" / "party.toml"), EXAMPLE).splitlines()
@@ -114,8 +108,4 @@ def test_a_site_is_refused_before_any_work(
 ) -> None:
     pd.read_csv(EXAMPLE).to_csv(tmp_path / "patients.csv", index=False)
     text = PARTY.format(name="north", public="", model="logistic-regression", edges="[1, 2]")
-    assert change[0] in text
-    (tmp_path / "party.toml").write_text(text.replace(*change))
-    with pytest.raises(InvalidInput) as found:
-        read_party(tmp_path / "party.toml").party()
-    assert said in str(found.value) and "party.toml" in str(found.value)
+    assert_refused(tmp_path, text, change, said)

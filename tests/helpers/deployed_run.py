@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from consilience import Federation
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
 from consilience.deployment.party.flower_app import client
+from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
+from consilience.networks import LocalNetwork
+from consilience.site import read_party
 from helpers.flower_grid import QUICK, Context, Grid, Node, RecordDict
+from helpers.party_sites import as_deployed
 
 NAMES = ("north", "south")
 
@@ -46,3 +54,27 @@ def begun(center: Path, nodes: Grid, **options: Any) -> None:
     """Start or resume a run with the configuration as it is now."""
     store_coordinator(read_coordinator(center), center)
     serve_run(nodes, {"folder": str(center)}, waits=QUICK, **options)
+
+
+def assert_same_models_in_one_process(center: Path) -> None:
+    """Hold the models of a run that is done against those of the same parties in one process."""
+    spec = read_coordinator(center)
+    files = {name: center.parent / name / "party.toml" for name in NAMES}
+    parties = [as_deployed(read_party(file)) for file in files.values()]
+    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
+    list(federation.rounds(spec.make_protocol()))
+    for party in parties:
+        with read_party(files[party.name]).site() as site:
+            held = site.party()
+            assert held is not None
+            expected = party.predict(spec.rows().X)
+            np.testing.assert_array_equal(held.predict(spec.rows().X), expected)
+
+
+def assert_refused(folder: Path, text: str, change: tuple[str, str], said: str) -> None:
+    """Change a configuration of a party: what is wrong is said with the file, before any work."""
+    assert change[0] in text
+    (folder / "party.toml").write_text(text.replace(*change))
+    with pytest.raises(InvalidInput) as found:
+        read_party(folder / "party.toml").party()
+    assert said in str(found.value) and "party.toml" in str(found.value)
