@@ -57,8 +57,7 @@ def plan_private_sums(
 
     features = features_by(public_basis(public, kernel, dimensions), public)
     clusters = KMeans(classes, n_init=3, random_state=0).fit_predict(features)
-    sigma = (1 if budget.adjacency == "add-remove" else 2) / budget.release.mu
-    total = sigma * parties**0.5
+    total = budget.sigma * parties**0.5
     clean: list[float] = []
     noisy: list[float] = []
     strength = []
@@ -73,7 +72,7 @@ def plan_private_sums(
             found.append(float(np.mean(told == clusters)))
     return {
         "dimensions": features.shape[1] - 1,
-        "sigma": sigma,
+        "sigma": budget.sigma,
         "noise_to_signal": float(np.mean(strength)),
         "right_without_noise": float(np.mean(clean)),
         "right_with_noise": float(np.mean(noisy)),

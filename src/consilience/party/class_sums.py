@@ -74,9 +74,8 @@ class SumsNoise(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise in each sum, in steps: one row is moved by 1, replaced by 2."""
-        sensitivity = 1 if self.loss.adjacency == "add-remove" else 2
-        return SCALE * sensitivity / self.loss.mu
+        """Standard deviation of the noise in each sum, in steps."""
+        return SCALE * self._budget.sigma
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
         """Name the release by the basis, the public rows and the classes."""

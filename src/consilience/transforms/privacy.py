@@ -81,6 +81,11 @@ class Budget:
         mu = gaussian_mu(self.epsilon if self.each is None else self.each, self.delta)
         return PrivacyLoss(mu, (), self.adjacency, self.unit)
 
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of noise on sums that one unit moves by 1 at most, and replaced by 2."""
+        return (1 if self.adjacency == "add-remove" else 2) / self.release.mu
+
 
 @dataclass(frozen=True)
 class GaussianNoise:

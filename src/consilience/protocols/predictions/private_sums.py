@@ -80,14 +80,13 @@ def private_sums(
         Vu & Slavković 2009; Balog, Tolstikhin & Schölkopf 2018.
     """
     check_options(network, rounds=rounds, alpha=alpha)
-    agreed, fit = network.agreed, SumsFit(ridge, caution)
-    check_choice("kernel", kernel, ("gaussian", "linear"), where="private_sums")
-    where = "private_sums"
+    agreed, fit, where = network.agreed, SumsFit(ridge, caution), "private_sums"
+    check_choice("kernel", kernel, ("gaussian", "linear"), where=where)
     check_number("dimensions", dimensions, at_least=1, whole=True, optional=True, where=where)
     if agreed.kind == "regression" or agreed.outcome:
         raise InvalidInput(
             "class sums are of classes, and there are none",
-            where="private_sums",
+            where=where,
             mend="Give classifiers, and classes.",
         )
     holders = tuple(n for n in agreed.answering(network.parties) if n not in agreed.frozen)
