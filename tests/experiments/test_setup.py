@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.data import DATASETS, Dataset
+from consilience.data import DATASETS, Dataset, load
 from consilience.data.dataset import as_texts
 from consilience.data.registry import DatasetEntry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
 from consilience.experiments.setup import Scaling, SimulatedParties
+from consilience.experiments.spec import ReportSpec
+from consilience.experiments.subgroups import check_two_classes, subgroups_of
 
 CONFIG = """
 name = "scaled"
@@ -183,24 +185,28 @@ def test_own_rows_by_inputs_are_dealt_by_the_private_rows() -> None:
 
 def test_test_rows_are_grouped_by_a_column() -> None:
     """Few values are groups; of many the thirds of all rows are, the same with every seed."""
-    document = tomllib.loads(CONFIG)
-    found = {}
-    for column in ("sex", "bmi"):
-        document["report"] = {"subgroup": column}
-        setup = gather(parse_spec(document, where="test"), seed=0)
-        assert len(setup.subgroups) == len(setup.dataset.X_test)
-        found[column] = sorted(set(setup.subgroups))
-    assert len(found["sex"]) == 2 and [name.split()[0] for name in found["bmi"][-2:]] == [
-        "above",
-        "up",
-    ]
-    assert len(found["bmi"]) == 3
-    document["report"] = {"subgroup": "sexe"}
+    dataset = load("diabetes")
+    found = {
+        name: subgroups_of(ReportSpec(subgroup=name), dataset, None) for name in ("sex", "bmi")
+    }
+    assert all(len(groups) == len(dataset.X_test) for groups in found.values())
+    assert len(set(found["sex"])) == 2
+    assert {name.split()[0] for name in found["bmi"] if name[0] != "0"} >= {"above", "up"}
+    assert len(set(found["bmi"])) == 3
     with pytest.raises(InvalidInput, match=r"report\.subgroup: there is no column 'sexe'\n.*'sex'"):
+        subgroups_of(ReportSpec(subgroup="sexe"), dataset, None)
+
+
+@pytest.mark.parametrize("name", ["positive", "subgroup"])
+def test_what_only_two_classes_have_is_refused_elsewhere(name: str) -> None:
+    document = tomllib.loads(CONFIG) | {"report": {name: "sex"}}
+    with pytest.raises(InvalidInput, match=rf"report\.{name}: is for two classes, .* have none"):
         gather(parse_spec(document, where="test"), seed=0)
 
 
 def test_the_class_that_is_looked_for_is_one_of_two() -> None:
-    document = tomllib.loads(CONFIG) | {"report": {"positive": "ill"}}
-    with pytest.raises(InvalidInput, match=r"report\.positive: there is no class 'ill'"):
-        gather(parse_spec(document, where="test"), seed=0)
+    rows, labels = np.zeros((4, 1), np.float32), np.array([0, 1, 0, 1])
+    two = Dataset("two", rows, labels, rows, labels, ("ill", "well"))
+    check_two_classes(ReportSpec(positive="ill"), two)
+    with pytest.raises(InvalidInput, match=r"report\.positive: there is no class 'il'\n.*'ill'"):
+        check_two_classes(ReportSpec(positive="il"), two)

@@ -27,7 +27,7 @@ from consilience.data.targets import outcome_for
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.late import read_late, with_late, with_rows
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
-from consilience.experiments.subgroups import check_positive, subgroups_of
+from consilience.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
@@ -203,7 +203,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     outcome = outcome_for(spec.outcome, dataset)
-    check_positive(spec.report, dataset)
+    check_two_classes(spec.report, dataset)
     late = [read_late(one, dataset) for one in spec.late]
     whole = with_rows(dataset, late)
     subgroups = subgroups_of(spec.report, whole, spec.data.options.get("group"))

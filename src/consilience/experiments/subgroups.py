@@ -12,14 +12,21 @@ _MOST_GROUPS = 6
 """Values of a column that are groups by themselves."""
 
 
-def check_positive(spec: ReportSpec, dataset: Dataset) -> None:
-    """Raise ``InvalidInput`` where the class that the report looks for is none of two."""
-    asked, classes = spec.positive, dataset.classes or ()
-    if asked is not None and (asked not in classes or len(classes) != 2):
+def check_two_classes(spec: ReportSpec, dataset: Dataset) -> None:
+    """Raise ``InvalidInput`` where a report of other than two classes is asked for what only two have."""
+    classes = dataset.classes or ()
+    for name in ("positive", "subgroup"):
+        if getattr(spec, name) is not None and len(classes) != 2:
+            raise InvalidInput(
+                f"is for two classes, and the data have {len(classes) or 'none'}",
+                where=f"report.{name}",
+                mend="Leave it out.",
+            )
+    if spec.positive is not None and spec.positive not in classes:
         raise InvalidInput(
-            f"there is no class {asked!r}" if asked not in classes else "there are more than two",
+            f"there is no class {spec.positive!r}",
             where="report.positive",
-            mend=nearest(asked, classes) if classes else "Leave it out: there are no classes.",
+            mend=nearest(spec.positive, classes),
         )
 
 
