@@ -1,0 +1,27 @@
+"""Attacks on what leaves a party, made on one's own runs: who is in the rows, and of which classes.
+
+Numerics are functions on arrays: :mod:`~consilience.attacks.membership` tells members from others by shadow
+parties, and :mod:`~consilience.attacks.class_shares` how many rows a party has of each class.
+"""
+
+from consilience.attacks.class_shares import divergence, shares_from_predictions, shares_from_sums
+from consilience.attacks.membership import (
+    area_under_curve,
+    confidence_likelihood,
+    highest_area,
+    public_row_likelihood,
+    relative_likelihood,
+    true_positives,
+)
+
+__all__ = [
+    "area_under_curve",
+    "confidence_likelihood",
+    "divergence",
+    "highest_area",
+    "public_row_likelihood",
+    "relative_likelihood",
+    "shares_from_predictions",
+    "shares_from_sums",
+    "true_positives",
+]
