@@ -14,7 +14,7 @@ which says some 8 % more of Gaussian releases than they cost.
 Source:
     Balle & Wang 2018 (the analytic Gaussian mechanism); Dong, Roth & Su 2022 (μ-GDP and its composition);
     Mironov 2017 (Rényi divergences); Canonne, Kamath & Steinke 2020 (their ε); Agarwal, Kairouz & Liu 2021
-    (Skellam noise).
+    (Skellam noise); Mironov, Talwar & Zhang 2019 (Gaussian noise on a random part of the rows).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import gammaln, log_ndtr, logsumexp
 
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 
 Adjacency = Literal["add-remove", "replace"]
@@ -187,6 +189,59 @@ def skellam_loss(
     )
     found = orders * l2**2 / (2 * variance) + further
     return PrivacyLoss(0.0, tuple(map(float, found)), adjacency)
+
+
+def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLoss:
+    """Compute the loss of sums over random parts of the units, as DP-SGD releases one in each step.
+
+    Every unit is in a step's part by itself, with the same probability: a Poisson sample, which nobody sees.
+    It holds for a unit that is added or removed.
+
+    Args:
+        noise: standard deviation of the noise, over the most by which one unit moves a sum.
+        rate: probability of a unit to be in a step's part, in (0, 1].
+        steps: number of sums.
+
+    Source:
+        Mironov, Talwar & Zhang 2019, section 3.3, for whole orders; a divergence never falls as its order
+        grows, so that the others have the one of the next whole order.
+    """
+    check_number("noise", noise, above=0, where="subsampled noise")
+    check_number("rate", rate, above=0, at_most=1, where="subsampled noise")
+    check_number("steps", steps, at_least=1, whole=True, where="subsampled noise")
+    if rate == 1:
+        return PrivacyLoss(math.sqrt(steps) / noise)
+    k, orders = np.arange(ORDERS[-1] + 1), np.ceil(ORDERS)
+    terms = _log_binomials() + k * math.log(rate) + k * (k - 1) / (2 * noise**2)
+    terms += (orders[:, None] - k) * math.log1p(-rate)
+    found = steps * np.maximum(logsumexp(terms, axis=1), 0.0) / (orders - 1)
+    return PrivacyLoss(0.0, tuple(map(float, found)))
+
+
+@cache
+def _log_binomials() -> Array:
+    """Logarithms of binomial coefficients, of each order (rounded up) over 0, 1, …; −∞ beyond it."""
+    k, orders = np.arange(ORDERS[-1] + 1), np.ceil(ORDERS)[:, None]
+    return np.asarray(gammaln(orders + 1) - gammaln(k + 1) - gammaln(orders - k + 1))
+
+
+@cache
+def noise_multiplier(epsilon: float, delta: float, *, rate: float, steps: int) -> float:
+    """Compute the least noise of :func:`subsampled_gaussian_loss`, to 12 digits, that keeps to (ε, δ).
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+        rate: as there.
+        steps: as there.
+
+    >>> round(noise_multiplier(3.0, 1e-5, rate=64 / 600, steps=188), 1)  # 20 epochs of 600 rows
+    2.4
+    """
+    check_number("epsilon", epsilon, above=0, where="subsampled noise")
+    return _first(
+        lambda noise: subsampled_gaussian_loss(noise, rate, steps).epsilon(delta) <= epsilon
+    )
 
 
 def _first(holds: Callable[[float], bool]) -> float:
