@@ -22,6 +22,7 @@ EXTRAS = {
     "lightgbm": "lightgbm",
     "flower": "flwr",
     "secure": "phe",
+    "secure-sum": "cryptography",
     "survival": "sksurv",
 }
 """Optional extra -> the module that it brings."""

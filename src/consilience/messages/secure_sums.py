@@ -1,0 +1,106 @@
+"""Replies of a party to the four steps of a secure sum: keys, sealed shares, a masked input, an opening."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.errors import KnowledgeRefused
+from consilience.messages.base import Reply, check_array
+from consilience.messages.message import message
+from consilience.messages.schema import Agreement, TaskLike
+from consilience.messages.scores import ClassSums
+from consilience.validation.arrays import Array
+
+KEY, SHARE, SEALED = 32, 33, 82
+"""Bytes of a key, of a share of a secret, and of two shares that are sealed."""
+
+_LONGEST_SIGNATURE = 256
+
+
+@message
+class SumKeys(Reply, privacy="nothing"):
+    """Public keys of a party for one sum.
+
+    Attributes:
+        sealing: X25519 key that shares for the party are sealed with, shape ``(32,)``, uint8.
+        masking: X25519 key that its masks with others are made of, alike.
+        commitment: SHA-256 of the seed of the mask that it has for itself, alike.
+        signature: of all these, by the key that the others know it by; of length 0 where it has none.
+    """
+
+    sealing: Array
+    masking: Array
+    commitment: Array
+    signature: Array
+
+    def __post_init__(self) -> None:
+        for values in (self.sealing, self.masking, self.commitment):
+            check_array(values, (KEY,), np.uint8, where=self.party)
+        if self.signature.ndim != 1 or self.signature.size > _LONGEST_SIGNATURE:
+            raise KnowledgeRefused("a signature that is none", where=self.party)
+        check_array(self.signature, self.signature.shape, np.uint8, where=self.party)
+
+    @property
+    def signed(self) -> bytes:
+        """All that is signed, beside what sum it is for."""
+        keys = (self.sealing, self.masking, self.commitment)
+        return b"".join([self.party.encode(), *(one.tobytes() for one in keys)])
+
+
+@message
+class SealedShares(Reply, privacy="nothing"):
+    """Shares of a party's two secrets, sealed for every other party.
+
+    Attributes:
+        values: a row for each other party by name, shape ``(n - 1, 82)``, uint8.
+    """
+
+    values: Array
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless there is a row for each other party of the task."""
+        others: int = len(task.keys) - 1  # type: ignore[attr-defined]
+        check_array(self.values, (others, SEALED), np.uint8, where=self.party)
+
+
+@message
+class MaskedInput(Reply, privacy="nothing"):
+    """Input of a party to a sum, under masks: uniform integers for whoever lacks one of the masks.
+
+    Attributes:
+        values: integers modulo 2^64, shape ``(n,)``, uint64.
+        stated: of class sums, what the party guarantees, without any sums; else ``None``.
+    """
+
+    values: Array
+    stated: ClassSums | None = None
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless there are as many integers as the task sums up."""
+        asked = task.length(agreement)  # type: ignore[attr-defined]
+        check_array(self.values, (asked,), np.uint64, where=self.party)
+        if (self.stated is None) == (task.form == "class-sums"):  # type: ignore[attr-defined]
+            raise KnowledgeRefused(
+                "a guarantee where none was asked for, or none", where=self.party
+            )
+        if self.stated is not None:
+            (inner,) = task.tasks  # type: ignore[attr-defined]
+            self.stated.validate(party=self.party, task=inner, agreement=agreement)
+            if self.stated.values.any():
+                raise KnowledgeRefused("sums beside the masked ones", where=self.party)
+
+
+@message
+class SumOpening(Reply, privacy="nothing"):
+    """Shares that a party hands out to open a sum.
+
+    Attributes:
+        values: a share of each party's that had shared its secrets, by name: of the mask for itself where its
+            input is in the sum, else of its masking key; shape ``(n, 33)``, uint8.
+    """
+
+    values: Array
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless it is rows of shares; how many, the sum knows."""
+        check_array(self.values, (len(self.values), SHARE), np.uint8, where=self.party)
