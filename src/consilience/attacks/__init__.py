@@ -2,9 +2,11 @@
 
 Numerics are functions on arrays: :mod:`~consilience.attacks.membership` tells members from others by shadow
 parties, and :mod:`~consilience.attacks.class_shares` how many rows a party has of each class.
+:func:`~consilience.attacks.finished_run.attack_run` makes them on a run folder.
 """
 
 from consilience.attacks.class_shares import divergence, shares_from_predictions, shares_from_sums
+from consilience.attacks.finished_run import ATTACKS, AttackedRun, Leak, attack_run
 from consilience.attacks.membership import (
     area_under_curve,
     confidence_likelihood,
@@ -15,7 +17,11 @@ from consilience.attacks.membership import (
 )
 
 __all__ = [
+    "ATTACKS",
+    "AttackedRun",
+    "Leak",
     "area_under_curve",
+    "attack_run",
     "confidence_likelihood",
     "divergence",
     "highest_area",

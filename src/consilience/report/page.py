@@ -91,6 +91,7 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
         attendance=_attendance(results),
         sent=_messages_by_method(results),
         central=results.baseline("central"),
+        attacks=_attacks(results),
         failures=[
             [f.method, f.seed, f.round, f.party, _tasks(f.tasks), f.kind, f.reason]
             for f in results.failures[:MANY]
@@ -249,6 +250,13 @@ def _names(parties: Sequence[str]) -> str:
     """The number of parties, and the names of the first of them."""
     shown = ", ".join(parties[:FEW]) + (", …" if len(parties) > FEW else "")
     return f"{len(parties)}: {shown}" if parties else "none"
+
+
+def _attacks(results: Results) -> Table:
+    """Attacks that were made on the run, as the ledger has them: a row for each party and attack."""
+    lines = results.meta.get("attacks", ())
+    head, *rows = [[str(cell) for cell in line] for line in lines] or [[]]
+    return {"head": head, "rows": [row for row in rows if len(row) == len(head)]}
 
 
 def _messages_by_method(results: Results) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ _FACTS: Mapping[str, type] = {
     "public_rows": int,
     "excluded": dict,
     "learners": list,
+    "attacks": list,
 }
 """Facts about a run that a report does more with than print them."""
 
