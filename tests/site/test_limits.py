@@ -124,6 +124,7 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "CountRows",
         "Evaluate",
         "MeasureAngles",
+        "PollShards",
         "PredictPublic",
         "ScoreCertainty",
         "ScorePublic",

@@ -258,13 +258,12 @@ MOST_NOISE = 1e6
 """Widest noise of a sum that is taken, in rows."""
 
 
-@message
-class ClassSums(Reply, privacy="charged"):
-    """Sums of a party's rows by class in features of public rows, and the noise in them.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisySums(Reply):
+    """Base of sums that leave with a party's own noise, and of what it says that it guarantees of them.
 
     Attributes:
-        values: steps of the grid of :mod:`consilience.numerics.class_sums`, shape ``(n_classes, d + 1)``,
-            int64.
+        values: steps of the grid of :mod:`consilience.numerics.class_sums`, int64.
         sigma: standard deviation of the noise in each, in steps; 0 for none.
         epsilon: ε that the party says it guarantees of all that leaves under its budget; 0 where it says
             that it guarantees nothing.
@@ -280,13 +279,17 @@ class ClassSums(Reply, privacy="charged"):
     adjacency: str = ""
     unit: str = ""
 
-    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
-        assert agreement is not None
-        columns: int = task.dimensions + 1  # type: ignore[attr-defined]
-        steps: int = task.steps  # type: ignore[attr-defined]
-        check_array(self.values, (agreement.outputs, columns), np.int64, where=self.party)
-        # What it guarantees nobody can verify; that it is a guarantee, or none, can be.
+    def check_sums(self, shape: tuple[int, ...], most: float, steps: int) -> None:
+        """Raise ``KnowledgeRefused`` unless they are sums that there can be.
+
+        What a party guarantees nobody can verify; that it is a guarantee, or none, can be.
+
+        Args:
+            shape: shape of the values.
+            most: largest absolute value without noise.
+            steps: steps of the grid in a length of 1.
+        """
+        check_array(self.values, shape, np.int64, where=self.party)
         limits = {"sigma": MOST_NOISE * steps, "epsilon": LARGEST, "delta": 1.0}
         for name, limit in limits.items():
             value = getattr(self, name)
@@ -301,8 +304,45 @@ class ClassSums(Reply, privacy="charged"):
             )
         check_names(self.unit or "none", where=self.party)
         reach = float(np.abs(self.values.astype(np.float64)).max(initial=0))
-        if reach > MOST_ROWS * steps + 10 * self.sigma:
+        if reach > most + 10 * self.sigma:
             raise KnowledgeRefused(f"sums as large as {reach:g} are of no rows", where=self.party)
+
+
+@message
+class ClassSums(NoisySums, privacy="charged"):
+    """Sums of a party's rows by class in features of public rows, ``(n_classes, d + 1)``, and their noise."""
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
+        assert agreement is not None
+        columns: int = task.dimensions + 1  # type: ignore[attr-defined]
+        steps: int = task.steps  # type: ignore[attr-defined]
+        self.check_sums((agreement.outputs, columns), MOST_ROWS * steps, steps)
+
+
+@message
+class ShardAnswers(NoisySums, privacy="charged"):
+    """Sums of the answers that models of a party's shards give to public rows, and the noise in them.
+
+    Values are of shape ``(n_rows, n_outputs)``.
+
+    Attributes:
+        answered: rows that it answers, shape ``(n_rows,)``, bool.
+        threshold: what the largest sum of a row must seem to reach for that, as was asked.
+    """
+
+    answered: Array
+    threshold: int = 0
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are answers of so many models to the rows asked about."""
+        assert agreement is not None
+        steps: int = task.steps  # type: ignore[attr-defined]
+        rows, teachers = len(task.rows), task.teachers  # type: ignore[attr-defined]
+        check_array(self.answered, (rows,), np.bool_, where=self.party)
+        self.check_sums((rows, agreement.outputs), teachers * steps, steps)
+        threshold: int = task.threshold  # type: ignore[attr-defined]
+        check_same("threshold", self.threshold, threshold, where=self.party)
 
 
 # --- scores that the rule ``auto`` chooses by ---------------------------------------------------------

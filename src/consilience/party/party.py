@@ -22,7 +22,6 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome
 from consilience.party.agreement import check_agreement
 from consilience.party.choice import Chooser, Purpose
-from consilience.party.class_sums import Protected
 from consilience.party.metrics import (
     classification_metrics,
     outcome_metrics,
@@ -31,6 +30,7 @@ from consilience.party.metrics import (
 )
 from consilience.party.model_sharing import ModelSharing
 from consilience.party.own_table import OwnTable, ReadByPublic
+from consilience.party.protected import Protected
 from consilience.party.row_scores import Scores
 from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
 from consilience.party.state import SavedState

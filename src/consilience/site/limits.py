@@ -226,7 +226,7 @@ class Limits(PrivacyLimits):
         what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
         if task.exposure == "noised":
             raise KnowledgeRefused(
-                "limits.epsilon: it has no budget of privacy, and gives no class sums without noise",
+                "limits.epsilon: it has no budget of privacy, and gives no sums of its rows without noise",
                 mend="The party's engineer may set epsilon.",
             )
         if task.exposure == "rows":

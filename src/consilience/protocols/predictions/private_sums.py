@@ -29,18 +29,18 @@ Deviations
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from consilience.aggregation import Teacher
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.schema import PRECISION, Public
-from consilience.messages.scores import ClassSums
+from consilience.messages.scores import ClassSums, NoisySums
 from consilience.numerics.class_sums import SCALE, Kernel, SumsFit, class_ratios, taught_by
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import NetworkView
+from consilience.tasks.base import NetworkView, Task
 from consilience.tasks.class_sums import SumClasses, features_by, public_basis
 from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.validation.arrays import Array
@@ -89,13 +89,46 @@ def private_sums(
             where=where,
             mend="Give classifiers, and classes.",
         )
-    holders = tuple(n for n in agreed.answering(network.parties) if n not in agreed.frozen)
     basis = public_basis(public, kernel, dimensions)  # line 1
-    features, asked = features_by(basis, public), partial(SumClasses.of, basis)
-    said: dict[str, ClassSums] = {}
+    features = features_by(basis, public)
+    yield from released_once(
+        network,
+        state,
+        rounds=rounds,
+        alpha=alpha,
+        asked=lambda t: SumClasses.of(basis, round=t),
+        teach=lambda sums: _teacher(sums, features, fit),
+    )
+
+
+def released_once(
+    network: NetworkView,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    alpha: float | None,
+    asked: Callable[[int], Task],
+    teach: Callable[[Sequence[Any]], Teacher],
+) -> Rounds:
+    """Run rounds whose teacher is made of one release of each party (lines 2 to 4).
+
+    Args:
+        network: the parties.
+        state: state of the round before; ``None`` to begin.
+        rounds: number of rounds.
+        alpha: weight of the private rows for learners that refit; 1/m, or what a party chooses, by default.
+        asked: makes the task of a round, whose reply is the release.
+        teach: makes the teacher of the releases of the parties that take part, in their order.
+
+    Raises:
+        QuorumLost: too few parties answered.
+    """
+    agreed, kind = network.agreed, asked(1).reply_type
+    holders = tuple(n for n in agreed.answering(network.parties) if n not in agreed.frozen)
+    said: dict[str, Any] = {}
     if state is None:
-        first = network.ask(FitPrivate(round=1), asked(round=1), to=holders)  # line 2
-        said = {one.party: one for one in first.of(ClassSums)}
+        first = network.ask(FitPrivate(round=1), asked(1), to=holders)  # line 2
+        said = {one.party: one for one in first.of(kind)}
         state = RoundState(round=0)
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):  # line 4
@@ -104,13 +137,13 @@ def private_sums(
             there = network.ask(FitPrivate(round=t), to=holders).parties
         if new := tuple(party for party in there if party not in said):
             try:
-                more = network.ask(asked(round=t), to=new).of(ClassSums)
+                more = network.ask(asked(t), to=new).of(kind)
                 said |= {one.party: one for one in more}
             except QuorumLost:  # they miss the round; the others may be enough for it
                 if not said:
                     raise
         counted = tuple(party for party in there if party in said)
-        teacher = _teacher([said[party] for party in counted], features, fit)  # line 3
+        teacher = teach([said[party] for party in counted])  # line 3
         distill = Distill(
             round=t,
             targets=teacher.values,
@@ -135,7 +168,7 @@ def _teacher(sums: Sequence[ClassSums], features: Array, fit: SumsFit) -> Teache
     )
 
 
-def guarantees(sums: Sequence[ClassSums]) -> list[str]:
+def guarantees(sums: Sequence[NoisySums]) -> list[str]:
     """Say in a sentence a kind of guarantee what parties say of themselves, for the ledger and the page.
 
     Args:
