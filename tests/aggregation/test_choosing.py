@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from consilience import Federation, Party, auto, ensemble_distillation, value_density_ratio
-from consilience.aggregation.choosing import _Choice, _evidence
+from consilience.aggregation.choosing import Witnesses, _Choice, _evidence, shares_of
 from consilience.aggregation.reliability import DOUBT
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import CoarseRatios, DensityRatios
@@ -61,6 +61,17 @@ def test_models_that_are_right_by_calibration_are_sharpened():
     assert "b = 3" in teacher.notes[0] and "chosen by 1,000 calibration rows" in teacher.notes[0]
     sure = 0.7**3 / (0.7**3 + 0.3**3)
     np.testing.assert_allclose(teacher.values.max(axis=1), sure, atol=1e-3)
+
+
+def test_few_rows_leave_several_teachers_their_share_by_the_root_of_their_likelihood():
+    """Choices that say the same are as likely but for their doubt: b = 3 for one row, exp(-4/2/2) to 1."""
+    said, near = np.full((2, 1, 2), 0.5), np.full((2, 1, 2), 0.5)
+    shares = shares_of(Witnesses(said, near), np.array([[1.0, 0.0]]))
+    by_name = {str(one): share for one, share in shares.items()}
+    usual, far = (by_name[f"models weighted by ratios, a = 1, b = {b}"] for b in (1, 3))
+    assert next(iter(shares.values())) == usual
+    assert far / usual == pytest.approx(np.exp(-1))
+    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_ratios_that_are_right_where_models_are_not():

@@ -6,6 +6,7 @@ row at x (:class:`consilience.numerics.density.PublicRatio`), ``p_c(x)`` its cal
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -45,6 +46,9 @@ MODEL_EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 TEMPERS = (0.5, 1.0, 2.0)
 """Values of τ: for values, weights are ratios to this power."""
 
+_LITTLE = 0.01
+"""Part of the largest share below which a choice takes no part."""
+
 _UNHEARD = 1e-9
 """Least probability that a likelihood is taken of."""
 
@@ -63,10 +67,11 @@ def auto() -> Aggregator:
         t(x, y) ∝ q(x, y)^a p(x, y)^b,
 
     q the second; p the first, or the plain mean where that is better; or it is that of
-    :func:`~consilience.aggregation.reliability.density_ratio` to the power b. Of all these it takes the one
-    of the highest likelihood on the parties' calibration rows, each at the public row it is nearest to,
-    less ``((a - 1)² + (b - 1)²) / 2``: without such rows a and b are 1. Ratios are of training rows. Parties
-    calibrate what they predict (:class:`~consilience.numerics.calibration.Calibration`).
+    :func:`~consilience.aggregation.reliability.density_ratio` to the power b. Of all these it takes the mean,
+    each weighed by the root of its likelihood on the parties' calibration rows, where each stands at the
+    public row it is nearest to, with ``exp(-((a - 1)² + (b - 1)²) / 2)`` before any: without such rows a and
+    b are 1. Ratios are of training rows. Parties calibrate what they predict
+    (:class:`~consilience.numerics.calibration.Calibration`).
 
     For values it takes the least squared error on these rows among mean, mean by rows, median, and means
     weighted by ``S_c(x)^τ``.
@@ -78,7 +83,7 @@ def auto() -> Aggregator:
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"
-        (weights).
+        (weights); Hoeting, Madigan, Raftery & Volinsky 1999, "Bayesian model averaging" (the mean).
     """
     return Aggregator(
         "auto",
@@ -114,7 +119,7 @@ def _form_for(agreed: Agreement) -> Aggregator:
 
 @dataclass(frozen=True)
 class _Choice:
-    """A teacher of classes that may be chosen.
+    """A teacher of classes that may take part.
 
     Attributes:
         models: how the models' answer is made: ``"weighted"``, ``"mean"``, or ``"product"`` with the ratios.
@@ -128,7 +133,7 @@ class _Choice:
 
     @property
     def doubt(self) -> float:
-        """Margin by which it has to be better than the usual choice, in nats."""
+        """Nats by which it has to be likelier than the usual choice to count as much."""
         return ((self.a - 1) ** 2 + (self.b - 1) ** 2) / 2
 
     def __str__(self) -> str:
@@ -190,12 +195,29 @@ class Witnesses:
 def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     sums = np.maximum(stack.further[CalibrationSums], 0).sum(axis=0)
     seen = Witnesses(stack.outputs, stack.further[DensityRatios])
-    choice, by = _Choice(), "no calibration rows to choose by"
+    shares, by = {_Choice(): 1.0}, "no calibration rows to choose by"
     if sums.any():
-        rows = np.flatnonzero(sums.any(axis=1))
-        choice = max(CHOICES, key=lambda one: _evidence(seen.teacher(one, rows), sums[rows], one))
-        by = f"chosen by {sums.sum():,.0f} calibration rows"
-    return _taught(stack, DensityRatios, seen, choice, f"auto: density ratios, {choice}, {by}")
+        shares, by = shares_of(seen, sums), f"chosen by {sums.sum():,.0f} calibration rows"
+    first, share = next(iter(shares.items()))
+    how = f"{first}" if share == 1 else f"{first} with weight {share:.2f}"
+    return _taught(stack, DensityRatios, seen, shares, f"auto: density ratios, {how}, {by}")
+
+
+def shares_of(seen: Witnesses, sums: Array) -> dict[_Choice, float]:
+    """Weigh the choices by the root of their likelihood: their shares, which sum to 1, the largest first.
+
+    The likeliest alone would follow the chance of few rows. The root is there because a calibration row is
+    judged by the public row next to it: it tells less than a label of that row would.
+
+    Args:
+        seen: what the teachers are made of.
+        sums: calibration rows of each class at each public row, shape ``(n, n_classes)``, some above 0.
+    """
+    rows = np.flatnonzero(sums.any(axis=1))
+    found = softmax([_evidence(seen.teacher(one, rows), sums[rows], one) / 2 for one in CHOICES])
+    order = np.argsort(-found, kind="stable")
+    order = order[found[order] >= _LITTLE * found.max()]
+    return {CHOICES[i]: float(found[i] / found[order].sum()) for i in order}
 
 
 def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
@@ -222,17 +244,21 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     seen, choice = Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
-    return _taught(stack, CoarseRatios, seen, choice, f"auto: coarse density ratios, {choice}")
+    return _taught(
+        stack, CoarseRatios, seen, {choice: 1.0}, f"auto: coarse density ratios, {choice}"
+    )
 
 
 def _taught(
-    stack: Stack, kind: type[Any], seen: Witnesses, choice: _Choice, note: str
+    stack: Stack, kind: type[Any], seen: Witnesses, shares: Mapping[_Choice, float], note: str
 ) -> tuple[Array, Array, tuple[str, ...]]:
-    """The teacher of a choice, made of ratios of a kind; of one party alone, what it says."""
+    """The mean teacher of choices, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
         return (*plain_mean(stack), ("auto: one party alone, as it is",))
     notes = note, *contradictions(stack, stack.further[kind])
-    return seen.teacher(choice), seen.weights[choice.models], notes
+    values = sum(share * seen.teacher(one) for one, share in shares.items())
+    weights = sum(share * seen.weights[one.models] for one, share in shares.items())
+    return np.asarray(values), np.asarray(weights), notes
 
 
 def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
