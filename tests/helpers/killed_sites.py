@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ import numpy as np
 
 from consilience import Party
 from consilience.checks import classifiers
-from consilience.messages.wire import encode
-from consilience.site import AUDIT, PartySite, kept_public, read_log, read_session
+from consilience.messages.wire import decode, encode
+from consilience.site import AUDIT, Limits, PartySite, kept_public, read_log, read_session
 from consilience.site.public_rows import FOLDER, read_public
-from consilience.tasks.lifecycle import TakePublic
-from helpers.party_sites import one_party, requests, without_rows
+from consilience.tasks.class_sums import SumClasses, public_basis
+from consilience.tasks.lifecycle import Join, TakePublic
+from consilience.transforms.privacy_ledger import FOLDER as LEDGER
+from consilience.transforms.privacy_ledger import entries
+from helpers.party_sites import agreement, ask, one_party, requests, without_rows
 
 FEWEST = 40
 """Kills at random moments."""
@@ -157,10 +161,52 @@ def while_rows_are_taken(folder: Path) -> dict[str, Any]:
     return {"steps": steps - 1, "wrong": wrong, "without": without, "held": held}
 
 
-def dies_at(step: int, home: Path, request: bytes, make: Callable[[], Party] = one_party) -> bool:
+def while_a_budget_is_spent(folder: Path) -> dict[str, Any]:
+    """The same while a release is made: it is in the ledger when it leaves, and never made twice."""
+    limits = Limits(epsilon=3.0, delta=1e-3)
+    _, public = classifiers()
+    task = SumClasses.of(public_basis(public, "linear", 2), round=1)
+    request = encode([task])
+    other = SumClasses.of(public_basis(public, "gaussian", 2), round=1)
+    with PartySite(declared, folder / "base", limits=limits) as site:
+        ask(site, Join(agreement=agreement()))
+    steps, wrong, unspent, spent = 0, [], 0, 0
+    while True:
+        steps += 1
+        home = folder / f"step-{steps}"
+        shutil.copytree(folder / "base", home, copy_function=shutil.copy2)
+        if not dies_at(steps, home, request, declared, limits):
+            break
+        kept = entries(home / LEDGER)  # as it was when it was killed
+        unspent, spent = unspent + (not kept), spent + bool(kept)
+        with PartySite(declared, home, limits=limits) as site:
+            first, again = site.answer(request), site.answer(request)
+            later, refused = ask(site, replace(task, round=2)), ask(site, other)
+        lines = entries(home / LEDGER)
+        same = first == again and decode(first)[0].values.tobytes() == later.values.tobytes()
+        if not same or len(lines) != 1 or lines[: len(kept)] != kept or refused.code != "budget":
+            wrong.append(steps)
+        shutil.rmtree(home)
+    return {"steps": steps - 1, "wrong": wrong, "unspent": unspent, "spent": spent}
+
+
+def declared() -> Party:
+    """A party that may have a budget."""
+    party = one_party()
+    party.declared = party.classes
+    return party
+
+
+def dies_at(
+    step: int,
+    home: Path,
+    request: bytes,
+    make: Callable[[], Party] = one_party,
+    limits: Limits | None = None,
+) -> bool:
     """Answer in a process that kills itself at a step; whether it came to that."""
     if (pid := os.fork()) == 0:
-        with PartySite(make, home) as site:
+        with PartySite(make, home, limits=limits) as site:
             count = 0
 
             def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -184,7 +230,12 @@ def dies_at(step: int, home: Path, request: bytes, make: Callable[[], Party] = o
 
 if __name__ == "__main__":
     os.fsync = lambda handle: None  # the system holds what was written, whoever is killed
-    scenes = {"random": at_random, "steps": at_every_step, "rows": while_rows_are_taken}
+    scenes = {
+        "random": at_random,
+        "steps": at_every_step,
+        "rows": while_rows_are_taken,
+        "sums": while_a_budget_is_spent,
+    }
     for name in scenes:
         (Path(sys.argv[1]) / name).mkdir()
     print(json.dumps({name: scene(Path(sys.argv[1]) / name) for name, scene in scenes.items()}))

@@ -52,10 +52,11 @@ def bases() -> dict[str, PublicBasis]:
 
 
 def adversarial(count: int) -> list[tuple[np.ndarray, str]]:
-    """Rows near and far, zeros, huge ones, and copies of landmarks, of every class."""
+    """Rows near and far, zeros, huge ones, gaps, and copies of landmarks, of every class."""
     scales = [0.0, 1e-30, 1.0, 1e3, 1e30]
     rows = [RNG.normal(size=3) * scales[i % 5] for i in range(count)]
     rows[::7] = [PUBLIC.X[i % 60] for i in range(len(rows[::7]))]
+    rows[::11] = [np.array([1.0, np.nan, np.inf])] * len(rows[::11])
     return [(row, CLASSES[i % 3]) for i, row in enumerate(rows)]
 
 

@@ -50,3 +50,11 @@ def test_before_every_step_while_public_rows_are_taken(scenes: dict[str, Any]) -
     assert found["wrong"] == []
     assert found["without"] > 3 and found["held"] > 1, "both sides of the moment were seen"
     assert found["without"] + found["held"] == found["steps"]
+
+
+def test_before_every_step_while_a_budget_is_spent(scenes: dict[str, Any]) -> None:
+    """A replay, another round and another question: one line, and the bytes that it stands for."""
+    found = scenes["sums"]
+    assert found["wrong"] == []
+    assert found["unspent"] > 3 and found["spent"] > 3, "both sides of the moment were seen"
+    assert found["unspent"] + found["spent"] == found["steps"]

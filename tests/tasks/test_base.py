@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from consilience import Party
+from consilience import Party, tasks
 from consilience.aggregation import AGGREGATORS
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.federation.forming import negotiate
@@ -150,6 +151,16 @@ def test_every_need_of_an_aggregator_has_its_task():
     replies = {task.reply_type for task in task_types().values()}
     assert needs == {kind for kind in replies if issubclass(kind, Score)}
     assert {score_task(kind).reply_type for kind in needs} == needs
+
+
+def test_whoever_knows_one_task_of_the_library_knows_all():
+    """A party at its own machine imports no protocol, and reads tasks from the wire by their names."""
+    package = Path(tasks.__file__)
+    files = [one for one in package.parent.glob("*.py") if "reply_type=" in one.read_text()]
+    files.remove(package.with_name("base.py"))
+    assert "class_sums.py" in {path.name for path in files}
+    for path in files:
+        assert f"import {path.stem} as {path.stem}\n" in package.read_text()
 
 
 def test_a_score_that_no_task_asks_for_is_named():

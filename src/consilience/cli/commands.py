@@ -23,7 +23,7 @@ from consilience.cli.output import (
     write_json,
 )
 from consilience.cli.party import party
-from consilience.cli.privacy import privacy
+from consilience.cli.privacy import audits, privacy
 from consilience.cli.running import finish, method_runs_done, start_run
 from consilience.cli.tables import preparation
 from consilience.cli.trust import Trust, allowing
@@ -44,6 +44,7 @@ app.add_typer(party)
 app.add_typer(privacy)
 app.add_typer(questions)
 app.add_typer(preparation)
+app.add_typer(audits)
 app.command(epilog="Example: consilience attack runs/digits-001 --with membership,lira")(attack)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]

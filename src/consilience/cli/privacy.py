@@ -1,4 +1,4 @@
-"""``consilience privacy``: what a budget of privacy buys, before anything is trained."""
+"""``consilience privacy`` and ``consilience audit``: what a budget of privacy buys, and whether it holds."""
 
 from __future__ import annotations
 
@@ -69,3 +69,49 @@ def plan(
         )
         tables(json_to).print(facts_table(f"private sums at epsilon {epsilon:g}", said))
         write_json(planned, json_to)
+
+
+audits = typer.Typer(suggest_commands=False)
+"""Commands at the top."""
+
+
+@audits.command(epilog="Example: consilience audit --epsilon 3 --trials 10000")
+def audit(
+    epsilon: Annotated[float, typer.Option(help="Promised of one release.")] = 3.0,
+    trials: Annotated[int, typer.Option(help="Replies, half of them with the canary.")] = 10_000,
+    delta: Annotated[float, typer.Option(help="Of the promise.")] = 1e-5,
+    adjacency: Annotated[
+        str, typer.Option(help="What is promised of one row: add-remove or replace.")
+    ] = "add-remove",
+    confidence: Annotated[float, typer.Option(help="Of each bound by itself.")] = 0.95,
+    json_to: Json = None,
+    debug: Debug = False,
+) -> None:
+    """Look for a canary row in the bytes that leave a party with a budget, and bound its ε from below."""
+    with handle_errors(debug):
+        from dataclasses import asdict
+
+        from consilience.attacks.audit import audit as audited
+        from consilience.errors import RunFailed
+        from consilience.transforms.privacy import Budget
+
+        check_target(json_to)
+        found = audited(Budget(epsilon, delta, adjacency), trials, confidence=confidence)  # type: ignore[arg-type]
+        said = {
+            "promised": f"epsilon {epsilon:g}, delta {delta:g}, {adjacency} of one row",
+            "at least, of normal noise": f"epsilon {found.gdp:.2f}",
+            "at least, of any noise": f"epsilon {found.clopper_pearson:.2f}",
+            "at least, by one release": f"epsilon {found.one_run:.2f}",
+            "beside the sums": "the reply says if the row is there"
+            if found.told_beside
+            else "nothing",
+        }
+        tables(json_to).print(facts_table(f"audit of {trials:,} replies", said))
+        write_json(asdict(found), json_to)
+        if found.broken:
+            raise RunFailed(
+                "the audit found more than was promised: do not rely on this budget",
+                where="audit",
+                mend="By chance alone that comes in one audit of twenty or fewer: run it again, with more "
+                "trials.",
+            )

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -137,6 +137,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
 
 
+@lru_cache
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Compute ε of a μ-GDP release for a δ, to 12 digits and never below it.
 
@@ -149,6 +150,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return _first(lambda epsilon: gaussian_delta(mu, epsilon) <= delta)
 
 
+@lru_cache
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Compute the largest μ, to 12 digits and never above it, that keeps to (ε, δ).
 

@@ -1,0 +1,290 @@
+"""Audit of a budget of privacy: canary rows through a party's own door, and how well replies tell of them.
+
+A canary is a row of the largest influence, which its attacker knows; it is among a party's rows, or not, and
+every reply goes the way of any other: bytes of a request, task, party, noise, bytes of a reply. From how
+often a guess by the reply is wrong follows, with a stated confidence, a *lower* bound of what the release
+costs. A bound above the ε that was promised says that the promise is broken, whatever the formulas say:
+
+- *GDP*, for noise that is normal or nearly so: ``μ >= Φ⁻¹(1 − FPR⁺) − Φ⁻¹(FNR⁺)``, and ε from μ;
+- *Clopper–Pearson*, for any noise: ``ε >= ln((1 − FNR⁺ − δ) / FPR⁺)``, and with both roles exchanged;
+- *one run*: many canaries in a single release, each there or not by a coin.
+
+FPR⁺ and FNR⁺ are upper ends of exact intervals for the rates of both errors. The threshold of a guess is
+chosen by one half of the trials, and the bounds are computed of the other.
+
+Source:
+    Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis 2023 (GDP); Jagielski, Ullman & Oprea
+    2020 (intervals); Steinke, Nasr & Jagielski 2023, Theorem 5.2 (one run).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import betaincinv, expit, ndtri
+from scipy.stats import binom
+
+from consilience.errors import RunFailed
+from consilience.federation.forming import negotiate
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
+from consilience.messages.scores import ClassSums
+from consilience.messages.wire import decode, encode
+from consilience.networks.incoming import decode_reply
+from consilience.numerics.class_sums import SCALE
+from consilience.numerics.randomness import NoiseSource, SystemNoise, stream
+from consilience.party.party import Party
+from consilience.tasks.class_sums import SumClasses, features_by, public_basis
+from consilience.tasks.lifecycle import Describe
+from consilience.tasks.outgoing import reply_of
+from consilience.transforms.accounting import gaussian_epsilon
+from consilience.transforms.compressed_messages import open_request
+from consilience.transforms.privacy import Budget, Privacy
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+_CLASSES = tuple("abcdefghij")
+_OTHERS = 20
+"""Rows of a party beside its canary."""
+_DIMENSIONS, _WIDE = 4, 400
+"""Features where one row is looked for, and in the one run."""
+_COPIES = 3
+"""Rows of a canary where a unit is more than a row."""
+_GUESSED = (0.05, 0.1, 0.2, 0.5)
+"""Shares of the canaries that guesses of the one run are made of; the surest come first."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Lower bounds of the ε of one release, beside the ε that was promised.
+
+    Attributes:
+        promised: ε of one release under the budget.
+        delta: δ of the budget and of all bounds.
+        trials: replies that were looked at.
+        confidence: probability with which each bound holds, at least.
+        gdp: bound for noise that is normal.
+        clopper_pearson: bound for any noise.
+        one_run: bound by many canaries in one release.
+        told_beside: whether anything but the sums says if the canary is there: then no ε holds.
+    """
+
+    promised: float
+    delta: float
+    trials: int
+    confidence: float
+    gdp: float
+    clopper_pearson: float
+    one_run: float
+    told_beside: bool
+
+    @property
+    def broken(self) -> bool:
+        """True if the promise does not hold."""
+        largest = max(self.gdp, self.clopper_pearson, self.one_run)
+        return self.told_beside or largest > self.promised
+
+
+def audit(
+    budget: Budget,
+    trials: int = 10_000,
+    *,
+    confidence: float = 0.95,
+    noise: NoiseSource = SystemNoise,
+) -> Audit:
+    """Audit the release of class sums under a budget, through the door that every reply passes.
+
+    Each trial is a party in a new life, with an empty ledger: its first reply is all that is looked at.
+
+    Args:
+        budget: of the party.
+        trials: replies, half of them of a party with the canary; 100 or more.
+        confidence: probability with which each bound holds, in (0, 1).
+        noise: makes the source of a release's noise, as for :meth:`.Party.protect`.
+
+    Raises:
+        InvalidInput: a setting that cannot be, or the budget's δ is too large for a few rows.
+        RunFailed: a party did not answer.
+    """
+    check_number("trials", trials, at_least=100, whole=True, where="audit")
+    check_number("confidence", confidence, above=0, below=1, where="audit")
+    public, task, length = _question(_DIMENSIONS)
+    request, rows = encode([task]), stream(0, "audit", 0, "rows").normal(size=(_OTHERS, 4))
+    where = features_by(task.basis, public)[0] / length
+    copies = 1 if budget.unit == "row" else _COPIES
+    canary = np.tile(5 * public.X[:1], (copies, 1))
+    others = np.vstack([rows, -canary]) if budget.adjacency == "replace" else rows
+    parties = [_joined(public, one, budget) for one in (others, np.vstack([rows, canary]))]
+    there = stream(0, "audit", 0, "trials").permutation(trials) % 2
+    scores, beside = np.zeros(trials), (set[bytes](), set[bytes]())
+    for trial, inside in enumerate(there):
+        reply = _reply(parties[inside], request, budget, noise)
+        scores[trial] = reply.values[0] @ where / SCALE
+        beside[inside].add(encode([replace(reply, values=np.zeros_like(reply.values))]))
+    doubt = 1 - confidence
+    found = [
+        _by_threshold(scores, there, bound, budget.delta, doubt)
+        for bound in (gdp_bound, clopper_pearson_bound)
+    ]
+    return Audit(
+        budget.epsilon if budget.each is None else budget.each,
+        budget.delta,
+        trials,
+        confidence,
+        gdp=found[0],
+        clopper_pearson=found[1],
+        one_run=_one_run(budget, doubt, noise),
+        told_beside=beside[0] != beside[1],
+    )
+
+
+Bound = Callable[[Array, Array, float], Array]
+"""From upper ends of the rates of both errors, and δ, to lower bounds of ε."""
+
+
+def gdp_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
+    """Bound ε from below by rates of errors, for a release that is μ-GDP.
+
+    Args:
+        false_positives: upper ends of their rates.
+        false_negatives: upper ends of theirs.
+        delta: δ.
+    """
+    mu = np.maximum(-ndtri(false_positives) - ndtri(false_negatives), 0)
+    return np.array([gaussian_epsilon(float(one), delta) for one in mu])
+
+
+def clopper_pearson_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
+    """Bound ε from below by rates of errors, for any release.
+
+    Args:
+        false_positives: upper ends of their rates.
+        false_negatives: upper ends of theirs.
+        delta: δ.
+    """
+    pairs = ((false_positives, false_negatives), (false_negatives, false_positives))
+    odds = [np.maximum(1 - other - delta, 0) / one for one, other in pairs]
+    return np.asarray(np.log(np.maximum(np.maximum(*odds), 1)))
+
+
+def one_run_bound(
+    canaries: int, guesses: int, right: int, delta: float, *, doubt: float = 0.05
+) -> float:
+    """Bound ε from below by guesses at which canaries of a single release are there.
+
+    Args:
+        canaries: each there with probability 1/2, by a coin of its own.
+        guesses: how many of them were guessed.
+        right: how many of the guesses were.
+        delta: δ.
+        doubt: largest probability of a bound above ε.
+
+    >>> round(one_run_bound(100, 100, 100, 0.0), 2)  # ln(q / (1 − q)) with q ** 100 = 0.05
+    3.49
+    """
+    fewer = np.arange(right - 1, -1, -1)
+
+    def above(epsilon: float) -> float:
+        chance = expit(epsilon)
+        near = np.cumsum(binom.pmf(fewer, guesses, chance)) / np.arange(1, right + 1)
+        by_delta = 2 * canaries * delta * near.max(initial=0)
+        return float(binom.sf(right - 1, guesses, chance) + by_delta - doubt)
+
+    return 0.0 if above(0.0) > 0 else float(brentq(above, 0.0, 100.0))
+
+
+def _upper(errors: Array, trials: int, doubt: float) -> Array:
+    """The upper ends of rates of errors; both rates of a pair are below theirs but for the doubt."""
+    some = errors < trials
+    return np.where(
+        some, betaincinv(errors + 1, np.where(some, trials - errors, 1), 1 - doubt / 2), 1.0
+    )
+
+
+def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt: float) -> float:
+    """A bound by whether scores are above a threshold: chosen by one half of them, computed of the other."""
+
+    def bounds(part: slice, thresholds: Array) -> Array:
+        out, inside = (np.sort(scores[part][there[part] == one]) for one in (0, 1))
+        positives = _upper(len(out) - np.searchsorted(out, thresholds), len(out), doubt)
+        negatives = _upper(np.searchsorted(inside, thresholds), len(inside), doubt)
+        return bound(positives, negatives, delta)
+
+    half = len(scores) // 2
+    thresholds = np.quantile(scores[:half], np.linspace(0.1, 0.9, 17))
+    best = int(bounds(slice(half), thresholds).argmax())
+    return float(bounds(slice(half, None), thresholds[[best]])[0])
+
+
+def _question(dimensions: int) -> tuple[Public, SumClasses, float]:
+    """Public rows along the axes, whose features are orthogonal, the task, and a feature's length."""
+    public = Public(np.vstack([np.eye(dimensions), -np.eye(dimensions)]))
+    task = SumClasses.of(public_basis(public, "linear", dimensions), round=1)
+    return public, task, float(np.linalg.norm(features_by(task.basis, public)[0]))
+
+
+def _joined(public: Public, rows: Array, budget: Budget, labels: Array | None = None) -> Party:
+    """A party with these rows, the last of them one unit where a unit is more than a row."""
+    units = None
+    if budget.unit != "row":
+        units = np.minimum(np.arange(len(rows)), _OTHERS)
+    classes = np.full(len(rows), _CLASSES[0]) if labels is None else labels
+    party = Party(
+        "audited",
+        "logistic-regression",
+        rows,
+        classes,
+        classes=_CLASSES,
+        privacy_units=units,
+        calibration=0,
+    )
+    party.public = public
+    party.join(negotiate(decode(reply_of(party, [Describe()], encode)[1]), public))
+    return party
+
+
+def _reply(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> ClassSums:
+    """The reply of a party in a new life, from bytes to bytes."""
+    anew = copy(party)
+    anew.privacy = Privacy()
+    anew.protect(budget, noise=noise)
+    data = reply_of(anew, open_request(decode(request)), encode)[1]
+    outcome = decode_reply(party.name, data, 0.0).outcome
+    if isinstance(outcome, Failure):
+        raise RunFailed(outcome.reason, where="audit")
+    found: ClassSums = outcome[0]
+    return found
+
+
+def _one_run(budget: Budget, doubt: float, noise: NoiseSource) -> float:
+    """The bound by many canaries in one release: rows along every axis, of every class."""
+    wide = min(_WIDE, int(0.1 / budget.delta) // len(_CLASSES))  # δ below one in ten units
+    if budget.unit != "row" or wide < 1:
+        return 0.0
+    public, task, length = _question(wide)
+    there = stream(0, "audit", 0, "canaries").random((len(_CLASSES), wide)) < 0.5
+    codes, axes = np.nonzero(there)
+    rows, labels = 5 * public.X[axes], np.array(_CLASSES)[codes]
+    if budget.adjacency == "replace":
+        codes, axes = np.nonzero(~there)
+        rows = np.vstack([rows, -5 * public.X[axes]])
+        labels = np.append(labels, np.array(_CLASSES)[codes])
+    reply = _reply(_joined(public, rows, budget, labels), encode([task]), budget, noise)
+    directions = features_by(task.basis, public)[:wide, :-1] / length
+    scores = (reply.values[:, :-1] @ directions.T / SCALE).ravel()
+    scores -= 0.0 if budget.adjacency == "replace" else length / 2
+    surest, right = np.argsort(-abs(scores)), (scores > 0) == there.ravel()
+    return max(
+        one_run_bound(
+            len(scores),
+            count := int(share * len(scores)),
+            int(right[surest[:count]].sum()),
+            budget.delta,
+            doubt=doubt / len(_GUESSED),
+        )
+        for share in _GUESSED
+    )

@@ -1,0 +1,142 @@
+"""An audit through the shipped door: it agrees with ε, and finds noise that is too little or known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from consilience.attacks.audit import (
+    Audit,
+    _upper,
+    audit,
+    clopper_pearson_bound,
+    gdp_bound,
+    one_run_bound,
+)
+from consilience.cli import app
+from consilience.errors import InvalidInput
+from consilience.numerics.randomness import NoiseSource, Normal
+from consilience.party.class_sums import SumsNoise
+from consilience.transforms.privacy import Budget
+from consilience.validation.arrays import Array
+
+
+class Scaled:
+    """Noise of a generator with a seed, some times as wide as it is asked for."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.rng, self.factor = np.random.default_rng(0), factor
+
+    def normal(self, *, scale: float, size: tuple[int, ...]) -> Array:
+        return self.rng.normal(scale=self.factor * scale, size=size)
+
+
+def drawn(factor: float = 1.0) -> NoiseSource:
+    source = Scaled(factor)
+    return lambda: source
+
+
+def test_bounds_by_hand() -> None:
+    one = np.array([0.158655])  # Φ(−1): μ is 2, whose ε at this δ is 10
+    assert gdp_bound(one, one, 1e-5) == pytest.approx(10, abs=0.01)
+    assert gdp_bound(np.array([0.6]), np.array([0.5]), 1e-5) == 0
+    few, many = np.array([0.1]), np.array([0.2])
+    assert clopper_pearson_bound(few, many, 0.0) == pytest.approx(np.log(8))
+    assert clopper_pearson_bound(many, few, 0.0) == pytest.approx(np.log(8))
+    assert clopper_pearson_bound(few, many, 0.1) == pytest.approx(np.log(7))
+    # of no error in 10, one of both intervals' halves: (1 − p) ** 10 = 0.025
+    np.testing.assert_allclose(_upper(np.array([0, 10]), 10, 0.05), [1 - 0.025**0.1, 1])
+
+
+def test_the_bound_of_one_run_by_hand() -> None:
+    """Both of two right: q² + 2 m δ times the larger of 2 q (1 − q) and (1 − q²) / 2."""
+    assert one_run_bound(100, 100, 50, 0.0) == 0
+    q = np.sqrt(0.5)
+    assert one_run_bound(10, 2, 2, 0.0, doubt=0.5) == pytest.approx(np.log(q / (1 - q)))
+    odds = np.exp(one_run_bound(10, 2, 2, 0.01, doubt=0.5))
+    q = odds / (1 + odds)
+    assert q**2 + 0.2 * max(2 * q * (1 - q), (1 - q**2) / 2) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(3.0),
+        Budget(3.0, 1e-3, adjacency="replace"),
+        Budget(3.0, 1e-3, unit="patient"),
+        Budget(6.0, 1e-3, each=3.0),
+    ],
+)
+def test_the_noise_that_is_shipped_keeps_its_promise_and_half_of_it_does_not(
+    budget: Budget,
+) -> None:
+    kept = audit(budget, 300, noise=drawn())
+    assert not kept.broken and kept.promised == 3.0
+    assert audit(budget, 300, noise=drawn(0.4)).broken
+
+
+def test_noise_that_is_known_or_a_word_beside_the_sums_breaks_the_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known: Callable[[], Normal] = lambda: Scaled()  # noqa: E731  # drawn from the same seed again
+    assert audit(Budget(3.0), 100, noise=known).gdp > 10
+
+    def stated(self, released):
+        return replace(
+            released, epsilon=float(self.rows), delta=1e-5, adjacency="replace", unit="row"
+        )
+
+    def release(self, reply):
+        self.rows = abs(reply.values[0, -1])
+        return replace(reply, sigma=1.0)
+
+    monkeypatch.setattr(SumsNoise, "stated", stated)
+    monkeypatch.setattr(SumsNoise, "release", release)
+    assert audit(Budget(3.0), 100).told_beside
+
+
+def test_the_command_prints_bounds_beside_the_promise_and_fails_where_one_is_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["audit", "--trials", "200", "--confidence", "0.999999"]
+    words += ["--json", str(tmp_path / "a")]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 0 and "promised" in found.output, found.output
+    assert json.loads((tmp_path / "a").read_text())["promised"] == 3.0
+    narrow = Budget(60.0).sigma
+    monkeypatch.setattr(Budget, "sigma", property(lambda budget: narrow))
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 1 and "more than was promised" in found.output
+    assert CliRunner().invoke(app, ["audit", "--trials", "5"]).exit_code == 2
+
+
+def test_what_cannot_be_audited() -> None:
+    for budget, trials, why in (
+        (Budget(3.0), 99, "trials is 99"),
+        (Budget(3.0, 0.01), 100, "a δ of one in so many"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            audit(budget, trials)
+    with pytest.raises(InvalidInput, match="confidence"):
+        audit(Budget(3.0), 100, confidence=1.0)
+
+
+def test_a_promise_is_broken_by_any_of_its_bounds() -> None:
+    fine = Audit(3.0, 1e-5, 100, 0.95, 2.0, 1.0, 2.9, told_beside=False)
+    assert not fine.broken
+    assert replace(fine, one_run=3.1).broken and replace(fine, told_beside=True).broken
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("trials", "least"), [(10_000, 2.0), (100_000, 2.7)])
+def test_the_bound_is_near_the_promise_with_many_trials(trials: int, least: float) -> None:
+    assert least <= audit(Budget(3.0), trials, noise=drawn()).gdp <= 3.0
+    if trials == 10_000:
+        assert audit(Budget(3.0), trials, noise=drawn(0.5)).gdp > 3.0
