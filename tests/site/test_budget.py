@@ -20,6 +20,7 @@ from consilience.messages.replies import Failure, Receipt
 from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
+from consilience.party.class_sums import sums_of
 from consilience.protocols import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.site.privacy_limits import spending
@@ -49,7 +50,7 @@ def declared() -> Party:
     return party
 
 
-def asked(round: int = 1, kernel: str = "linear") -> SumClasses:
+def asked(round: int = 1, kernel: str = "directions") -> SumClasses:
     basis = public_basis(declared().public, kernel, 2)
     return SumClasses.of(basis, round=round)
 
@@ -72,8 +73,53 @@ def test_one_release_whatever_is_started_anew(tmp_path: Path) -> None:
     assert {one.values.tobytes() for one in said} == {said[0].values.tobytes()}
     assert len(entries(tmp_path / FOLDER)) == 1
     with opened(tmp_path) as site:
-        failure = ask(site, asked(3, "gaussian"), federation="lung")
+        failure = ask(site, asked(3, "kernel"), federation="lung")
     assert failure.code == "budget" and "would have spent" in failure.reason
+
+
+def test_rows_that_come_later_are_charged_alone(tmp_path: Path) -> None:
+    """The first rows' release stays as it is, and theirs is added; where a patient is the unit both count."""
+
+    def site(arrivals: int, arrived, home: str = "rows", **more) -> PartySite:
+        limits = Limits(epsilon=3.0, delta=1e-3, arrivals=arrivals, **more)
+        make = lambda: grown(arrived, "unit" in more)  # noqa: E731
+        return PartySite(
+            make, tmp_path / home, limits=limits, noise=lambda: np.random.default_rng(7)
+        )
+
+    def grown(arrived, units: bool) -> Party:
+        party = declared()
+        party.arrived = np.arange(len(party.X)) % 3 // 2 if arrived else None
+        party.privacy_units = np.arange(len(party.X)) // 2 if units else None
+        return party
+
+    def sums(site: PartySite):
+        with site:
+            ask(site, Join(agreement=agreement()))
+            return ask(site, asked())
+
+    first, again, both = (sums(site(n, True)) for n in (1, 1, 2))
+    lines = entries(tmp_path / "rows" / FOLDER)
+    assert [line["arrival"] for line in lines] == [0, 1]
+    np.testing.assert_array_equal(first.values, again.values)
+    party = grown(True, False)
+    party.join(agreement())
+    old, new = (sums_of(party, asked().basis, arrival=arrival) for arrival in (0, 1))
+    np.testing.assert_array_equal(
+        both.values - 2 * first.values, new - old
+    )  # the noise is the same
+    assert both.sigma == pytest.approx(first.sigma * 2**0.5) and both.epsilon == 3.0
+    there = Limits(epsilon=3.0, delta=1e-3, arrivals=2)
+    shown = spending(tmp_path / "rows", there)
+    assert shown["spent"].startswith("epsilon 3,")
+    assert [one["kind"] for one in shown["releases"]] == ["class sums", "class sums, arrival 1"]
+    patients = {"unit": "patient", "epsilon_each": 2.0}
+    assert not isinstance(sums(site(1, True, "patients", **patients)), Failure)
+    failure = sums(site(2, True, "patients", **patients))
+    assert failure.code == "budget" and "would have spent" in failure.reason
+    with pytest.raises(InvalidInput, match="not where one is replaced"):
+        Limits(arrivals=2, epsilon=3.0, adjacency="replace").budget  # noqa: B018
+    assert isinstance(sums(site(2, False, "none")), Failure)
 
 
 def test_what_has_no_cost_does_not_leave(tmp_path: Path) -> None:
@@ -206,7 +252,7 @@ def test_the_budget_is_shown(folder: Path) -> None:
     with read_party(file).site() as site:
         agreed = replace(agreement(), classes=("no", "yes"), outputs=2, public=public.key, rows=40)
         assert isinstance(ask(site, Join(agreement=agreed)), Receipt)
-        task = SumClasses.of(public_basis(public, "linear", 2), round=1)
+        task = SumClasses.of(public_basis(public, "directions", 2), round=1)
         assert ask(site, task).epsilon == 1.0
     shown = _shown(file, folder / "budget.json")
     assert shown["spent"].startswith("epsilon 1,") and shown["releases"][0]["kind"] == "class sums"

@@ -70,6 +70,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             rows; a party with a budget of privacy declares them.
         privacy_units: unit of privacy that each private row belongs to, such as a patient, shape ``(n,)``;
             each row is one by default.
+        arrived: arrival that each private row came with, from 0 on, shape ``(n,)``: a budget of privacy that
+            counts one arrival more (:attr:`.Budget.arrivals`) charges those rows alone. Never renumbered.
         trusts: packages whose models it accepts from others, where models are exchanged.
         sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
             machine, may be sent to others.
@@ -109,6 +111,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         kind: Kind | None = None,
         classes: Sequence[str] = (),
         privacy_units: Any = None,
+        arrived: Any = None,
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
@@ -194,7 +197,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
-        self._declare(classes, self._classes_held, privacy_units)
+        self._declare(classes, self._classes_held, privacy_units, arrived)
         self.privacy = Privacy()
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.max_public_bytes = 0

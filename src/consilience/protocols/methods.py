@@ -190,7 +190,7 @@ def budget_of(method: MethodSpec) -> Budget | None:
     if method.privacy is None:
         return None
     where = f"method {method.label}, privacy"
-    check_arguments(Budget, method.privacy, where=where, given=("measured", "unit"))
+    check_arguments(Budget, method.privacy, where=where, given=("measured", "unit", "arrivals"))
     if method.named not in ("private_sums", "private_answers"):
         raise InvalidInput(
             f"{method.named} asks parties with a budget for what has no stated cost",

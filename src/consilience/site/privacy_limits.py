@@ -48,7 +48,11 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
         "limit": limit,
         "spent": f"epsilon {spent.epsilon(limits.delta):.4g}, {spent.adjacency} of one {spent.unit}",
         "releases": [
-            {"time": line["time"], "kind": one.kind, "epsilon": one.loss.epsilon(limits.delta)}
+            {
+                "time": line["time"],
+                "kind": one.kind + (f", arrival {one.arrival}" if one.arrival else ""),
+                "epsilon": one.loss.epsilon(limits.delta),
+            }
             for line, one in zip(lines, releases, strict=True)
         ],
         "answers_without_budget": _bare(state / AUDIT),
@@ -79,6 +83,9 @@ class PrivacyLimits(Section):
         epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.
         adjacency: what ``epsilon`` hides: that a unit is there, or what it is (``"replace"``).
         unit: ``"row"``, or the column of its file whose values are units, such as patients.
+        arrival: column of its file that says with which arrival a row came, 0 for the first.
+        arrivals: how many arrivals have come; rows of later ones are not counted. One more lets the sums of
+            its rows leave, and where a unit is a row costs the earlier rows nothing.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -86,13 +93,22 @@ class PrivacyLimits(Section):
     epsilon_each: Number | None = Field(default=None, gt=0, lt=math.inf)
     adjacency: Adjacency = "add-remove"
     unit: str = "row"
+    arrival: str = ""
+    arrivals: int = Field(default=1, ge=1)
 
     @property
     def budget(self) -> Budget | None:
         """The budget of privacy, if there is one."""
         if self.epsilon is None:
             return None
-        return Budget(self.epsilon, self.delta, self.adjacency, self.unit, self.epsilon_each)
+        return Budget(
+            self.epsilon,
+            self.delta,
+            self.adjacency,
+            self.unit,
+            self.epsilon_each,
+            arrivals=self.arrivals,
+        )
 
     def refuse_costless(self, task: type[Task]) -> None:
         """Raise ``KnowledgeRefused`` if a reply has no stated cost, and there is a budget."""

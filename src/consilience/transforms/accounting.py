@@ -20,7 +20,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Literal, get_args
@@ -85,6 +85,24 @@ class PrivacyLoss:
         if self.renyi and other.renyi:
             renyi = tuple(map(sum, zip(self.renyi, other.renyi, strict=True)))
         return replace(self, mu=math.hypot(self.mu, other.mu), renyi=renyi)
+
+    def plus(self, losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
+        """Compose it with losses, as they are for its neighbours.
+
+        Raises:
+            InvalidInput: one is not known for these.
+        """
+        total = self
+        for loss in losses:
+            total = loss.under(self.adjacency, self.unit) + total
+        return total
+
+    def larger(self, other: PrivacyLoss) -> PrivacyLoss:
+        """Bound both this loss and another one of the same neighbours."""
+        renyi = self.renyi or other.renyi
+        if self.renyi and other.renyi:
+            renyi = tuple(map(max, zip(self.renyi, other.renyi, strict=True)))
+        return replace(self, mu=max(self.mu, other.mu), renyi=renyi)
 
     def under(self, adjacency: Adjacency, unit: str) -> PrivacyLoss:
         """Bound the loss for other neighbours: one that is replaced is removed, and another added.
