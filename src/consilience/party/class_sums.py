@@ -142,7 +142,13 @@ class SumsNoise(BudgetNoise):
     def parts(
         self, task: Any, agreement: Agreement | None, reply: ClassSums | None = None
     ) -> list[tuple[Release, ClassSums | None]]:
-        """Name a release of each arrival, with its own sums where there is a reply."""
+        """Name a release of each arrival, with its own sums where there is a reply.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on.
+            reply: the exact sums of all arrivals.
+        """
         first = self.planned(task, agreement)
         if self._budget.arrivals == 1:
             return [(first, reply)]
