@@ -317,6 +317,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         held_out = self._calibration_rows(y)
         targets = self._targets(y, y[~held_out])
         known = X[: len(y)]  # none, where there are no labels
+        if self.noisy is not None:  # trained on once, with noise, and looked at by nothing else
+            known, targets, held_out = known[:0], targets[:0], held_out[:0]
         self._train = (read_only(known[~held_out]), targets[~held_out])
         self._held_out = (read_only(known[held_out]), targets[held_out])
         self.scores = Scores(
@@ -331,7 +333,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
-        if self.purpose != "taught" and len(self.public) and self.labelled and not self.frozen:
+        keeps = self.labelled and not self.frozen and self.noisy is None
+        if self.purpose != "taught" and len(self.public) and keeps:
             self.chooser = Chooser(self.purpose, self.scores)
         if self.learner.abilities.validation and not held_out.any():
             raise InvalidInput(

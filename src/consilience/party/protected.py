@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.learners import Learner
+from consilience.messages.replies import Predictions
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.class_sums import SumsNoise
 from consilience.party.shards import AnswersNoise
+from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.privacy import Budget, Privacy
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -26,6 +29,10 @@ class Protected:
     outcome: Outcome | None
     labelled: bool
     privacy: Privacy
+    noisy: NoisyTraining | None
+    noise: NoiseSource = SystemNoise
+    """Makes the source of its noise."""
+    _prototype: Learner
     _where: str
 
     def _declare(
@@ -90,9 +97,17 @@ class Protected:
             if budget is None
             else [SumsNoise(self, budget, noise), AnswersNoise(budget, noise, self.kind)]
         )
-        self.privacy.use(kinds)
+        self.noisy = None if budget is None else budget.training
+        self.noise = noise
+        self.privacy.use(kinds, free=[] if self.noisy is None else [Predictions])
         if budget is None:
             return
+        if self.noisy is not None and not hasattr(self._prototype, "fit_with_noise"):
+            raise InvalidInput(
+                "nothing bounds what one row does to the training of its model",
+                where=self._where,
+                mend="Training with noise is for torch networks; private_sums and private_answers for all.",
+            )
         coded = self.kind == "regression" or self.outcome is not None
         if self.labelled and not coded and not self.declared:
             raise InvalidInput(

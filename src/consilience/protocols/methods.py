@@ -191,13 +191,14 @@ def budget_of(method: MethodSpec) -> Budget | None:
         return None
     where = f"method {method.label}, privacy"
     check_arguments(Budget, method.privacy, where=where, given=("measured", "unit", "arrivals"))
-    if method.named not in ("private_sums", "private_answers"):
+    budget = Budget(**method.privacy, measured=True)
+    if budget.training is None and method.named not in ("private_sums", "private_answers"):
         raise InvalidInput(
             f"{method.named} asks parties with a budget for what has no stated cost",
             where=where,
             mend='Write { protocol = "private_sums", privacy = { epsilon = 3.0 } }.',
         )
-    return Budget(**method.privacy, measured=True)
+    return budget
 
 
 def aggregator_of(method: MethodSpec) -> Aggregator:

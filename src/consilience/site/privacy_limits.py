@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.messages.replies import Predictions
 from consilience.site.audit import AUDIT, read_log
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.accounting import Adjacency
+from consilience.transforms.accounting import Adjacency, NoisyTraining
 from consilience.transforms.privacy import Accountant, Budget
 from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
 from consilience.validation.sections import Number, Section
@@ -86,6 +87,8 @@ class PrivacyLimits(Section):
         arrival: column of its file that says with which arrival a row came, 0 for the first.
         arrivals: how many arrivals have come; rows of later ones are not counted. One more lets the sums of
             its rows leave, and where a unit is a row costs the earlier rows nothing.
+        training: training of its network with noise, as a table: that is one release, and the network's
+            predictions leave.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -95,6 +98,7 @@ class PrivacyLimits(Section):
     unit: str = "row"
     arrival: str = ""
     arrivals: int = Field(default=1, ge=1)
+    training: NoisyTraining | None = None
 
     @property
     def budget(self) -> Budget | None:
@@ -108,6 +112,7 @@ class PrivacyLimits(Section):
             self.unit,
             self.epsilon_each,
             arrivals=self.arrivals,
+            training=self.training,
         )
 
     def refuse_costless(self, task: type[Task]) -> None:
@@ -122,4 +127,5 @@ class PrivacyLimits(Section):
     def affords(self, task: type[Task]) -> bool:
         """Return true if what a task asks for has a stated cost, or there is no budget."""
         cost = getattr(task.reply_type, "privacy_cost", None)
-        return self.epsilon is None or cost in ("nothing", "charged")
+        trained = self.training is not None and task.reply_type is Predictions
+        return self.epsilon is None or trained or cost in ("nothing", "charged")

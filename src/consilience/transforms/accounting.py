@@ -238,6 +238,64 @@ def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLo
     return PrivacyLoss(0.0, tuple(map(float, found)))
 
 
+@dataclass(frozen=True)
+class NoisyTraining:
+    """Training of a network by sums of clipped gradients with noise (DP-SGD), to be released once.
+
+    Numbers of its own rows a party does not read off them: how many there are is private too.
+
+    Attributes:
+        rows: roughly how many rows, or units, it has: declared, not counted.
+        batch: rows of a step on average.
+        epochs: passes over ``rows`` rows.
+        clip: largest Euclidean norm of a unit's gradient.
+
+    Raises:
+        InvalidInput: a setting that bounds nothing.
+
+    Source:
+        Abadi et al. 2016, Algorithm 1, with Poisson batches.
+    """
+
+    rows: int
+    batch: int = 64
+    epochs: int = 20
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "batch", "epochs"):
+            check_number(name, getattr(self, name), at_least=1, whole=True, where="noisy training")
+        check_number("clip", self.clip, above=0, where="noisy training")
+
+    @property
+    def rate(self) -> float:
+        """Probability of a unit to be in a step."""
+        return min(1.0, self.batch / self.rows)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return max(1, math.ceil(self.epochs * self.rows / self.batch))
+
+    def noise(self, epsilon: float, delta: float) -> float:
+        """Compute the standard deviation of the noise, over ``clip``, that keeps to (ε, δ).
+
+        Args:
+            epsilon: ε > 0.
+            delta: δ in (0, 1).
+        """
+        return noise_multiplier(epsilon, delta, rate=self.rate, steps=self.steps)
+
+    def loss(self, epsilon: float, delta: float) -> PrivacyLoss:
+        """Compute the privacy loss of all steps with that noise.
+
+        Args:
+            epsilon: ε > 0.
+            delta: δ in (0, 1).
+        """
+        return subsampled_gaussian_loss(self.noise(epsilon, delta), self.rate, self.steps)
+
+
 @cache
 def _log_binomials() -> Array:
     """Logarithms of binomial coefficients, of each order (rounded up) over 0, 1, …; −∞ beyond it."""

@@ -36,10 +36,11 @@ from consilience.messages.base import PartyMessage
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import SystemNoise
-from consilience.transforms.accounting import Adjacency, PrivacyLoss, gaussian_mu
+from consilience.transforms.accounting import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
 from consilience.transforms.privacy_ledger import PrivacyLedger, Release, lacks
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
+from consilience.validation.options import check_arguments
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -60,6 +61,8 @@ class Budget:
         arrivals: how many arrivals of rows have come, a number that is declared and not read off the rows.
             Sums of a later one are a release of its rows alone: where a unit is a row, earlier ones spend
             nothing; any other unit may have rows in all of them, and is charged for each.
+        training: training of its network with noise, or a table of its fields: that is the one release then,
+            and the network's predictions leave. ``None`` for models that nothing of leaves.
 
     Raises:
         InvalidInput: a setting that bounds nothing.
@@ -72,9 +75,19 @@ class Budget:
     each: float | None = None
     measured: bool = False
     arrivals: int = 1
+    training: NoisyTraining | None = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__
+        if isinstance(self.training, Mapping):
+            check_arguments(NoisyTraining, self.training, where=f"{where}, training")
+            object.__setattr__(self, "training", NoisyTraining(**self.training))
+        if self.training is not None and self.adjacency != "add-remove":
+            raise InvalidInput(
+                "the loss of training with noise is known for rows that are added or removed",
+                where=where,
+                mend='Leave adjacency = "replace" out.',
+            )
         check_number("epsilon", self.epsilon, above=0, where=where)
         check_number("delta", self.delta, above=0, below=1, where=where)
         check_choice("adjacency", self.adjacency, get_args(Adjacency), where=where)
@@ -92,6 +105,13 @@ class Budget:
         """Loss of one release with the party's own Gaussian noise."""
         mu = gaussian_mu(self.epsilon if self.each is None else self.each, self.delta)
         return PrivacyLoss(mu, (), self.adjacency, self.unit)
+
+    @property
+    def training_loss(self) -> PrivacyLoss:
+        """Loss of the training with noise, which is one release."""
+        assert self.training is not None
+        epsilon = self.epsilon if self.each is None else self.each
+        return replace(self.training.loss(epsilon, self.delta), unit=self.unit)
 
     @property
     def sigma(self) -> float:
@@ -345,10 +365,17 @@ class Privacy:
     def __init__(self) -> None:
         self.accountant = Accountant()
         self._mechanisms: dict[type[Any], Mechanism] = {}
+        self._free: frozenset[type[Any]] = frozenset()
 
-    def use(self, mechanisms: Iterable[Mechanism]) -> None:
-        """Have replies pass these mechanisms, each for its kind of reply, in place of those before."""
+    def use(self, mechanisms: Iterable[Mechanism], *, free: Iterable[type[Any]] = ()) -> None:
+        """Have replies pass these mechanisms, each for its kind of reply, in place of those before.
+
+        Args:
+            mechanisms: at most one for each kind of reply.
+            free: kinds of replies that the party computes from releases and public rows alone.
+        """
         self._mechanisms = {one.reply_type: one for one in mechanisms}
+        self._free = frozenset(free)
 
     def check(
         self, tasks: Iterable[tuple[Any, Iterable[Release]]], agreement: Agreement | None
@@ -419,6 +446,8 @@ class Privacy:
             kind: the class of the reply.
             charged: whether the accountant is charged for it.
         """
+        if kind in self._free:
+            return
         cost = kind.privacy_cost if issubclass(kind, PartyMessage) else None
         assert self.accountant.budget is not None
         bare = cost == "unbudgeted" or (cost == "measured" and not self.accountant.budget.measured)
