@@ -20,8 +20,8 @@ from consilience.transforms.privacy import Budget
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from consilience.learners.torch import noisy  # noqa: E402
 from consilience.learners.torch.losses import SQUARED  # noqa: E402
+from consilience.learners.torch.noisy import train_with_noise  # noqa: E402
 from consilience.learners.torch.recipe import TorchRecipe  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -45,9 +45,9 @@ def one_step(rows, targets, units, clip: float) -> np.ndarray:
     module = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(module.weight)
     tensors = [torch.tensor(one, dtype=torch.float32) for one in (rows, targets)]
-    how = NoisyTraining(rows=20, batch=20, epochs=1, clip=clip)
-    more = {"recipe": STEP, "loss": SQUARED, "how": how, "noise": 2.0}
-    noisy.train_with_noise(module, *tensors, np.array(units), source=Silent, **more)
+    more = {"recipe": STEP, "loss": SQUARED, "noise": 2.0}
+    more |= {"rate": 1.0, "steps": 1, "batch": 20, "clip": clip}
+    train_with_noise(module, *tensors, np.array(units), source=Silent, **more)
     return -20 * module.weight.detach().numpy()[0]
 
 
@@ -75,22 +75,19 @@ def test_no_unit_moves_a_step_by_more_than_the_clip() -> None:
 
 def test_noise_is_as_wide_as_it_is_said_and_batches_are_drawn_unit_by_unit() -> None:
     """Of rows that move nothing, a step is noise alone; of rows that all move it alike, their number."""
-    module, how = (
-        nn.Linear(2000, 1, bias=False),
-        NoisyTraining(rows=20, batch=5, epochs=1, clip=2.0),
-    )
+    rng, module = np.random.default_rng(0), nn.Linear(2000, 1, bias=False)
     nn.init.zeros_(module.weight)
-    nothing, rng = torch.zeros((20, 2000)), np.random.default_rng(0)
+    nothing = torch.zeros((20, 2000))
     more = {"recipe": STEP, "loss": SQUARED, "noise": 3.0, "source": lambda: rng}
-    noisy.train_with_noise(module, nothing, nothing[:, :1], np.arange(20), how=how, **more)
-    assert module.weight.std().item() == pytest.approx(how.steps**0.5 * 3.0 * 2.0 / 5, rel=0.05)
+    more |= {"rate": 0.25, "steps": 4, "batch": 5, "clip": 2.0}
+    train_with_noise(module, nothing, nothing[:, :1], np.arange(20), **more)
+    assert module.weight.std().item() == pytest.approx(2 * 3.0 * 2.0 / 5, rel=0.05)
     counted, alike = nn.Linear(1, 1, bias=False), torch.ones((1000, 1))
     nn.init.zeros_(counted.weight)
-    how = NoisyTraining(rows=1000, batch=50, epochs=1, clip=0.5)
-    more |= {"noise": 1e-9, "recipe": replace(STEP, learning_rate=1e-3)}
-    noisy.train_with_noise(counted, alike, 9 * alike, np.arange(1000), how=how, **more)
-    drawn = counted.weight.item() / 1e-3 / 0.5 * 50
-    assert drawn == pytest.approx(1000, abs=120) and drawn == pytest.approx(round(drawn), abs=0.05)
+    more |= {"noise": 1e-9, "rate": 0.05, "batch": 1, "recipe": replace(STEP, learning_rate=1e-3)}
+    train_with_noise(counted, alike, 9 * alike, np.arange(1000), **more)
+    drawn = counted.weight.item() / 1e-3 / 2.0
+    assert drawn == pytest.approx(200, abs=50) and drawn == pytest.approx(round(drawn), abs=0.05)
 
 
 def party(name: str = "p", seed: int = 0, model=None) -> Party:

@@ -67,7 +67,10 @@ def fit_with_noise(training: Training) -> None:
             party.X[: len(party.y)],
             target_rows(party.y, agreement, where=f"party {party.name!r}"),
             units,
-            how=how,
+            rate=how.rate,
+            steps=how.steps,
+            batch=how.batch,
+            clip=how.clip,
             noise=how.noise(budget.each or budget.epsilon, budget.delta),
             source=party.noise,
         )

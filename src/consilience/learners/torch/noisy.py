@@ -27,7 +27,6 @@ from consilience.learners.torch.losses import TorchLoss
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.learners.torch.recipe import TorchRecipe
 from consilience.numerics.randomness import NoiseSource
-from consilience.transforms.accounting import NoisyTraining
 from consilience.validation.arrays import Array
 
 _ROWS = 64
@@ -57,7 +56,10 @@ def train_with_noise(
     *,
     recipe: TorchRecipe,
     loss: TorchLoss,
-    how: NoisyTraining,
+    rate: float,
+    steps: int,
+    batch: int,
+    clip: float,
     noise: float,
     source: NoiseSource,
 ) -> None:
@@ -68,10 +70,13 @@ def train_with_noise(
         X: inputs, shape ``(n, ...)``.
         targets: shape ``(n, n_outputs)``.
         units: unit of privacy of each row, shape ``(n,)``, from 0 on.
-        recipe: optimizer and step size; its batches and epochs are ``how``'s.
+        recipe: optimizer and step size; its batches and epochs are not looked at.
         loss: minimised.
-        how: batches, epochs, clipping.
-        noise: standard deviation of the noise, over ``how.clip``.
+        rate: q, the probability of a unit to be in a batch.
+        steps: number of steps.
+        batch: what a step's sum is divided by.
+        clip: largest norm of a unit's gradient.
+        noise: standard deviation of the noise, over ``clip``.
         source: makes the source of noise and batches.
 
     Raises:
@@ -90,8 +95,8 @@ def train_with_noise(
     gradients = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
     optimizer, random = TorchOptimizer(recipe, list(own.values())), source()
     count, size = int(units.max(initial=-1)) + 1, sum(part.numel() for part in own.values())
-    for _ in range(how.steps):
-        drawn = random.normal(scale=1.0, size=(count,)) < ndtri(how.rate)
+    for _ in range(steps):
+        drawn = random.normal(scale=1.0, size=(count,)) < ndtri(rate)
         total = torch.zeros(size, dtype=torch.float32, device=X.device)
         for places, mine in _chunks(np.flatnonzero(drawn[units]), units):
             rows = torch.from_numpy(places).to(X.device)
@@ -103,11 +108,11 @@ def train_with_noise(
             norms = torch.linalg.vector_norm(by_unit.double(), dim=1)
             usable = torch.isfinite(norms)
             by_unit[~usable] = 0.0
-            norms = norms.where(usable, 0.0).clamp(min=how.clip)
-            scale = how.clip * (1 - 1e-6) / norms  # so that rounding makes none longer
+            norms = norms.where(usable, 0.0).clamp(min=clip)
+            scale = clip * (1 - 1e-6) / norms  # so that rounding makes none longer
             total += (by_unit * scale.float()[:, None]).sum(dim=0)
-        added = random.normal(scale=noise * how.clip, size=(size,))
-        total = (total.double() + torch.from_numpy(added).to(X.device)) / how.batch
+        added = random.normal(scale=noise * clip, size=(size,))
+        total = (total.double() + torch.from_numpy(added).to(X.device)) / batch
         slopes = torch.split(total, [part.numel() for part in own.values()])
         for part, slope in zip(own.values(), slopes, strict=True):
             part.grad = slope.reshape(part.shape).to(part.dtype)
