@@ -384,6 +384,8 @@ def trial(
             measured |= {f"rmse{end}": measured[f"mse{end}"] ** 0.5 for end in ("", "_own")}
             about["rmse"] = about["mse"] ** 0.5
         measured["taught"] = about["rmse" if values else "accuracy"]
+        if not values:
+            measured["log_loss_taught"] = about["log_loss"]
         for name, lost in losses.items():
             one, other = lost(mine), lost(before)
             more = float(own @ (one - other) / own.sum())
@@ -437,11 +439,12 @@ def _error(values: np.ndarray, own: np.ndarray) -> float:
 
 COLUMNS = (
     "data", "setting", "parties", "models", "purpose", "rule", "seeds", "rounds", "score", "score_error",
-    "own", "taught", "taught_error", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off",
-    "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "worse_off_both",
+    "own", "taught", "taught_error", "log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own",
+    "worse_off", "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "worse_off_both",
     "worse_off_log_loss_both", "way", "way_taught", "floats", "code",
 )  # fmt: skip
 KEY = (*rivals_page.GROUP, "rule")
+PROBABILITIES = ("log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own")
 
 
 @cache
@@ -473,9 +476,7 @@ def lines(
             "own": one[f"{score}_own"].mean(),
             "taught": one["taught"].mean(),
             "taught_error": _over_seeds(one["taught_error"]),
-            **{
-                n: one[n].mean() for n in ("log_loss", "log_loss_own", "ece", "ece_own") if n in one
-            },
+            **{n: one[n].mean() for n in PROBABILITIES if n in one},
             "worse_off": one["worse_error"].mean(),
             "worse_off_paired": one["worse_paired_error"].mean(),
             "worse_off_both": one["worse_both_error"].mean(),

@@ -130,6 +130,20 @@ def _summary(complete: Found) -> Iterator[str]:
             f"{close}; 90 % of the way to true labels in {reached} of {len(ways)} cells whose parties hold "
             f"at most 3 classes in 10. Further behind: {'; '.join(behind) or 'nowhere'}."
         )
+    told = [
+        {rule: float(n) for rule, row in rules.items() if (n := row.get("log_loss_taught"))}
+        for rules in complete.values()
+    ]
+    least = [
+        min({*losses} - {*MARKS}, key=lambda rule: losses[rule])
+        for losses in told
+        if "auto" in losses
+    ]
+    if least:
+        yield (
+            f"- in log loss of the taught models on everyone's rows: first in {least.count('auto')} of "
+            f"{len(least)} cells; elsewhere {', '.join(sorted({*least} - {'auto'})) or 'none'}."
+        )
 
 
 def _values(rules: Mapping[str, Line]) -> bool:

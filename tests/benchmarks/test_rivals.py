@@ -80,13 +80,16 @@ def test_the_page_names_the_cells_in_which_auto_is_behind(rivals: Any) -> None:
     }
     scores = {"alone": (0.2, 0.2), "true-labels": (0.9, 0.9), "avg": (0.5, 0.5), "auto": (0.6, 0.7)}
     rows = [
-        line | {"rule": rule, "taught": str(taught), "score": str(score), "worse_off_both": "1"}
+        line
+        | {"rule": rule, "taught": str(taught), "score": str(score), "worse_off_both": "1"}
+        | {"log_loss_taught": str(1 - score)}
         for rule, (taught, score) in (scores | {"certainty": (0.7, 0.6)}).items()
     ]
     cell = {"data": "digits", "setting": "k = 2 of 10", "parties": "10", "models": "one"}
     rows = [row | cell | {"purpose": "own"} for row in rows]
     told = "\n".join(rivals.rivals_page.page(rows, []))
     assert "90.0% of 10 in accuracy" in told
+    assert "on everyone's rows: first in 1 of 1 cells; elsewhere none." in told
     taught, own = (
         told.split(f"**{whose}**: ")[1] for whose in ("the taught models", "the parties' models")
     )
