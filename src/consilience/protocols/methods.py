@@ -191,7 +191,10 @@ def budget_of(method: MethodSpec) -> Budget | None:
         return None
     where = f"method {method.label}, privacy"
     check_arguments(Budget, method.privacy, where=where, given=("measured", "unit", "arrivals"))
-    budget = Budget(**method.privacy, measured=True)
+    try:
+        budget = Budget(**method.privacy, measured=True)
+    except InvalidInput as error:
+        raise error.located(where) from error
     if budget.training is None and method.named not in ("private_sums", "private_answers"):
         raise InvalidInput(
             f"{method.named} asks parties with a budget for what has no stated cost",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.replies import Predictions
@@ -61,14 +62,20 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     }
 
 
-def _bare(log: Path) -> int:
-    """Count the answers of an audit log that no budget lets out: the guarantee does not speak of them."""
+def _bare(log: Path) -> dict[str, int]:
+    """Count the answers of an audit log that no budget lets out, by task: outside of every guarantee."""
     known, budgeted = task_types(), PrivacyLimits(epsilon=1)
-    return sum(
-        any(name not in known or not budgeted.affords(known[name]) for name in names)
+    found = Counter(
+        name
         for entry in (read_log(log).entries if log.exists() else ())
-        if entry.get("status") in ("ok", "repeated") and (names := str(entry["tasks"]).split("+"))
+        if entry.get("status") in ("ok", "repeated")
+        for name in str(entry["tasks"]).split("+")
+        if name not in known or not budgeted.affords(known[name])
     )
+    return dict(sorted(found.items()))
+
+
+_UNSAID = (None, "add-remove", "row")
 
 
 class PrivacyLimits(Section):
@@ -99,6 +106,14 @@ class PrivacyLimits(Section):
     arrival: str = ""
     arrivals: int = Field(default=1, ge=1)
     training: NoisyTraining | None = None
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if self.epsilon is None and (self.epsilon_each, self.adjacency, self.unit) != _UNSAID:
+            raise ValueError("epsilon_each, adjacency and unit bound nothing without epsilon")
+        if (self.epsilon_each or 0) > (self.epsilon or math.inf):
+            raise ValueError(f"epsilon_each is {self.epsilon_each:g}, and epsilon {self.epsilon:g}")
+        return self
 
     @property
     def budget(self) -> Budget | None:

@@ -430,6 +430,21 @@ class Privacy:
                 reply = replace(reply, notes=())  # they are made of private rows
         return reply
 
+    def restated(self, replies: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Say what holds today on replies that left before.
+
+        Args:
+            replies: as they left.
+
+        Raises:
+            BudgetExceeded: the budget has become less than what is spent.
+        """
+        self.accountant.check(())
+        known = self._mechanisms
+        return tuple(
+            [known[type(one)].joined([one]) if type(one) in known else one for one in replies]
+        )
+
     def _released(self, release: Release, reply: Any, mechanism: Mechanism) -> Any:
         """The reply as the mechanism releases it, or as it was released before."""
 
