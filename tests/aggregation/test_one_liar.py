@@ -29,13 +29,10 @@ OF_ITSELF: dict[str, Any] = {
     "likeness": [[0.1]] * 3 + [[1.0]],
 }
 
-FIRM = {"cronus", "geometric-median", "median", "nearest-neighbours", "value-median"}
+FIRM = {"median", "value-median"}
 """The teacher is what the other three say."""
 
-OUTVOTED = {
-    "avg", "centred-clipping", "entropy", "era", "enhanced-era", "exp-guard", "selective", "trimmed-mean",
-    "vote",
-}  # fmt: skip
+OUTVOTED = {"avg", "entropy", "era", "enhanced-era", "selective", "trimmed-mean", "vote"}
 """The liar moves the teacher, by its share or a little more, and the class stays that of the three."""
 
 TAKEN = {

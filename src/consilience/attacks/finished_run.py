@@ -181,7 +181,13 @@ def attack_run(
                 if told:
                     shadow = Shadows(setup, name, network.questions[name], budget_of(method))
                     draws = stream(seed, name, 0, "attack shadows")
-                    told_of = shadow.answers(known[name], shadows + targets, draws, report)
+                    told_of = shadow.answers(
+                        known[name],
+                        shadows + targets,
+                        draws,
+                        report,
+                        ask_rows=told != ["membership"],
+                    )
                     leaks += _memberships(about, told, shadow, told_of, shadows)
     of = "the test rows of the run" if holdout is None else holdout.name
     said = (

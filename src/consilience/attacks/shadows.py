@@ -109,8 +109,8 @@ def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
     for vectors in zip(*parties, strict=False):
         if len({len(vector) for vector in vectors}) == 1:
             block = np.stack(vectors)
-            if spread := float(np.sqrt(block[:like].var(axis=0).mean())):
-                blocks.append(block / spread)
+            if block[:like].var(axis=0).any():
+                blocks.append(block / np.sqrt(block[:like].var(axis=0).mean()))
     return np.concatenate(blocks, axis=1)
 
 
@@ -214,7 +214,9 @@ class Shadows:
         known: Candidates,
         count: int,
         rng: np.random.Generator,
-        report: Callable[[str, int, int], None],
+        report: Callable[[str, int, int], None] = lambda party, done, all: None,
+        *,
+        ask_rows: bool = False,
     ) -> Answers:
         """Ask parties that have each candidate with probability ½, and the run's own.
 
@@ -223,6 +225,7 @@ class Shadows:
             count: number of parties before the last.
             rng: draws who has which.
             report: is called with the party, parties done, and parties in all.
+            ask_rows: whether their models are asked about candidates, and about rows that are none.
 
         Raises:
             RunFailed: one cannot answer with its rows.
@@ -234,7 +237,7 @@ class Shadows:
             report(self.party, done, len(members))
             party, said = self._with_rows(np.append(known.fixed, known.rows[there]))
             told.append(said)
-            if not self.cannot_be_asked:
+            if ask_rows and not self.cannot_be_asked:
                 rows.append(self._sureness(party, known.rows))
                 others.append(self._sureness(party, known.aside[:500]))
         report(self.party, len(members), len(members))
@@ -263,5 +266,7 @@ class Shadows:
     def _sureness(self, party: Party, rows: Array) -> Array:
         """The probability that its model gives the class of each row."""
         model, data = party.model(), self.setup.dataset
+        if not len(rows):
+            return np.zeros(0)
         places = [model.classes.index(name) for name in self.setup.labels(data.y[rows])]
         return np.asarray(model.outputs(data.X[rows]))[np.arange(len(rows)), places]

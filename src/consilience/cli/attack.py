@@ -22,14 +22,17 @@ from consilience.cli.output import (
 )
 from consilience.cli.trust import Trust, allowing
 
+attacks = typer.Typer(suggest_commands=False)
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
+@attacks.command(epilog="Example: consilience attack runs/digits-001 --with membership,lira")
 def attack(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN", help="The folder of a finished simulated run.")
     ],
-    attacks: Annotated[
+    chosen: Annotated[
         str,
         typer.Option(
             "--with",
@@ -77,7 +80,7 @@ def attack(
         with allowing(foreign, run, trust=trust, ask=True), _shown() as report:
             found = attack_run(
                 run,
-                [name.strip() for name in attacks.split(",")],
+                [name.strip() for name in chosen.split(",")],
                 methods=method or (),
                 parties=party or (),
                 seed=seed,

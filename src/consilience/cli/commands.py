@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from consilience import __version__
-from consilience.cli.attack import attack
+from consilience.cli.attack import attacks
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.new import questions
@@ -44,8 +44,8 @@ app.add_typer(party)
 app.add_typer(privacy)
 app.add_typer(questions)
 app.add_typer(preparation)
+app.add_typer(attacks)
 app.add_typer(audits)
-app.command(epilog="Example: consilience attack runs/digits-001 --with membership,lira")(attack)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
 Out = Annotated[

@@ -134,9 +134,8 @@ def join_alone(spec: PartySpec) -> Party:
     read_session(spec.state)
     party = spec.party()
     party.public = party.public or Public.none()
-    with spec.located():
-        spec.limits.bind(party)
-        party.join(_agreed(party))
+    spec.limits.bind(party)
+    party.join(_agreed(party))
     return party
 
 
@@ -167,7 +166,7 @@ def lax_limits(limits: Limits) -> tuple[str, ...]:
         ),
         "delta": (
             limits.epsilon is not None and limits.delta > usual.delta,
-            "with that probability a release may tell all of a row",
+            "a coordinator can choose next to no noise",
         ),
         "metrics": (_more(limits.metrics, usual.metrics), "metrics tell who is measured on"),
         "metrics_in_all": (
