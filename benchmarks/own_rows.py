@@ -8,8 +8,9 @@ Rows of a table are dealt to four parties, or as many as the way of dealing has,
 their main direction, by classes, in Dirichlet proportions or at random; a quarter of the training rows are
 public. The first seed has five kinds of model, the second forests, the third linear models. Parties are
 taught by the default rule for one round, with the default purpose, their own rows. Printed is, for each way
-of dealing, how many parties' own test rows are worse than alone by more than the standard error of their loss
-alone, and by more than that of the paired difference; and the mean metrics, on own rows and on everyone's, of
+of dealing, how many parties are worse off: on own test rows worse than alone by more than the standard error
+of their loss alone and by more than that of the paired difference, as docs/concepts.md has it; how many by
+either error; and the mean metrics, on own rows and on everyone's, of
 the models trained alone, of the taught ones and of the mixtures that were chosen. Values are in units of
 their standard deviation.
 """
@@ -207,9 +208,11 @@ def outcome(party: Party, model: Any) -> Iterator[tuple[str, float]]:
     for name, values in measured.items():
         alone, chosen = values["alone"][own], values["chosen"][own]
         more = chosen - alone
-        tiny = 1e-9  # identical models differ by rounding
-        yield f"{name}, worse", more.mean() > standard_error(alone) + tiny
-        yield f"{name}, paired", more.mean() > standard_error(more) + tiny
+        lost = more.mean() - 1e-9  # identical models differ by rounding
+        by_its_own, paired = lost > standard_error(alone), lost > standard_error(more)
+        yield f"{name}, worse off", by_its_own and paired
+        yield f"{name}, by its own error", by_its_own
+        yield f"{name}, paired", paired
         for who, value in values.items():
             yield f"{name}, own, {who}", value[own].mean()
             yield f"{name}, everyone's, {who}", value.mean()
@@ -225,12 +228,14 @@ def show(ways_of: Mapping[str, list[dict[str, float]]], names: tuple[str, ...]) 
     everything = [row for rows in ways_of.values() for row in rows]
     for name in names:
         print(
-            f"\n| dealt | parties | worse in {name} | paired | own: alone, taught, chosen | everyone's |"
+            f"\n| dealt | parties | worse off in {name} | by its own error | paired | own: alone, taught, "
+            "chosen | everyone's |"
         )
-        print("|---|--:|--:|--:|--:|--:|")
+        print("|---|--:|--:|--:|--:|--:|--:|")
         for way, rows in {**ways_of, "all": everything}.items():
             mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-            cells = [f"{mean[f'{name}, {which}']:.1%}" for which in ("worse", "paired")]
+            marks = ("worse off", "by its own error", "paired")
+            cells = [f"{mean[f'{name}, {which}']:.1%}" for which in marks]
             for side in ("own", "everyone's"):
                 three = (mean[f"{name}, {side}, {who}"] for who in ("alone", "taught", "chosen"))
                 cells.append(", ".join(f"{one:.3f}" for one in three))

@@ -384,11 +384,15 @@ def trial(
             measured |= {f"rmse{end}": measured[f"mse{end}"] ** 0.5 for end in ("", "_own")}
             about["rmse"] = about["mse"] ** 0.5
         measured["taught"] = about["rmse" if values else "accuracy"]
+        if not values:
+            measured["log_loss_taught"] = about["log_loss"]
         for name, lost in losses.items():
             one, other = lost(mine), lost(before)
             more = float(own @ (one - other) / own.sum())
-            measured[f"worse_{name}"] = more > max(_error(other, own), 1e-12)
-            measured[f"worse_paired_{name}"] = more > max(_error(one - other, own), 1e-12)
+            alone_error, paired = _error(other, own), _error(one - other, own)
+            measured[f"worse_{name}"] = more > max(alone_error, 1e-12)
+            measured[f"worse_paired_{name}"] = more > max(paired, 1e-12)
+            measured[f"worse_both_{name}"] = more > max(alone_error, paired, 1e-12)
         for name, value in measured.items():
             found.setdefault(name, []).append(float(value))
     means = {name: float(np.mean(values)) for name, values in found.items()}
@@ -435,11 +439,12 @@ def _error(values: np.ndarray, own: np.ndarray) -> float:
 
 COLUMNS = (
     "data", "setting", "parties", "models", "purpose", "rule", "seeds", "rounds", "score", "score_error",
-    "own", "taught", "taught_error", "log_loss", "log_loss_own", "ece", "ece_own", "worse_off",
-    "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "way", "way_taught", "floats",
-    "code",
+    "own", "taught", "taught_error", "log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own",
+    "worse_off", "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "worse_off_both",
+    "worse_off_log_loss_both", "way", "way_taught", "floats", "code",
 )  # fmt: skip
 KEY = (*rivals_page.GROUP, "rule")
+PROBABILITIES = ("log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own")
 
 
 @cache
@@ -471,17 +476,17 @@ def lines(
             "own": one[f"{score}_own"].mean(),
             "taught": one["taught"].mean(),
             "taught_error": _over_seeds(one["taught_error"]),
-            **{
-                n: one[n].mean() for n in ("log_loss", "log_loss_own", "ece", "ece_own") if n in one
-            },
+            **{n: one[n].mean() for n in PROBABILITIES if n in one},
             "worse_off": one["worse_error"].mean(),
             "worse_off_paired": one["worse_paired_error"].mean(),
+            "worse_off_both": one["worse_both_error"].mean(),
             "way": _way(low[score], one[score], high[score], values),
             "way_taught": _way(low["taught"], one["taught"], high["taught"], values),
         }
         if not values:
             numbers["worse_off_log_loss"] = one["worse_log_loss"].mean()
             numbers["worse_off_log_loss_paired"] = one["worse_paired_log_loss"].mean()
+            numbers["worse_off_log_loss_both"] = one["worse_both_log_loss"].mean()
         yield {
             **dict(zip(("data", "setting", "parties", "models"), map(str, cell), strict=True)),
             "parties": str(int(one["parties"][0])),

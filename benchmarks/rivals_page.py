@@ -20,20 +20,32 @@ GROUP = (*CELL, "purpose")
 MARKS = ("alone", "true-labels", "class-holders")
 """Lines to measure by, which are no rivals: nobody is taught, or the teacher was told the truth."""
 
+WORSE = ("worse_off", "worse_off_log_loss")
+"""Columns of how many parties are worse off, in error and in log loss."""
+
 MANY = 50
 """Parties of the cells that the figure leaves out."""
 
 HEAD = """\
 One line a cell: data, how they are dealt out, number of parties, and where it says so models of five kinds.
-Parties' models are for own rows (the default purpose) unless a line says otherwise; *taught* is the taught
-model by itself, whatever a party mixes it with. The score is accuracy, and RMSE for diabetes. *Worse off*:
-parties whose error, and whose log loss, on own test rows is larger than alone by more than the standard
-error of their figure alone. *Close*: no further behind the first rule than that one's standard error over
-test rows. *Way*: the share of the way from `avg` (`mean` for values) to `true-labels`, whose teacher was
-told the public rows' labels; – where these two are hardly apart. `class-holders` is told them too; `alone`
-exchanges nothing; these three are no rivals. Images are means of four pixels, photographs and texts the
-features of the encoders. All numbers, with calibration errors and the numbers that left a party, are in
-[rivals.csv](rivals.csv)."""
+The score is accuracy, and RMSE for diabetes. Everyone's rows are asked of two models:
+
+- **The taught models**: what a party's model learned from the rule's teacher, by itself. By these rules are
+  compared, like with like: nothing else differs between the columns.
+- **The parties' models**: what a party predicts with. Unless a line says otherwise they are for *own rows*,
+  the default purpose: each mixes its taught model with the one trained alone, as its own rows ask for, and
+  keeps its own voice on rows of others that look like its own. They are what own rows are measured with.
+  On everyone's rows they say what that costs, more than how good a rule is; with the purpose *everyone* a
+  party predicts nearly as its taught model does.
+
+*Worse off*: parties whose error, and whose log loss, on own test rows is larger than alone by more than the
+larger of two standard errors, of the figure alone and of the difference
+([definition](../concepts.md#own-rows-and-everyones)); where a line was measured before that was counted,
+by the former. *Close*: no further behind the first rule than that one's standard error over test rows. *Way*:
+the share of the way from `avg` (`mean` for values) to `true-labels`, whose teacher was told the public rows'
+labels; – where these two are hardly apart. `class-holders` is told them too; `alone` exchanges nothing; these
+three are no rivals. Images are means of four pixels, photographs and texts the features of the encoders. All
+numbers, with calibration errors and the numbers that left a party, are in [rivals.csv](rivals.csv)."""
 
 
 def page(rows: Sequence[Line], plan: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -51,8 +63,9 @@ def page(rows: Sequence[Line], plan: Sequence[tuple[str, ...]]) -> Iterator[str]
     yield from ["", "![Accuracy against numbers that leave a party](rivals.svg)", ""]
     yield from ["## `auto` against alone, and against every rule", ""]
     heads = ["data, split", "seeds", "own rows: alone", "`auto`", "own log loss: alone", "`auto`"]
-    heads += ["worse off", "everyone's rows: `avg`", "`auto`", "true labels"]
-    heads += ["first rule", "`auto` is", "way", "taught: first rule", "`auto` is", "way"]
+    heads += ["worse off"]
+    for whose in ("taught", "parties' models, everyone's rows"):
+        heads += [f"{whose}: `avg`", "`auto`", "true labels", "first rule", "`auto` is", "way"]
     yield from table(heads, [_against(cell, rules) for cell, rules in complete.items()])
     for values in (False, True):
         shown = {cell: one for cell, one in found.items() if _values(one) == values}
@@ -82,7 +95,7 @@ def _summary(complete: Found) -> Iterator[str]:
     autos = [rules["auto"] for rules in complete.values()]
 
     def spared(name: str) -> str:
-        rows = [row for row in autos if row[name]]
+        rows = [row for row in autos if row.get(name)]
         total = sum(int(row["parties"]) * int(row["seeds"]) for row in rows)
         worse = sum(float(row[name]) * int(row["seeds"]) for row in rows)
         return f"{1 - worse / total:.1%} of {total:,}" if total else "–"
@@ -90,15 +103,22 @@ def _summary(complete: Found) -> Iterator[str]:
     yield f"In {len(complete)} cells, with `auto`:"
     yield ""
     yield (
-        "- party-runs **not worse off on own rows** than alone, by more than the standard error of their "
-        f"figure alone: {spared('worse_off')} in accuracy or squared error, {spared('worse_off_log_loss')} "
-        f"in log loss. By more than the standard error of the paired difference: "
+        "- party-runs **not worse off on own rows** than alone, with the parties' models, by the larger "
+        f"standard error: {spared('worse_off_both')} in accuracy or squared error, "
+        f"{spared('worse_off_log_loss_both')} in log loss. By the standard error of the figure alone: "
+        f"{spared('worse_off')} and {spared('worse_off_log_loss')}; of the paired difference: "
         f"{spared('worse_off_paired')} and {spared('worse_off_log_loss_paired')}."
     )
-    for name, words in (("score", "the parties' models"), ("taught", "the taught models")):
+    of_models = {"taught": "the taught models", "score": "the parties' models"}
+    for name, words in of_models.items():
         places = [place(rules, name) for rules in complete.values()]
         first = sum(one == 1 for one, *_ in places)
         close = sum(one == 1 or near for one, _, near, _ in places)
+        behind = [
+            f"{_titled(cell)} ({by})"
+            for cell, (at, _, near, by) in zip(complete, places, strict=True)
+            if at > 1 and not near
+        ]
         ways = [
             float(w)
             for c, rules in complete.items()
@@ -108,7 +128,21 @@ def _summary(complete: Found) -> Iterator[str]:
         yield (
             f"- everyone's rows, **{words}**: first in {first} of {len(places)} cells, first or close in "
             f"{close}; 90 % of the way to true labels in {reached} of {len(ways)} cells whose parties hold "
-            "at most 3 classes in 10."
+            f"at most 3 classes in 10. Further behind: {'; '.join(behind) or 'nowhere'}."
+        )
+    told = [
+        {rule: float(n) for rule, row in rules.items() if (n := row.get("log_loss_taught"))}
+        for rules in complete.values()
+    ]
+    least = [
+        min({*losses} - {*MARKS}, key=lambda rule: losses[rule])
+        for losses in told
+        if "auto" in losses
+    ]
+    if least:
+        yield (
+            f"- in log loss of the taught models on everyone's rows: first in {least.count('auto')} of "
+            f"{len(least)} cells; elsewhere {', '.join(sorted({*least} - {'auto'})) or 'none'}."
         )
 
 
@@ -150,14 +184,15 @@ def _against(cell: tuple[str, ...], rules: Mapping[str, Line]) -> list[str]:
     """Cells of one line: `auto` against alone and every rule."""
     auto, alone = rules["auto"], rules["alone"]
     low = rules["mean" if _values(rules) else "avg"]
-    worse = [f"{float(auto[n]):.1f}" for n in ("worse_off", "worse_off_log_loss") if auto[n]]
+    ends = "_both" if auto.get("worse_off_both") else ""
+    worse = [f"{float(n):.1f}" for w in WORSE if (n := auto[f"{w}{ends}"])]
     cells = [_titled(cell), auto["seeds"]]
     cells += [_short(row[name]) for name in ("own", "log_loss_own") for row in (alone, auto)]
     cells += [f"{' and '.join(worse)} of {cell[2]}"]
-    cells += [_short(row["score"]) for row in (low, auto, rules["true-labels"])]
-    for name in ("score", "taught"):
+    for name in ("taught", "score"):
         at, count, near, first = place(rules, name)
         close = ", close" if near and at > 1 else ""
+        cells += [_short(row[name]) for row in (low, auto, rules["true-labels"])]
         cells += [f"{first} {_short(rules[first][name])}", f"{at} of {count}{close}"]
         cells += [_short(auto[_way(name)])]
     return cells

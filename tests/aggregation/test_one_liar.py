@@ -29,10 +29,13 @@ OF_ITSELF: dict[str, Any] = {
     "likeness": [[0.1]] * 3 + [[1.0]],
 }
 
-FIRM = {"median", "value-median"}
+FIRM = {"cronus", "geometric-median", "median", "nearest-neighbours", "value-median"}
 """The teacher is what the other three say."""
 
-OUTVOTED = {"avg", "entropy", "era", "enhanced-era", "selective", "trimmed-mean", "vote"}
+OUTVOTED = {
+    "avg", "centred-clipping", "entropy", "era", "enhanced-era", "exp-guard", "selective", "trimmed-mean",
+    "vote",
+}  # fmt: skip
 """The liar moves the teacher, by its share or a little more, and the class stays that of the three."""
 
 TAKEN = {

@@ -87,16 +87,16 @@ def test_noise_that_is_known_or_a_word_beside_the_sums_breaks_the_promise(
     known: Callable[[], Normal] = lambda: Scaled()  # noqa: E731  # drawn from the same seed again
     assert audit(Budget(3.0), 100, noise=known).gdp > 10
 
-    def stated(self, released):
+    def joined(self, released):
         return replace(
-            released, epsilon=float(self.rows), delta=1e-5, adjacency="replace", unit="row"
+            released[0], epsilon=float(self.rows), delta=1e-5, adjacency="replace", unit="row"
         )
 
     def release(self, reply):
         self.rows = abs(reply.values[0, -1])
         return replace(reply, sigma=1.0)
 
-    monkeypatch.setattr(SumsNoise, "stated", stated)
+    monkeypatch.setattr(SumsNoise, "joined", joined)
     monkeypatch.setattr(SumsNoise, "release", release)
     assert audit(Budget(3.0), 100).told_beside
 

@@ -39,6 +39,10 @@ def test_numbers_that_leave_a_party_in_two_rounds(rivals: Any, rule: str, floats
     found = rivals.trial(cell=cell, rule=rule, **OPTIONS)
     assert (found["floats"], found["parties"]) == (floats, 4)
     assert rule != "alone" or found["worse_error"] == found["worse_paired_log_loss"] == 0
+    for name in ("error", "log_loss"):  # worse off by both errors
+        assert found[f"worse_both_{name}"] <= min(
+            found[f"worse_{name}"], found[f"worse_paired_{name}"]
+        )
 
 
 def test_models_trained_once_are_those_that_every_rule_would_train(rivals: Any) -> None:
@@ -64,6 +68,36 @@ def test_every_cell_of_the_table_can_be_dealt_out_and_auto_is_in_all(rivals: Any
     for cell in cells:
         assert "auto" in cell.rules and cell.setting in rivals.settings(cell.data)
     assert {"mean", "value-density-ratio"} < set(rivals.Cell("diabetes", "sorted", 4, "one").rules)
+
+
+def test_the_page_names_the_cells_in_which_auto_is_behind(rivals: Any) -> None:
+    """Taught, auto is 0.1 behind certainty; of the parties' models first. Of ten party-runs one is worse."""
+    line = dict.fromkeys(rivals.COLUMNS, "0") | {
+        "seeds": "1",
+        "code": "x",
+        "way": "",
+        "way_taught": "1",
+    }
+    scores = {"alone": (0.2, 0.2), "true-labels": (0.9, 0.9), "avg": (0.5, 0.5), "auto": (0.6, 0.7)}
+    rows = [
+        line
+        | {"rule": rule, "taught": str(taught), "score": str(score), "worse_off_both": "1"}
+        | {"log_loss_taught": str(1 - score)}
+        for rule, (taught, score) in (scores | {"certainty": (0.7, 0.6)}).items()
+    ]
+    cell = {"data": "digits", "setting": "k = 2 of 10", "parties": "10", "models": "one"}
+    rows = [row | cell | {"purpose": "own"} for row in rows]
+    told = "\n".join(rivals.rivals_page.page(rows, []))
+    assert "90.0% of 10 in accuracy" in told
+    assert "on everyone's rows: first in 1 of 1 cells; elsewhere none." in told
+    taught, own = (
+        told.split(f"**{whose}**: ")[1] for whose in ("the taught models", "the parties' models")
+    )
+    assert taught.startswith(
+        "first in 0 of 1 cells, first or close in 0; 90 % of the way to true labels in 1"
+    )
+    assert "behind: digits, k = 2 of 10, 10 parties (certainty)." in taught.split("\n")[0]
+    assert "behind: nowhere." in own.split("\n")[0]
 
 
 def test_the_place_of_auto(rivals: Any) -> None:

@@ -52,7 +52,9 @@ def test_answers_of_shards_by_the_same_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (("epsilon = 3.0", "epsilon = 0.0"), "epsilon is 0"),
+        (("epsilon = 3.0", "epsilon = 0.0"), "method private, privacy: Budget: epsilon is 0"),
+        (("epsilon = 3.0", "epsilon = 3.0, delta = 2.0"), "privacy: Budget: delta is 2"),
+        (("epsilon = 3.0", 'epsilon = 3.0, unit = "patient"'), "unknown option 'unit'"),
         (("epsilon = 3.0", "epsilons = 3.0"), "epsilons"),
         (('"private_sums", label', '"federated_fusion", label'), "no stated cost"),
     ],
@@ -60,3 +62,18 @@ def test_answers_of_shards_by_the_same_table(tmp_path: Path) -> None:
 def test_a_budget_that_is_none_is_refused(change: tuple[str, str], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         parse_spec(tomllib.loads(CONFIG.replace(*change)), where="tiny").check()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("epsilon = 3.0", "epsilon = 3.0, delta = 0.01"), "a δ of one in so many permits"),
+        (("rounds = 1", "rounds = 1\ndimensions = 500"), "500 dimensions of public rows that have"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused_before_any_training(
+    tmp_path: Path, change: tuple[str, str], why: str
+) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        start(parse_spec(tomllib.loads(CONFIG.replace(*change)), where="tiny"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

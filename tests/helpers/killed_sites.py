@@ -165,9 +165,9 @@ def while_a_budget_is_spent(folder: Path) -> dict[str, Any]:
     """The same while a release is made: it is in the ledger when it leaves, and never made twice."""
     limits = Limits(epsilon=3.0, delta=1e-3)
     _, public = classifiers()
-    task = SumClasses.of(public_basis(public, "linear", 2), round=1)
+    task = SumClasses.of(public_basis(public, "directions", 2), round=1)
     request = encode([task])
-    other = SumClasses.of(public_basis(public, "gaussian", 2), round=1)
+    other = SumClasses.of(public_basis(public, "kernel", 2), round=1)
     with PartySite(declared, folder / "base", limits=limits) as site:
         ask(site, Join(agreement=agreement()))
     steps, wrong, unspent, spent = 0, [], 0, 0

@@ -63,9 +63,13 @@ SOME = {
     "consensus": ROWS,
     "memory": {"t": 1, "rows": ROWS, "deep": {"x": (1, None, 2.5)}},
 }
-BASIS = PublicBasis("linear", np.arange(2), ROWS[:1], 0.5)
+BASIS = PublicBasis(
+    "directions", np.arange(2), ROWS[:1], 0.5, np.zeros((0, 0, 2), dtype=np.float32)
+)
 SPECIAL = {
-    ("SumClasses", "kernel"): BASIS.kernel,
+    ("SumClasses", "kind"): BASIS.kind,
+    ("SumClasses", "trees"): BASIS.trees,
+    ("SumClasses", "bounds"): np.array([[0.0, 1.0]]),
     ("SumClasses", "landmarks"): BASIS.landmarks,
     ("SumClasses", "matrix"): BASIS.matrix,
     ("SumClasses", "width"): BASIS.width,

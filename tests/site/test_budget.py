@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,11 @@ from consilience.checks import classifiers
 from consilience.cli import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
+from consilience.party.class_sums import sums_of
 from consilience.protocols import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.site.privacy_limits import spending
@@ -27,7 +29,7 @@ from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import UNSAID
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows
+from consilience.tasks.scores import CountRows, ScoreCertainty
 from consilience.transforms.privacy import Budget
 from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
@@ -49,7 +51,7 @@ def declared() -> Party:
     return party
 
 
-def asked(round: int = 1, kernel: str = "linear") -> SumClasses:
+def asked(round: int = 1, kernel: str = "directions") -> SumClasses:
     basis = public_basis(declared().public, kernel, 2)
     return SumClasses.of(basis, round=round)
 
@@ -72,8 +74,53 @@ def test_one_release_whatever_is_started_anew(tmp_path: Path) -> None:
     assert {one.values.tobytes() for one in said} == {said[0].values.tobytes()}
     assert len(entries(tmp_path / FOLDER)) == 1
     with opened(tmp_path) as site:
-        failure = ask(site, asked(3, "gaussian"), federation="lung")
+        failure = ask(site, asked(3, "kernel"), federation="lung")
     assert failure.code == "budget" and "would have spent" in failure.reason
+
+
+def test_rows_that_come_later_are_charged_alone(tmp_path: Path) -> None:
+    """The first rows' release stays as it is, and theirs is added; where a patient is the unit both count."""
+
+    def site(arrivals: int, arrived, home: str = "rows", **more) -> PartySite:
+        limits = Limits(epsilon=3.0, delta=1e-3, arrivals=arrivals, **more)
+        make = lambda: grown(arrived, "unit" in more)  # noqa: E731
+        return PartySite(
+            make, tmp_path / home, limits=limits, noise=lambda: np.random.default_rng(7)
+        )
+
+    def grown(arrived, units: bool) -> Party:
+        party = declared()
+        party.arrived = np.arange(len(party.X)) % 3 // 2 if arrived else None
+        party.privacy_units = np.arange(len(party.X)) // 2 if units else None
+        return party
+
+    def sums(site: PartySite):
+        with site:
+            ask(site, Join(agreement=agreement()))
+            return ask(site, asked())
+
+    first, again, both = (sums(site(n, True)) for n in (1, 1, 2))
+    lines = entries(tmp_path / "rows" / FOLDER)
+    assert [line["arrival"] for line in lines] == [0, 1]
+    np.testing.assert_array_equal(first.values, again.values)
+    party = grown(True, False)
+    party.join(agreement())
+    old, new = (sums_of(party, asked().basis, arrival=arrival) for arrival in (0, 1))
+    np.testing.assert_array_equal(
+        both.values - 2 * first.values, new - old
+    )  # the noise is the same
+    assert both.sigma == pytest.approx(first.sigma * 2**0.5) and both.epsilon == 3.0
+    there = Limits(epsilon=3.0, delta=1e-3, arrivals=2)
+    shown = spending(tmp_path / "rows", there)
+    assert shown["spent"].startswith("epsilon 3,")
+    assert [one["kind"] for one in shown["releases"]] == ["class sums", "class sums, arrival 1"]
+    patients = {"unit": "patient", "epsilon_each": 2.0}
+    assert not isinstance(sums(site(1, True, "patients", **patients)), Failure)
+    failure = sums(site(2, True, "patients", **patients))
+    assert failure.code == "budget" and "would have spent" in failure.reason
+    with pytest.raises(InvalidInput, match="not where one is replaced"):
+        Limits(arrivals=2, epsilon=3.0, adjacency="replace").budget  # noqa: B018
+    assert isinstance(sums(site(2, False, "none")), Failure)
 
 
 def test_what_has_no_cost_does_not_leave(tmp_path: Path) -> None:
@@ -199,6 +246,35 @@ def test_a_file_with_units_of_privacy(folder: Path) -> None:
         spec.limits.bind(spec.party())
 
 
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ("epsilon = 0.0", "limits.epsilon: input should be greater than 0, not 0"),
+        ("epsilon = -1", "limits.epsilon: input should be greater than 0"),
+        ("epsilon = 1.0\ndelta = 1.0", "limits.delta: input should be less than 1"),
+        (
+            "epsilon = 1.0\ndelta = 0.02",
+            "party.toml: party 'north', limits.delta: delta is 0.02 and",
+        ),
+        ("epsilon = 1.0\nepsilon_each = 2.0", "limits: epsilon_each is 2, and epsilon 1"),
+        (
+            'unit = "patient"',
+            "limits: epsilon_each, adjacency and unit bound nothing without epsilon",
+        ),
+        ('epsilon = 1.0\nunit = "patients"', "Did you mean 'patient'"),
+        ('epsilon = 1.0\nunit = "site"', "all its rows are of one unit of privacy"),
+    ],
+)
+def test_bad_limits_are_named_by_a_check(folder: Path, limits: str, why: str) -> None:
+    rows = (folder / "rows.csv").read_text().splitlines()
+    lines = [f"{row},{'north' if i else 'site'}" for i, row in enumerate(rows)]
+    (folder / "rows.csv").write_text("\n".join(lines))
+    named = PARTY.replace('target = "ill"', 'target = "ill"\ncolumns = ["a", "b"]')
+    (folder / "party.toml").write_text(named.replace("epsilon = 1.0\ndelta = 1e-3", limits))
+    said = cli("party", "check", folder / "party.toml", status=2)
+    assert why in " ".join(said.split()) and "party.toml: " in said
+
+
 def test_the_budget_is_shown(folder: Path) -> None:
     file = folder / "party.toml"
     assert "epsilon 1, delta 0.001, add-remove of one row" in cli("party", "budget", file)
@@ -206,7 +282,7 @@ def test_the_budget_is_shown(folder: Path) -> None:
     with read_party(file).site() as site:
         agreed = replace(agreement(), classes=("no", "yes"), outputs=2, public=public.key, rows=40)
         assert isinstance(ask(site, Join(agreement=agreed)), Receipt)
-        task = SumClasses.of(public_basis(public, "linear", 2), round=1)
+        task = SumClasses.of(public_basis(public, "directions", 2), round=1)
         assert ask(site, task).epsilon == 1.0
     shown = _shown(file, folder / "budget.json")
     assert shown["spent"].startswith("epsilon 1,") and shown["releases"][0]["kind"] == "class sums"
@@ -283,4 +359,55 @@ def test_what_left_before_there_was_a_budget_is_counted(tmp_path: Path) -> None:
     with opened(tmp_path) as site:
         ask(site, asked(2))
         assert isinstance(ask(site, CountRows(round=3)), Failure)
-    assert spending(tmp_path, LIMITS)["answers_without_budget"] == 1
+    assert spending(tmp_path, LIMITS)["answers_without_budget"] == {"CountRows": 1}
+
+
+def test_a_kept_reply_says_what_holds_today(tmp_path: Path) -> None:
+    """A larger budget buys no other noise where each release has its own; a smaller one is spent already."""
+    said = []
+    for epsilon in (1.0, 4.0):
+        limits = Limits(epsilon=epsilon, delta=1e-3, epsilon_each=1.0)
+        with PartySite(declared, tmp_path, limits=limits) as site:
+            if not said:
+                ask(site, Join(agreement=agreement()))
+            said.append(ask(site, asked()))
+    assert [one.epsilon for one in said] == [1.0, 4.0]
+    assert said[0].values.tobytes() == said[1].values.tobytes()
+    with PartySite(declared, tmp_path, limits=Limits(epsilon=0.5, delta=1e-3)) as site:
+        assert "would have spent" in ask(site, asked()).reason
+    assert [one["status"] for one in read_log(tmp_path / AUDIT).entries[-2:]] == [
+        "repeated",
+        "refused",
+    ]
+
+
+def test_another_set_of_public_rows_is_another_release(tmp_path: Path) -> None:
+    """And the coordinator of another federation, who brings it, gets none where all is spent."""
+    with opened(tmp_path) as site:
+        ask(site, Join(agreement=agreement()))
+        ask(site, asked())
+
+    def elsewhere() -> Party:
+        party = declared()
+        party.public = Public(party.public.X[::-1])
+        return party
+
+    public = elsewhere().public
+    with PartySite(elsewhere, tmp_path, limits=LIMITS) as site:
+        agreed = replace(agreement(), public=public.key)
+        assert isinstance(ask(site, Join(agreement=agreed), federation="lung"), Receipt)
+        task = SumClasses.of(public_basis(public, "directions", 2), round=1)
+        assert ask(site, task, federation="lung").code == "budget"
+    assert len(entries(tmp_path / FOLDER)) == 1
+
+
+def test_a_coordinator_that_asks_for_another_epsilon_is_refused(tmp_path: Path) -> None:
+    """Class sums have no such number to ask by; certainties do, and it is held against the budget."""
+    assert not {"epsilon", "delta", "sigma"} & {one.name for one in fields(SumClasses)}
+    limits = Limits(epsilon=0.5, delta=1e-3, adjacency="replace")
+    with PartySite(declared, tmp_path, limits=limits) as site:
+        ask(site, Join(agreement=agreement()))
+        task = ScoreCertainty(round=1, regularization=0.1, epsilon=0.9, delta=1e-5)
+        failure = ask(site, task)
+    assert (failure.kind, failure.code) == ("refused", "budget")
+    assert "limits.epsilon" in failure.reason and not entries(tmp_path / FOLDER)

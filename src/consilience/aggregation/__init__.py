@@ -5,7 +5,14 @@ A rule is added in one place: a function in the module of its kind, named in the
 
 from collections.abc import Callable
 
-from consilience.aggregation import choosing, classification, regression, reliability, rivals
+from consilience.aggregation import (
+    choosing,
+    classification,
+    regression,
+    reliability,
+    rivals,
+    robust,
+)
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
 from consilience.aggregation.choosing import *
 from consilience.aggregation.classification import *
@@ -15,6 +22,7 @@ from consilience.aggregation.references import class_holders, true_labels
 from consilience.aggregation.regression import *
 from consilience.aggregation.reliability import *
 from consilience.aggregation.rivals import *
+from consilience.aggregation.robust import *
 
 __all__ = [
     "AGGREGATORS",
@@ -34,12 +42,13 @@ __all__ = [
 __all__ += classification.__all__
 __all__ += reliability.__all__
 __all__ += rivals.__all__
+__all__ += robust.__all__
 __all__ += regression.__all__
 __all__ += choosing.__all__
 
 _FACTORIES: list[Callable[..., Aggregator]] = [
     getattr(module, name)
-    for module in (classification, reliability, rivals, regression, choosing)
+    for module in (classification, reliability, rivals, robust, regression, choosing)
     for name in module.__all__
 ]
 

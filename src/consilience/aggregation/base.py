@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ class Stack:
         outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
         further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
         classes: names of the classes, in the order of the outputs; empty for values.
+        memory: memory of the rule from the round before, empty at first.
     """
 
     parties: tuple[str, ...]
     outputs: Array
     further: Mapping[type[Any], Array] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,15 @@ class Teacher:
         weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
             weighted mean. A row for which nobody counts is not taught.
         parties: the m names.
-        notes: remarks of the rule for the ledger, such as what it has chosen.
+        notes: remarks of the rule for the ledger, such as what it has chosen, or who is left out.
+        memory: memory for the next round, of the rule and of its screen.
     """
 
     values: Array
     weights: Array | None
     parties: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def taught(self) -> Array | None:
@@ -58,7 +62,13 @@ class Teacher:
         return np.asarray(self.weights.any(axis=0))
 
 
-Rule = Callable[[Stack], tuple[Array, Array | None] | tuple[Array, Array | None, tuple[str, ...]]]
+Rule = Callable[[Stack], tuple[Any, ...]]
+"""From a stack to a teacher and the parties' weights or ``None``; and notes and a memory where it has any."""
+
+Screen = Callable[
+    [Replies, Mapping[str, Any]], tuple[Replies, Mapping[str, str], Mapping[str, Any]]
+]
+"""From replies and its memory to the replies that a rule may see, who is left out and why, and its memory."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Aggregator:
         one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
         forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
             classes and one for values; ``None`` for a rule that has one.
+        screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
+            such as :class:`~consilience.aggregation.guard.Guard`; ``None`` for none.
 
     Raises:
         InvalidInput: a linear rule that needs something else than row counts.
@@ -97,6 +109,7 @@ class Aggregator:
     calibrated: bool = False
     one_class: bool = False
     forms: Callable[[Agreement], Aggregator] | None = None
+    screen: Screen | None = None
 
     def __post_init__(self) -> None:
         if self.linear and not set(self.needs) <= {RowCount}:
@@ -124,10 +137,14 @@ class Aggregator:
                 where="protocol",
                 mend="Take auto, avg, mean-logits, density-ratio, median, trimmed-mean or certainty.",
             )
-        return self if self.forms is None else self.forms(agreed)
+        return self if self.forms is None else replace(self.forms(agreed), screen=self.screen)
 
-    def __call__(self, replies: Replies) -> Teacher:
+    def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
         """The teacher of these replies.
+
+        Args:
+            replies: those of a round.
+            memory: of the teacher of the round before; ``None`` at first.
 
         Raises:
             KnowledgeRefused: a reply lacks what the rule needs, or is of another kind.
@@ -135,14 +152,26 @@ class Aggregator:
         for given in replies.of(Predictions):
             if given.kind != self.outputs:
                 raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
-        compute = self._of_mean if self.linear else self._of_all
-        values, weights, *notes = compute(replies)
+        before, heard = memory or {}, replies
+        left_out: Mapping[str, str] = {}
+        kept: dict[str, Any] = {}
+        if self.screen is not None:
+            heard, left_out, screened = self.screen(replies, before.get("screen", {}))
+            kept |= {"screen": screened} if screened else {}
+        if self.linear:
+            made: tuple[Any, ...] = self._of_mean(heard)
+        else:
+            made = self.rule(stack(heard, needs=self.needs, memory=before.get("rule", {})))
+        complete: tuple[Any, ...] = (*made, *((), {})[len(made) - 2 :])
+        values, weights, notes, remembered = complete
+        kept |= {"rule": remembered} if remembered else {}
+        if left_out and weights is not None:
+            all_weights = np.zeros((len(replies), *weights.shape[1:]))
+            all_weights[np.isin(replies.parties, heard.parties)] = weights
+            weights = all_weights
         values = np.asarray(values, dtype=PRECISION[self.outputs])
-        return Teacher(values, weights, replies.parties, *notes)
-
-    def _of_all(self, replies: Replies) -> tuple[Any, ...]:
-        """The rule applied to every party's outputs."""
-        return self.rule(stack(replies, needs=self.needs))
+        notes = (*notes, *left_out.values())
+        return Teacher(values, weights, replies.parties, notes, kept)
 
     def _of_mean(self, replies: Replies) -> tuple[Array, Array]:
         """The rule applied to the parties' mean, and how much each party counted on each row."""
@@ -156,12 +185,15 @@ class Aggregator:
         return values, np.broadcast_to(shares[:, None], (len(shares), len(mean)))
 
 
-def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
+def stack(
+    replies: Replies, *, needs: tuple[type[Any], ...] = (), memory: Mapping[str, Any] | None = None
+) -> Stack:
     """Stack the replies in the order of the parties' names, in float64.
 
     Args:
         replies: those of a round.
         needs: types of the scores beside :class:`Predictions`.
+        memory: memory of the rule from the round before.
 
     Raises:
         KnowledgeRefused: a party's reply of one type is missing.
@@ -175,6 +207,7 @@ def stack(replies: Replies, *, needs: tuple[type[Any], ...] = ()) -> Stack:
         outputs=np.stack([r.values for r in replies.of(Predictions)], dtype=np.float64),
         further={kind: completed(replies.of(kind)) for kind in needs},
         classes=replies.of(Predictions)[0].classes,
+        memory=memory or {},
     )
 
 

@@ -20,15 +20,26 @@ parties that know next to one class alone agree little beyond chance (``benchmar
 _SAME = 1e-3
 """Range of a probability over rows that all have the same answer."""
 
+UNIFORM = "says the same of every public row: its model tells nothing apart"
+"""Sentence about a party whose model is constant."""
+
 
 def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
-    """Name the parties whose model says something else than everybody's rows on rows that lie near their own.
+    """Name the parties that :func:`contradicting` finds, in a sentence each."""
+    for _, said in contradicting(stack, ratios):
+        yield said
+
+
+def contradicting(stack: Stack, ratios: Array) -> Iterator[tuple[str, str]]:
+    """Find the parties whose model says something else than everybody's rows on rows that lie near their own.
 
     A party's model and the rows of all parties near a public row are two witnesses of its class. Their
     agreement is compared with what it would be if they knew nothing of one another (Cohen's kappa). Whose
     model agrees with nobody's rows, its own among them, is named; and whose model agrees with no others', but
     would in another order of classes, as where its labels are swapped too. Of a model that has one answer for
     all rows, as one of few rows may, it is said that it has.
+
+    Yields the party and a sentence about it.
 
     Args:
         stack: of three parties or more; fewer accuse one another alike.
@@ -56,7 +67,7 @@ def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
         if not mended and not _kappa(everyones[c]) <= _LEAST * usual_of_all > 0:
             continue
         if np.ptp(stack.outputs[c], axis=0).max() < _SAME:
-            yield f"{stack.parties[c]} says the same of every public row: its model tells nothing apart"
+            yield stack.parties[c], f"{stack.parties[c]} {UNIFORM}"
             continue
         said = f"{stack.parties[c]} contradicts all others on rows near its own"
         if mended:
@@ -66,7 +77,7 @@ def contradictions(stack: Stack, ratios: Array) -> Iterator[str]:
                 if seen != says
             )
             said += f", its classes may be in another order: it says {', '.join(swapped)}"
-        yield said
+        yield stack.parties[c], said
 
 
 def _table(outputs: Array, own: Array, evidence: Array) -> Array:

@@ -223,7 +223,7 @@ def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt
 def _question(dimensions: int) -> tuple[Public, SumClasses, float]:
     """Public rows along the axes, whose features are orthogonal, the task, and a feature's length."""
     public = Public(np.vstack([np.eye(dimensions), -np.eye(dimensions)]))
-    task = SumClasses.of(public_basis(public, "linear", dimensions), round=1)
+    task = SumClasses.of(public_basis(public, "directions", dimensions), round=1)
     return public, task, float(np.linalg.norm(features_by(task.basis, public)[0]))
 
 

@@ -166,6 +166,10 @@ def budget(
             f"{one['time']}  {one['kind']}, epsilon {one['epsilon']:.4g} by itself"
             for one in found["releases"]
         )
+        bare = found["answers_without_budget"]
+        said["answers without budget"] = (
+            ", ".join(f"{task} {n}" for task, n in bare.items()) or "none"
+        )
         tables(json_to).print(facts_table(f"{spec.name}: budget of privacy", said))
         write_json(found, json_to)
 

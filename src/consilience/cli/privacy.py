@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -43,6 +43,10 @@ def plan(
     dimensions: Annotated[
         int | None, typer.Option(help="Of private_sums. [default: 24, or as many as there are]")
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="directions, kernel or leaves. [default: by the public rows]"),
+    ] = None,
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
@@ -51,9 +55,12 @@ def plan(
         from consilience.data import read_rows
         from consilience.diagnostics.private_sums_plan import plan_private_sums
         from consilience.messages.schema import Public
+        from consilience.numerics.class_sums import Features
         from consilience.transforms.privacy import Budget
+        from consilience.validation.numbers import check_choice
 
         check_target(json_to)
+        check_choice("features", features or "directions", get_args(Features), where="privacy plan")
         found = read_rows(file)
         planned = plan_private_sums(
             Public(found.X, found.schema),
@@ -61,9 +68,13 @@ def plan(
             parties=parties,
             rows=rows,
             classes=classes,
+            features=cast("Features | None", features),
             dimensions=dimensions,
         )
-        said = {name.replace("_", " "): f"{value:.3g}" for name, value in planned.items()}
+        said = {
+            name.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
+            for name, value in planned.items()
+        }
         said["note"] = (
             "clusters of the public rows stand in for classes, which are mostly harder to tell"
         )

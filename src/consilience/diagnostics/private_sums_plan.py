@@ -8,7 +8,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.numerics.class_sums import SCALE, Kernel, SumsFit, class_ratios, class_sums
+from consilience.numerics.class_sums import SCALE, Features, class_ratios, class_sums
 from consilience.numerics.randomness import stream
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.privacy import Budget
@@ -25,7 +25,7 @@ def plan_private_sums(
     parties: int,
     rows: int,
     classes: int,
-    kernel: Kernel = "linear",
+    features: Features | None = None,
     dimensions: int | None = None,
 ) -> dict[str, Any]:
     """Simulate the teacher of private sums, with public rows drawn in the place of private ones.
@@ -39,12 +39,13 @@ def plan_private_sums(
         parties: their number.
         rows: private rows of each; a guess, and not looked up at any party.
         classes: number of classes.
-        kernel: of the protocol.
+        features: of the protocol, as by default there.
         dimensions: of the protocol.
 
     Returns:
-        ``sigma`` of one party's noise, for rows of length 1; ``noise_to_signal`` of the sums of all; and the
-        shares of public rows that the teacher says the right cluster of, without noise and with it.
+        ``features`` and their ``dimensions``; ``sigma`` of one party's noise, for rows of length 1;
+        ``noise_to_signal`` of the sums of all; and the shares of public rows that the teacher says the right
+        cluster of, without noise and with it.
 
     Raises:
         InvalidInput: fewer than two classes, no party, or too few public rows.
@@ -55,8 +56,9 @@ def plan_private_sums(
         raise InvalidInput(f"{len(public)} public rows for {classes} classes", where="privacy plan")
     from sklearn.cluster import KMeans
 
-    features = features_by(public_basis(public, kernel, dimensions), public)
-    clusters = KMeans(classes, n_init=3, random_state=0).fit_predict(features)
+    basis = public_basis(public, features, dimensions)
+    known = features_by(basis, public)
+    clusters = KMeans(classes, n_init=3, random_state=0).fit_predict(known)
     total = budget.sigma * parties**0.5
     clean: list[float] = []
     noisy: list[float] = []
@@ -64,14 +66,15 @@ def plan_private_sums(
     for draw in range(_DRAWS):
         rng = stream(0, "coordinator", draw, "privacy plan")
         drawn = rng.integers(len(public), size=parties * rows)
-        exact = class_sums(features[drawn], clusters[drawn], classes) / SCALE
+        exact = class_sums(known[drawn], clusters[drawn], classes) / SCALE
         noise = rng.normal(scale=total, size=exact.shape)
         strength.append(float(np.linalg.norm(noise) / np.linalg.norm(exact)))
         for found, sums, wide in ((clean, exact, 0.0), (noisy, exact + noise, total)):
-            told = class_ratios(sums, features, wide, SumsFit()).argmax(axis=1)
+            told = class_ratios(sums, known, wide, 0.5, known).argmax(axis=1)
             found.append(float(np.mean(told == clusters)))
     return {
-        "dimensions": features.shape[1] - 1,
+        "features": basis.kind,
+        "dimensions": basis.matrix.shape[0],
         "sigma": budget.sigma,
         "noise_to_signal": float(np.mean(strength)),
         "right_without_noise": float(np.mean(clean)),

@@ -40,6 +40,7 @@ from consilience.messages.replies import METRICS, SharedModel
 from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork
 from consilience.party.party import Party
+from consilience.protocols.methods import budget_of
 from consilience.site.configuration import PartySpec
 
 
@@ -220,6 +221,8 @@ def rehearse(spec: Spec) -> Rehearsal:
         setup = gather(spec, seed)
         for method in spec.methods:
             setup.informed(method.aggregate)
+            if (budget := budget_of(method)) is not None:
+                setup.parties(budget=budget)
         parties = setup.parties()
         if seed == spec.seed_list[-1]:
             for party in parties:

@@ -310,14 +310,18 @@ class NoisySums(Reply):
 
 @message
 class ClassSums(NoisySums, privacy="charged"):
-    """Sums of a party's rows by class in features of public rows, ``(n_classes, d + 1)``, and their noise."""
+    """Sums of a party's rows by class in features of public rows, ``(n_classes, d + 1)``, and their noise.
+
+    Of values they are of shares at both ends of their bounds, ``(2 n_outputs, d + 1)``.
+    """
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
         assert agreement is not None
         columns: int = task.dimensions + 1  # type: ignore[attr-defined]
         steps: int = task.steps  # type: ignore[attr-defined]
-        self.check_sums((agreement.outputs, columns), MOST_ROWS * steps, steps)
+        ends = 2 if agreement.kind == "regression" else 1
+        self.check_sums((ends * agreement.outputs, columns), MOST_ROWS * steps, steps)
 
 
 @message

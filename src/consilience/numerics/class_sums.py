@@ -6,17 +6,22 @@ With landmarks z among the public rows, a kernel k and the eigenpairs of ``K = k
 
 and a constant beside it, so that |φ| <= 1. Everything that the density ratio needs of private rows are the
 sums ``S_y`` of φ over the rows of each class, which one row moves by 1 at most in Euclidean norm. The second
-moments of the fit are those of the public rows:
+moments of the fit are those of the public rows, ``G = Σ_public φ φᵀ`` of eigenvalues g_k:
 
-    r(x, y) = max(0, φ(x)ᵀ (Σ_public φ φᵀ + ridge I)⁻¹ S_y)
+    r(x, y) = max(0, φ(x)ᵀ (G + ridge I)⁻¹ B S_y)
 
 is :class:`~consilience.numerics.density.PublicRatio` in few dimensions, and the teacher is
-proportional to it.
+proportional to it. B leaves of each eigenvector's sums what is likely to be no noise (:func:`coefficients`).
+
+A value in [low, high] is a share of a row at either end. With ``a`` at the low and ``1 - a`` at the high one
+the row moves the two sums by ``sqrt(a² + (1 - a)²) <= 1``; their sum is Σ φ, and their difference Σ v φ of
+the value v scaled to [-1, 1].
 
 Source:
     Vu & Slavković 2009 and Foulds et al. 2016 (perturbed statistics); Balog, Tolstikhin & Schölkopf
     2018 (private kernel means); Williams & Seeger 2001 (Nyström); Sugiyama 2010 (the classifier); Kanamori,
-    Suzuki & Sugiyama 2012 (the ratio); Mironov 2012 (why noise is added to integers).
+    Suzuki & Sugiyama 2012 (the ratio); Morris 1983 (empirical Bayes); Moosmann, Triggs & Jurie 2006 (leaves
+    of random trees); Mironov 2012 (why noise is added to integers).
 """
 
 from __future__ import annotations
@@ -29,9 +34,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
-from consilience.numerics.density import MOST_LANDMARKS, median_of, squared_distances
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.numerics.density import median_of, squared_distances
+from consilience.validation.arrays import Array, read_only
 
 SCALE = 1 << 16
 """Steps of the grid in a length of 1."""
@@ -39,7 +43,19 @@ SCALE = 1 << 16
 CONSTANT = 0.2
 """The coordinate that all rows share: its sums say how many rows there are."""
 
-Kernel = Literal["gaussian", "linear"]
+MOST_LANDMARKS = 2000
+"""Public rows that rows are compared with, at most: a text has words that few others have."""
+
+NO_BOUNDS: Array = read_only(np.zeros((0, 2)))
+"""Bounds of the values of no targets."""
+
+Features = Literal["directions", "kernel", "leaves"]
+"""Features of rows: along principal directions of the public rows, by how near they are to public rows, or
+by the leaves of trees that they share with these, which no scale of a column matters to."""
+
+_DEPTH = 4
+TREES = (100, 2**_DEPTH - 1, 2)
+"""Shape of the trees of a basis."""
 
 _DIMENSIONS = 24
 """Features by default: of digits, some 900 private rows in all, more bear noise worse."""
@@ -53,58 +69,75 @@ class PublicBasis:
     """Features of rows made of public rows alone, of norm 1 at most whatever the row and the matrix are.
 
     Attributes:
-        kernel: ``"gaussian"``, ``exp(-|x - z|² / width)``, or ``"linear"``, whose features are the public
-            rows' principal directions.
+        kind: ``"directions"`` of the kernel ``xᵀz``; ``"kernel"``, ``exp(-|x - z|² / width)``; or
+            ``"leaves"``, the share of trees in which both rows are in one leaf.
         landmarks: public rows that rows are compared with, shape ``(l,)``, int64.
         matrix: from kernels to features, shape ``(d, l)``, float32.
         width: of the Gaussian kernel.
+        trees: column and threshold at each inner node, from the root on, shape ``(trees, 2^depth - 1, 2)``,
+            float32; none but for leaves.
     """
 
-    kernel: Kernel
+    kind: Features
     landmarks: Array
     matrix: Array
     width: float
+    trees: Array
 
     @classmethod
     def of(
-        cls, public: Any, rng: np.random.Generator, *, kernel: Kernel, dimensions: int | None = None
+        cls, public: Any, rng: np.random.Generator, *, kind: Features, dimensions: int | None = None
     ) -> PublicBasis:
         """Make the basis of public rows: their leading directions under a kernel.
 
         Args:
             public: features of the public rows, shape ``(N, k)``, dense or sparse.
-            rng: draws the landmarks.
-            kernel: as above.
+            rng: draws the landmarks and the trees.
+            kind: as above.
             dimensions: features, the constant aside; by default 24, or as many as there are.
 
         Raises:
-            InvalidInput: the public rows have fewer directions.
+            InvalidInput: the public rows have fewer directions, or are texts, for which there are no leaves.
         """
         landmarks = np.sort(rng.permutation(public.shape[0])[:MOST_LANDMARKS]).astype(np.int64)
-        width = median_of(squared_distances(public[landmarks], public[landmarks]))
-        raw = cls(kernel, landmarks, np.eye(len(landmarks), dtype=np.float32), width)
+        trees, width = np.zeros((0, 0, 2), dtype=np.float32), 1.0
+        if kind == "kernel":
+            width = median_of(squared_distances(public[landmarks], public[landmarks]))
+        elif kind == "leaves":
+            if issparse(public):
+                raise InvalidInput(
+                    "leaves are of columns, and the public rows are texts",
+                    where="features",
+                    mend='Take "directions".',
+                )
+            trees = np.stack([_random_tree(public, rng) for _ in range(TREES[0])])
+        raw = cls(kind, landmarks, np.eye(len(landmarks), dtype=np.float32), width, trees)
         near = raw.kernels(public[landmarks], public)
         values, vectors = np.linalg.eigh(near)
         values, vectors = values[::-1], vectors[:, ::-1]
         there = int((values > 1e-8 * values[0]).sum())
-        dimensions = min(_DIMENSIONS, there) if dimensions is None else dimensions
-        if dimensions > there:
+        first = int(issparse(public) and there > 1)  # of texts, which are not centred, the mean
+        dimensions = min(_DIMENSIONS, there - first) if dimensions is None else dimensions
+        if dimensions > there - first:
             raise InvalidInput(
-                f"{dimensions} dimensions of public rows that have {there}",
+                f"{dimensions} dimensions of public rows that have {there - first}",
                 where="dimensions",
-                mend=f"Give {there} or fewer, or more public rows.",
+                mend=f"Give {there - first} or fewer, or more public rows.",
             )
-        matrix = (vectors[:, :dimensions] / np.sqrt(values[:dimensions])).T
-        if kernel == "linear":  # no longer than 1 for half of the public rows
+        chosen = slice(first, first + dimensions)
+        matrix = (vectors[:, chosen] / np.sqrt(values[chosen])).T
+        if kind == "directions":  # no longer than 1 for half of the public rows
             matrix /= np.median(np.linalg.norm(near @ matrix.T, axis=1))
-        return cls(kernel, landmarks, matrix.astype(np.float32), width)
+        return cls(kind, landmarks, matrix.astype(np.float32), width, trees)
 
     @property
     def digest(self) -> str:
         """Digest of all that it is."""
-        found = hashlib.sha256(f"{self.kernel} {self.width!r} {self.matrix.shape}".encode())
+        shapes = f"{self.kind} {self.width!r} {self.matrix.shape} {self.trees.shape}"
+        found = hashlib.sha256(shapes.encode())
         found.update(np.ascontiguousarray(self.landmarks, dtype="<i8").tobytes())
-        found.update(np.ascontiguousarray(self.matrix, dtype="<f4").tobytes())
+        for numbers in (self.matrix, self.trees):
+            found.update(np.ascontiguousarray(numbers, dtype="<f4").tobytes())
         return found.hexdigest()[:32]
 
     def kernels(self, features: Any, public: Any) -> Array:
@@ -115,10 +148,24 @@ class PublicBasis:
             public: features of the public rows, shape ``(N, k)``.
         """
         landmarks = public[self.landmarks]
-        if self.kernel == "gaussian":
+        if self.kind == "leaves":
+            return np.asarray(self._leaves(features) @ self._leaves(landmarks).T) / len(self.trees)
+        if self.kind == "kernel":
             return np.asarray(np.exp(-squared_distances(features, landmarks) / self.width))
         found = features @ landmarks.T
         return np.asarray(found.toarray() if issparse(found) else found, dtype=np.float64)
+
+    def _leaves(self, features: Array) -> Array:
+        """Mark the leaf of each tree that rows are in, shape ``(n, trees * leaves)``."""
+        count, nodes = self.trees.shape[:2]
+        at = np.zeros((len(features), count), dtype=np.int64)
+        for _ in range(_DEPTH):
+            column, threshold = np.moveaxis(self.trees[np.arange(count), at], -1, 0)
+            value = np.take_along_axis(features, column.astype(np.int64), axis=1)
+            at = 2 * at + 1 + (value > threshold)
+        found = np.zeros((len(features), count, nodes + 1))
+        np.put_along_axis(found, (at - nodes)[:, :, None], 1.0, axis=2)
+        return found.reshape(len(features), -1)
 
     def __call__(self, features: Any, public: Any) -> Array:
         """Compute features of norm 1 at most, the constant last, shape ``(n, d + 1)``.
@@ -191,45 +238,108 @@ def class_sums(rows: Array, codes: Array, classes: int, units: Array | None = No
     return sums
 
 
-@dataclass(frozen=True)
-class SumsFit:
-    """Settings by which a teacher is made of sums with noise.
+def coefficients(sums: Array, public: Array, *, sigma: float, rows: float, ridge: float) -> Array:
+    """Fit sums on the public rows, as if these were the private ones, less what is likely to be noise.
 
-    Attributes:
-        ridge: r_0 of the sums without noise, in rows.
-        caution: κ, by how much noise adds to the ridge.
+    Along an eigenvector of G the sums are ``t_k = g_k w_k`` and noise. With ``w_k ~ N(0, τ²)``, the same τ
+    for all, ``g_k w_k`` is expected at ``t_k τ² g_k² / (τ² g_k² + σ²)``; τ is the one that makes the sums
+    likeliest. All of it is computed from sums that have left, and costs nothing.
 
-    Raises:
-        InvalidInput: a setting below 0, or no ridge at all.
+    Args:
+        sums: with their noise, shape ``(n, d)``.
+        public: features of the public rows, shape ``(N, d)``.
+        sigma: standard deviation of the noise in each number.
+        rows: private rows, as far as it is known.
+        ridge: in rows.
+
+    Returns:
+        Shape ``(d, n)``.
     """
+    values, vectors = np.linalg.eigh(public.T @ public)
+    values = np.maximum(values, 1e-12 * values[-1])
+    turned = vectors.T @ sums.T
+    if sigma:
+        signals = np.multiply.outer(np.geomspace(1e-8, 1e8, 161), (values / values[-1]) ** 2)
+        seen = (turned**2).mean(axis=1) / sigma**2
+        likelihoods = -(np.log1p(signals) + seen / (1 + signals)).sum(axis=1)
+        signal = signals[likelihoods.argmax()]
+        turned = turned * (signal / (1 + signal))[:, None]
+    scales = values + ridge * len(public) / rows
+    return np.asarray(vectors @ (turned / scales[:, None]))
 
-    ridge: float = 0.5
-    caution: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_number("ridge", self.ridge, above=0, where="private_sums")
-        check_number("caution", self.caution, at_least=0, where="private_sums")
+def counted(sums: Array) -> float:
+    """Estimate the number of private rows from what their constants add up to, 1 at least.
+
+    Args:
+        sums: of all classes, shape ``(n, d)``, the constant last.
+    """
+    return max(1.0, float(sums[:, -1].sum()) / CONSTANT)
 
 
-def class_ratios(sums: Array, public: Array, sigma: float, fit: SumsFit) -> Array:
-    """Estimate how many rows of each class come on each public row, 0 where a fit is below.
-
-    The ridge is ``(r_0 + κ σ sqrt(d)) N / n``, n being what the constant's sums say of the number of rows.
+def class_ratios(sums: Array, public: Array, sigma: float, ridge: float, at: Array) -> Array:
+    """Estimate how many rows of each class come on a public row, 0 where a fit is below.
 
     Args:
         sums: of the classes, with their noise, shape ``(n_classes, d)``, the constant last.
         public: features of the public rows, shape ``(N, d)``.
         sigma: standard deviation of the noise in each number.
-        fit: settings.
+        ridge: r_0 > 0, in rows.
+        at: features of the rows to estimate it at, shape ``(n, d)``.
 
     Returns:
-        Shape ``(N, n_classes)``.
+        Shape ``(n, n_classes)``.
     """
-    count, dimensions = public.shape
-    rows = max(1.0, float(sums[:, -1].sum()) / CONSTANT)
-    ridge = (fit.ridge + fit.caution * sigma * np.sqrt(dimensions)) * count / rows
-    system = public.T @ public + ridge * np.eye(dimensions)
-    return np.asarray(np.maximum(public @ np.linalg.solve(system, sums.T), 0))
+    fitted = coefficients(sums, public, sigma=sigma, rows=counted(sums), ridge=ridge)
+    return np.asarray(np.maximum(at @ fitted, 0))
+
+
+def at_the_ends(values: Array, bounds: Array) -> Array:
+    """Share values out to both ends of their bounds, so that squares of a row add up to 1 at most.
+
+    Args:
+        values: shape ``(n, t)``; cut at the bounds.
+        bounds: low and high of each target, shape ``(t, 2)``.
+
+    Returns:
+        Shape ``(n, 2 t)``: shares at the low ends, then those at the high ends.
+    """
+    low, high = bounds.T
+    share = (np.clip(values, low, high) - low) / (high - low)
+    return np.asarray(np.hstack([1 - share, share]) / np.sqrt(len(bounds)))
+
+
+def fitted_values(
+    sums: Array, public: Array, sigma: float, ridge: float, bounds: Array, at: Array
+) -> Array:
+    """Fit values by ridge regression on sums at both ends of their bounds.
+
+    The mean v̄ comes from the constant's sums; what is fitted are the sums of ``(v - v̄) φ``, whose noise has
+    the variance ``2 σ² (1 + v̄²)``.
+
+    Args:
+        sums: with their noise, shape ``(2 t, d)``, as :func:`at_the_ends` orders them.
+        public: features of the public rows, shape ``(N, d)``.
+        sigma: standard deviation of the noise in each number.
+        ridge: r_0 > 0, in rows.
+        bounds: low and high of each target, shape ``(t, 2)``.
+        at: features of the rows to give values of, shape ``(n, d)``.
+
+    Returns:
+        Shape ``(n, t)``, within the bounds.
+    """
+    sums, sigma = sums * np.sqrt(len(bounds)), sigma * np.sqrt(len(bounds))
+    targets = np.split(sums, 2)
+    found = []
+    for below, above, (low, high) in zip(*targets, bounds, strict=True):
+        rows = counted(np.stack([below, above]))
+        mean = float(np.clip((above - below)[-1] / CONSTANT / rows, -1, 1))
+        moved = (above - below) - mean * (above + below)
+        noise = sigma * np.sqrt(2 * (1 + mean**2))
+        fitted = coefficients(moved[None], public, sigma=noise, rows=rows, ridge=ridge)[:, 0]
+        value = np.clip(mean + at @ fitted * len(public) / rows, -1, 1)
+        found.append(low + (high - low) * (value + 1) / 2)
+    return np.stack(found, axis=1)
 
 
 def taught_by(ratios: Array) -> tuple[Array, Array]:
@@ -242,3 +352,20 @@ def taught_by(ratios: Array) -> tuple[Array, Array]:
     spread = ratios + 1e-3 * ratios.mean(axis=1, keepdims=True)
     spread[~taught] = 1.0
     return spread / spread.sum(axis=1, keepdims=True), taught
+
+
+def _random_tree(public: Array, rng: np.random.Generator) -> Array:
+    """Grow a tree that splits public rows at random values of random columns, ``(2^depth - 1, 2)``."""
+    rows, found = [np.arange(len(public))], []
+    for node in range(2**_DEPTH - 1):
+        here = public[rows[node]]
+        spread = np.flatnonzero(np.ptp(here, axis=0) if len(here) else 0)
+        column, threshold = 0, 0.0
+        if len(spread):
+            column = int(rng.choice(spread))
+            low, high = np.sort(rng.choice(np.unique(here[:, column]), 2, replace=False))
+            threshold = (low + high) / 2
+        right = public[rows[node], column] > threshold
+        rows += [rows[node][~right], rows[node][right]]
+        found.append((column, threshold))
+    return np.array(found, dtype=np.float32)

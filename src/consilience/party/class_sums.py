@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums
-from consilience.numerics.class_sums import SCALE, PublicBasis, class_sums
+from consilience.numerics.class_sums import NO_BOUNDS, SCALE, PublicBasis, at_the_ends, class_sums
 from consilience.numerics.randomness import NoiseSource
 from consilience.party.shared_space import shared_space
 from consilience.transforms.privacy import Budget, Mechanism
@@ -21,34 +22,57 @@ if TYPE_CHECKING:
     from consilience.party.party import Party
 
 
-def sums_of(party: Party, basis: PublicBasis) -> Array:
+def sums_of(
+    party: Party, basis: PublicBasis, bounds: Array = NO_BOUNDS, arrival: int | None = None
+) -> Array:
     """Sum up all private rows of a party by class, those too that training leaves out.
 
     Which rows are held out, or found among the public ones, may change for all rows when one is added; so
-    nothing of that is asked here.
+    nothing of that is asked here. Values are shares of a row at both ends of their bounds, and these stand in
+    for classes.
 
     Args:
         party: the party, which has joined.
         basis: features of public rows, of whatever origin.
+        bounds: low and high of each target, shape ``(t, 2)``.
+        arrival: the arrival whose rows are summed up; by default all that its budget counts.
 
     Returns:
-        Steps of the grid, shape ``(n_classes, d + 1)``, int64.
+        Steps of the grid, shape ``(n_classes, d + 1)``, or ``(2 t, d + 1)``, int64.
 
     Raises:
-        InvalidInput: the party does regression.
-        KnowledgeRefused: the basis names public rows that there are not.
+        InvalidInput: the party predicts neither classes nor as many values as there are bounds.
+        KnowledgeRefused: the basis names public rows or columns that there are not.
     """
     agreement, public = party.agreement, party.public
     assert agreement is not None and public is not None
-    if agreement.kind == "regression" or party.outcome is not None:
-        raise InvalidInput("class sums are of classes, it has none", where=f"party {party.name!r}")
+    values = agreement.kind == "regression"
+    if party.outcome is not None or len(bounds) != (agreement.outputs if values else 0):
+        raise InvalidInput(
+            "class sums are of classes, or of values with bounds", where=f"party {party.name!r}"
+        )
     if basis.landmarks.min() < 0 or basis.landmarks.max() >= len(public):
         raise KnowledgeRefused("the basis names public rows that there are not")
-    space = shared_space(public, 0).space
-    place = {name: code for code, name in enumerate(agreement.classes)}
-    codes = np.array([place[name] for name in party.y.tolist()], dtype=np.int64)
-    rows = basis(space(party.X[: len(codes)]), space.public)
-    return class_sums(rows, codes, len(place), party.privacy_units)
+    space = shared_space(public, 0)
+    known = space.public_words
+    columns = basis.trees[..., 0]
+    if columns.min(initial=0) < 0 or columns.max(initial=0) >= known.shape[1]:
+        raise KnowledgeRefused("the basis names columns that there are not")
+    X, y, units = party.X[: len(party.y)], party.y, party.privacy_units
+    here = party.arrived_by(arrival)
+    if here is not None:
+        X, y, units = X[here], y[here], None if units is None else units[here]
+    rows = basis(space.words(X), known)
+    if not values:
+        place = {name: code for code, name in enumerate(agreement.classes)}
+        codes = np.array([place[name] for name in y.tolist()], dtype=np.int64)
+        return class_sums(rows, codes, len(place), units)
+    ends = at_the_ends(y, bounds).T
+    units = np.arange(len(y)) if units is None else units
+    parts = (ends[:, :, None] * rows).reshape(-1, rows.shape[1])
+    return class_sums(
+        parts, np.repeat(np.arange(len(ends)), len(y)), len(ends), np.tile(units, len(ends))
+    )
 
 
 class BudgetNoise(Mechanism):
@@ -73,10 +97,12 @@ class BudgetNoise(Mechanism):
         noise = self._source().normal(scale=sigma, size=values.shape)
         return np.asarray(np.rint(values + noise), dtype=np.int64)
 
-    def stated(self, released: Any) -> Any:
+    def joined(self, released: Sequence[Any]) -> Any:
         """Say what the party guarantees by its budget of today, which may be larger than it was."""
-        said = {k: v for k, v in asdict(self._budget).items() if k in _STATED}
-        return replace(released, **said)
+        return replace(released[0], **self._said())
+
+    def _said(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self._budget).items() if k in _STATED}
 
 
 _STATED = ("epsilon", "delta", "adjacency", "unit")
@@ -85,23 +111,61 @@ _STATED = ("epsilon", "delta", "adjacency", "unit")
 class SumsNoise(BudgetNoise):
     """Noise on class sums.
 
-    They are released once for a basis, public rows and classes, whatever the seed, the round and the
-    federation. Private rows are no part of the question: sums do not follow rows that change later.
+    They are released once for a basis, public rows, classes or bounds, and arrival of rows, whatever the
+    seed, the round and the federation. Private rows are no part of the question: the sums of an arrival do
+    not follow rows that change later. What leaves is the sum over arrivals, each with its own noise.
+
+    Args:
+        party: the party.
+        budget: its budget.
+        source: makes the source of the noise.
     """
 
     reply_type = ClassSums
 
+    def __init__(self, party: Any, budget: Budget, source: NoiseSource) -> None:
+        super().__init__(budget, source)
+        self._party = party
+
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise in each sum, in steps."""
+        """Standard deviation of the noise in the sums of an arrival, in steps."""
         return SCALE * self._budget.sigma
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
-        """Name the release by the basis, the public rows and the classes."""
+        """Name the release of the first arrival by the basis, the public rows and the classes or bounds."""
         assert agreement is not None
-        asked = (task.digest, agreement.public, agreement.encoder, *agreement.classes)
-        return Release.of("class sums", asked, self.loss)
+        bounds = map(repr, task.bounds.ravel().tolist())
+        asked = (task.digest, agreement.public, agreement.encoder, *agreement.classes, *bounds)
+        return replace(Release.of("class sums", asked, self.loss), arrival=0)
+
+    def parts(
+        self, task: Any, agreement: Agreement | None, reply: ClassSums | None = None
+    ) -> list[tuple[Release, ClassSums | None]]:
+        """Name a release of each arrival, with its own sums where there is a reply.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on.
+            reply: the exact sums of all arrivals.
+        """
+        first = self.planned(task, agreement)
+        if self._budget.arrivals == 1:
+            return [(first, reply)]
+        found = []
+        for arrival in range(self._budget.arrivals):
+            own = reply
+            if reply is not None:
+                own = replace(reply, values=sums_of(self._party, task.basis, task.bounds, arrival))
+            found.append((replace(first, arrival=arrival), own))
+        return found
 
     def release(self, reply: ClassSums) -> ClassSums:
         """Add the noise, and say how much there is."""
         return replace(reply, values=self.noisy(reply.values, self.sigma), sigma=self.sigma)
+
+    def joined(self, released: Sequence[ClassSums]) -> ClassSums:
+        """Add the arrivals up."""
+        values = np.sum([one.values for one in released], axis=0)
+        sigma = float(np.sqrt(sum(one.sigma**2 for one in released)))
+        return replace(released[0], values=values, sigma=sigma, **self._said())

@@ -70,6 +70,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             rows; a party with a budget of privacy declares them.
         privacy_units: unit of privacy that each private row belongs to, such as a patient, shape ``(n,)``;
             each row is one by default.
+        arrived: arrival that each private row came with, from 0 on, shape ``(n,)``: a budget of privacy that
+            counts one arrival more (:attr:`.Budget.arrivals`) charges those rows alone. Never renumbered.
         trusts: packages whose models it accepts from others, where models are exchanged.
         sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
             machine, may be sent to others.
@@ -109,6 +111,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         kind: Kind | None = None,
         classes: Sequence[str] = (),
         privacy_units: Any = None,
+        arrived: Any = None,
         trusts: Sequence[str] = TRUSTED,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
@@ -194,7 +197,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
-        self._declare(classes, self._classes_held, privacy_units)
+        self._declare(classes, self._classes_held, privacy_units, arrived)
         self.privacy = Privacy()
         """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
         self.max_public_bytes = 0
@@ -314,6 +317,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         held_out = self._calibration_rows(y)
         targets = self._targets(y, y[~held_out])
         known = X[: len(y)]  # none, where there are no labels
+        if self.noisy is not None:  # trained on once, with noise, and looked at by nothing else
+            known, targets, held_out = known[:0], targets[:0], held_out[:0]
         self._train = (read_only(known[~held_out]), targets[~held_out])
         self._held_out = (read_only(known[held_out]), targets[held_out])
         self.scores = Scores(
@@ -328,7 +333,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
-        if self.purpose != "taught" and len(self.public) and self.labelled and not self.frozen:
+        keeps = self.labelled and not self.frozen and self.noisy is None
+        if self.purpose != "taught" and len(self.public) and keeps:
             self.chooser = Chooser(self.purpose, self.scores)
         if self.learner.abilities.validation and not held_out.any():
             raise InvalidInput(

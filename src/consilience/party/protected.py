@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.learners import Learner
+from consilience.messages.replies import Predictions
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.class_sums import SumsNoise
 from consilience.party.shards import AnswersNoise
+from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.privacy import Budget, Privacy
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -26,18 +29,26 @@ class Protected:
     outcome: Outcome | None
     labelled: bool
     privacy: Privacy
+    noisy: NoisyTraining | None
+    noise: NoiseSource = SystemNoise
+    """Makes the source of its noise."""
+    _prototype: Learner
     _where: str
 
-    def _declare(self, classes: Sequence[str], held: Sequence[str], units: Any) -> None:
-        """Take on the declared classes and the units of the rows.
+    def _declare(
+        self, classes: Sequence[str], held: Sequence[str], units: Any, arrived: Any
+    ) -> None:
+        """Take on the declared classes, and the units and arrivals of the rows.
 
         Args:
             classes: declared classes.
             held: classes that the rows have.
             units: unit of each row, or ``None``.
+            arrived: arrival of each row, or ``None``.
 
         Raises:
-            InvalidInput: the rows have a class that is not declared, or there is not a unit for each of them.
+            InvalidInput: the rows have a class that is not declared, or there is not a unit or an arrival for
+                each of them.
         """
         self.declared = tuple(map(str, classes))
         """Classes that it says it has; empty where its rows say them."""
@@ -52,8 +63,20 @@ class Protected:
         """Names of these units."""
         if units is not None:
             self.unit_names, self.privacy_units = _units(units, len(self.X), where=self._where)
+        self.arrived = None if arrived is None else _arrivals(arrived, len(self.X), self._where)
+        """Arrival that each private row came with, from 0 on; ``None`` where all came with the first."""
         self.trouble = ""
         """What went wrong last in a training that it keeps to itself."""
+
+    def arrived_by(self, arrival: int | None) -> Array | None:
+        """Mark the rows of an arrival, or of all that the budget counts; ``None`` for all rows."""
+        budget = self.privacy.accountant.budget
+        if self.arrived is None or (arrival is None and budget is None):
+            return None
+        if arrival is not None:
+            return np.asarray(self.arrived == arrival)
+        assert budget is not None
+        return np.asarray(self.arrived < budget.arrivals)
 
     def protect(self, budget: Budget | None, *, noise: NoiseSource = SystemNoise) -> None:
         """Keep to a budget of privacy in all that leaves, from now on; ``None`` takes it off.
@@ -66,17 +89,25 @@ class Protected:
 
         Raises:
             InvalidInput: the party does not declare its classes, has no units where the budget is for these,
-                or δ would permit publishing a unit.
+                no arrivals where the budget counts several, or δ would permit publishing a unit.
         """
         self.privacy.accountant.budget = budget
         kinds = (
             []
             if budget is None
-            else [SumsNoise(budget, noise), AnswersNoise(budget, noise, self.kind)]
+            else [SumsNoise(self, budget, noise), AnswersNoise(budget, noise, self.kind)]
         )
-        self.privacy.use(kinds)
+        self.noisy = None if budget is None else budget.training
+        self.noise = noise
+        self.privacy.use(kinds, free=[] if self.noisy is None else [Predictions])
         if budget is None:
             return
+        if self.noisy is not None and not hasattr(self._prototype, "fit_with_noise"):
+            raise InvalidInput(
+                "nothing bounds what one row does to the training of its model",
+                where=self._where,
+                mend="Training with noise is for torch networks; private_sums and private_answers for all.",
+            )
         coded = self.kind == "regression" or self.outcome is not None
         if self.labelled and not coded and not self.declared:
             raise InvalidInput(
@@ -90,6 +121,12 @@ class Protected:
                 f"{'no units' if self.privacy_units is None else 'units of another kind'}",
                 where=self._where,
                 mend="Budget(unit=…) needs Party(privacy_units=…); in its file limits.unit is a column.",
+            )
+        if budget.arrivals > 1 and self.arrived is None:
+            raise InvalidInput(
+                f"its budget counts {budget.arrivals} arrivals, and its rows say none",
+                where=self._where,
+                mend="Give Party(arrived=…); in its file limits.arrival is a column.",
             )
         count = (
             len(self.X)
@@ -132,3 +169,18 @@ def _units(units: Any, rows: int, *, where: str) -> tuple[tuple[str, ...], Array
             mend="Is this the right column? To hide a whole party takes many parties, and is not done here.",
         )
     return tuple(distinct.tolist()), np.asarray(codes, dtype=np.int64)
+
+
+def _arrivals(arrived: Any, rows: int, where: str) -> Array:
+    """Take the arrival of each row, a whole number from 0 on.
+
+    Raises:
+        InvalidInput: there is not one for each row, or one is no such number.
+    """
+    found = np.asarray(arrived).ravel()
+    whole = found.dtype.kind in "iuf" and bool((found == np.floor(found)).all())
+    if len(found) != rows or not whole or found.min(initial=0) < 0:
+        raise InvalidInput(
+            "arrivals are not a whole number from 0 on for each of its rows", where=where
+        )
+    return found.astype(np.int64)

@@ -22,7 +22,9 @@ from consilience.numerics.randomness import stream
 from consilience.party.choice import ALPHAS, Chooser, Lesson, stands_still, surely_lower
 from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
+from consilience.party.noisy_training import WITH_NOISE, check_with_noise, fit_with_noise
 from consilience.party.row_scores import Scores
+from consilience.transforms.accounting import NoisyTraining
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.table_schema import Schema
@@ -58,6 +60,8 @@ class Training:
         """Chooses between its model trained alone and the taught one; ``None`` for the taught one."""
         self.least_alpha = 0.0
         """The least weight of its private rows in a refit, whatever is asked for."""
+        self.noisy: NoisyTraining | None = None
+        """How its network is trained with noise; ``None`` for training without."""
         self.schema: Schema | None = None
         """What the columns of its rows are, where they are a table's."""
         self.outcome: Outcome | None = None
@@ -89,6 +93,8 @@ class Training:
 
     def changing(self) -> Learner:
         """The learner, to be fitted or loaded; noted as changed."""
+        if self.noisy is None:
+            self.memory.pop(WITH_NOISE, None)
         self.model_changed()
         return self.learner
 
@@ -159,6 +165,7 @@ class Training:
                 (:class:`~consilience.numerics.calibration.Calibration`); not for values.
         """
         assert self.public is not None
+        check_with_noise(self)
         key = kind, calibrated, self._changes
         if key not in self._public_outputs:
             if calibrated:
@@ -177,12 +184,15 @@ class Training:
     # --- where predictions are exchanged ----------------------------------------------------------
 
     def fit_private(self, round: int) -> None:
-        """Stage 1: train on private rows.
+        """Stage 1: train on private rows; with noise, where the party's budget says so, and once.
 
         A learner that starts anew on every fit was last trained on the private rows *and* the last
         teacher (:meth:`distill`); training it on the private rows alone would forget the teacher, so it
         is left as it is.
         """
+        if self.noisy is not None:
+            fit_with_noise(self)
+            return
         if self.learner.fitted and not self.learner.abilities.incremental:
             return
         X, targets = self._train

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, Generic, ParamSpec, cast
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, auto
+from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
+from consilience.numerics.outcomes import outcome_of
 from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
 from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
@@ -274,11 +276,16 @@ def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
 def suited(aggregate: Aggregator | None, agreed: Agreement) -> Aggregator:
     """Give an aggregator in the form for what the parties agreed on; ``auto()`` where none is given.
 
+    One that has no screen of its own is guarded (:class:`~consilience.aggregation.guard.Guard`).
+
     Raises:
         InvalidInput: it is no aggregator.
     """
     check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
-    return (auto() if aggregate is None else aggregate).suited_to(agreed)
+    rule = (auto() if aggregate is None else aggregate).suited_to(agreed)
+    outcome = outcome_of(agreed.outcome)
+    several = outcome is not None and outcome.several
+    return rule if rule.screen else replace(rule, screen=Guard(watch=not several))
 
 
 def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple[Task, ...]:

@@ -190,14 +190,18 @@ def budget_of(method: MethodSpec) -> Budget | None:
     if method.privacy is None:
         return None
     where = f"method {method.label}, privacy"
-    check_arguments(Budget, method.privacy, where=where, given=("measured", "unit"))
-    if method.named not in ("private_sums", "private_answers"):
+    check_arguments(Budget, method.privacy, where=where, given=("measured", "unit", "arrivals"))
+    try:
+        budget = Budget(**method.privacy, measured=True)
+    except InvalidInput as error:
+        raise error.located(where) from error
+    if budget.training is None and method.named not in ("private_sums", "private_answers"):
         raise InvalidInput(
             f"{method.named} asks parties with a budget for what has no stated cost",
             where=where,
             mend='Write { protocol = "private_sums", privacy = { epsilon = 3.0 } }.',
         )
-    return Budget(**method.privacy, measured=True)
+    return budget
 
 
 def aggregator_of(method: MethodSpec) -> Aggregator:

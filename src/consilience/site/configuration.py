@@ -218,7 +218,8 @@ class PartySpec(Section):
             unknown=where.unknown,
             outcome=outcome,
             classes=where.classes,
-            privacy_units=self._privacy_units(),
+            privacy_units=None if self.limits.unit == "row" else self._column("unit"),
+            arrived=self._column("arrival") if self.limits.arrival else None,
         )
         if (most := self.limits.classes) is not None and len(party.classes) > most:
             raise InvalidInput(
@@ -228,12 +229,12 @@ class PartySpec(Section):
             )
         return party, public
 
-    def _privacy_units(self) -> Array | None:
-        """The unit of privacy of each own row; ``None`` where each is one."""
-        if self.limits.unit == "row" or self.data.path is None:
+    def _column(self, limit: str) -> Array | None:
+        """The column of its file that a limit names, of each own row; ``None`` where there is no file."""
+        if self.data.path is None:
             return None
-        with _key("limits.unit"):
-            return load_column(self.data.path, self.limits.unit)
+        with _key(f"limits.{limit}"):
+            return load_column(self.data.path, getattr(self.limits, limit))
 
     def site(self, *, wait: float = 0.0) -> PartySite:
         """The site that answers for the party; its data are read when the first request comes.

@@ -134,8 +134,9 @@ def join_alone(spec: PartySpec) -> Party:
     read_session(spec.state)
     party = spec.party()
     party.public = party.public or Public.none()
-    spec.limits.bind(party)
-    party.join(_agreed(party))
+    with spec.located():
+        spec.limits.bind(party)
+        party.join(_agreed(party))
     return party
 
 
@@ -166,7 +167,7 @@ def lax_limits(limits: Limits) -> tuple[str, ...]:
         ),
         "delta": (
             limits.epsilon is not None and limits.delta > usual.delta,
-            "a coordinator can choose next to no noise",
+            "with that probability a release may tell all of a row",
         ),
         "metrics": (_more(limits.metrics, usual.metrics), "metrics tell who is measured on"),
         "metrics_in_all": (

@@ -208,9 +208,12 @@ class PartySite:
             raise KnowledgeRefused(
                 f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
             )
-        earlier = KeptReplies(self._folder()).find(first.round, request)
-        if earlier is not None:
-            return decode(earlier), earlier, "repeated"
+        if (earlier := KeptReplies(self._folder()).find(first.round, request)) is not None:
+            replies = decode(earlier)
+            if self.limits.epsilon is not None:  # which may have changed since
+                replies = self._made().privacy.restated(replies)
+                earlier = encode(replies)
+            return replies, earlier, "repeated"
         check_round(tasks, session.round)
         further = session.after(tasks, self.limits, audit=self._audit.head)
         # What is restored begins from where a party has just joined, whatever it has learned since.

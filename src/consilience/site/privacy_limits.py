@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.messages.replies import Predictions
 from consilience.site.audit import AUDIT, read_log
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.accounting import Adjacency
+from consilience.transforms.accounting import Adjacency, NoisyTraining
 from consilience.transforms.privacy import Accountant, Budget
 from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
 from consilience.validation.sections import Number, Section
@@ -48,7 +50,11 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
         "limit": limit,
         "spent": f"epsilon {spent.epsilon(limits.delta):.4g}, {spent.adjacency} of one {spent.unit}",
         "releases": [
-            {"time": line["time"], "kind": one.kind, "epsilon": one.loss.epsilon(limits.delta)}
+            {
+                "time": line["time"],
+                "kind": one.kind + (f", arrival {one.arrival}" if one.arrival else ""),
+                "epsilon": one.loss.epsilon(limits.delta),
+            }
             for line, one in zip(lines, releases, strict=True)
         ],
         "answers_without_budget": _bare(state / AUDIT),
@@ -56,14 +62,20 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     }
 
 
-def _bare(log: Path) -> int:
-    """Count the answers of an audit log that no budget lets out: the guarantee does not speak of them."""
+def _bare(log: Path) -> dict[str, int]:
+    """Count the answers of an audit log that no budget lets out, by task: outside of every guarantee."""
     known, budgeted = task_types(), PrivacyLimits(epsilon=1)
-    return sum(
-        any(name not in known or not budgeted.affords(known[name]) for name in names)
+    found = Counter(
+        name
         for entry in (read_log(log).entries if log.exists() else ())
-        if entry.get("status") in ("ok", "repeated") and (names := str(entry["tasks"]).split("+"))
+        if entry.get("status") in ("ok", "repeated")
+        for name in str(entry["tasks"]).split("+")
+        if name not in known or not budgeted.affords(known[name])
     )
+    return dict(sorted(found.items()))
+
+
+_UNSAID = (None, "add-remove", "row")
 
 
 class PrivacyLimits(Section):
@@ -79,6 +91,11 @@ class PrivacyLimits(Section):
         epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.
         adjacency: what ``epsilon`` hides: that a unit is there, or what it is (``"replace"``).
         unit: ``"row"``, or the column of its file whose values are units, such as patients.
+        arrival: column of its file that says with which arrival a row came, 0 for the first.
+        arrivals: how many arrivals have come; rows of later ones are not counted. One more lets the sums of
+            its rows leave, and where a unit is a row costs the earlier rows nothing.
+        training: training of its network with noise, as a table: that is one release, and the network's
+            predictions leave.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -86,13 +103,32 @@ class PrivacyLimits(Section):
     epsilon_each: Number | None = Field(default=None, gt=0, lt=math.inf)
     adjacency: Adjacency = "add-remove"
     unit: str = "row"
+    arrival: str = ""
+    arrivals: int = Field(default=1, ge=1)
+    training: NoisyTraining | None = None
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if self.epsilon is None and (self.epsilon_each, self.adjacency, self.unit) != _UNSAID:
+            raise ValueError("epsilon_each, adjacency and unit bound nothing without epsilon")
+        if (self.epsilon_each or 0) > (self.epsilon or math.inf):
+            raise ValueError(f"epsilon_each is {self.epsilon_each:g}, and epsilon {self.epsilon:g}")
+        return self
 
     @property
     def budget(self) -> Budget | None:
         """The budget of privacy, if there is one."""
         if self.epsilon is None:
             return None
-        return Budget(self.epsilon, self.delta, self.adjacency, self.unit, self.epsilon_each)
+        return Budget(
+            self.epsilon,
+            self.delta,
+            self.adjacency,
+            self.unit,
+            self.epsilon_each,
+            arrivals=self.arrivals,
+            training=self.training,
+        )
 
     def refuse_costless(self, task: type[Task]) -> None:
         """Raise ``KnowledgeRefused`` if a reply has no stated cost, and there is a budget."""
@@ -106,4 +142,5 @@ class PrivacyLimits(Section):
     def affords(self, task: type[Task]) -> bool:
         """Return true if what a task asks for has a stated cost, or there is no budget."""
         cost = getattr(task.reply_type, "privacy_cost", None)
-        return self.epsilon is None or cost in ("nothing", "charged")
+        trained = self.training is not None and task.reply_type is Predictions
+        return self.epsilon is None or trained or cost in ("nothing", "charged")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
@@ -9,8 +11,14 @@ from consilience.messages.base import check_reach
 from consilience.messages.message import message
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassSums
-from consilience.numerics.class_sums import SCALE, Kernel, PublicBasis
-from consilience.numerics.density import MOST_LANDMARKS
+from consilience.numerics.class_sums import (
+    MOST_LANDMARKS,
+    NO_BOUNDS,
+    SCALE,
+    TREES,
+    Features,
+    PublicBasis,
+)
 from consilience.party.class_sums import sums_of
 from consilience.party.party import Party
 from consilience.party.shared_space import shared_space
@@ -29,62 +37,74 @@ class SumClasses(
     keeps_model=True,
     exposure="noised",
 ):
-    """Sum up your rows by class, in these features.
+    """Sum up your rows by class, in these features; of values by the ends of their bounds.
 
     Nothing in it says how much noise there is to be: that is the party's own affair.
 
     Attributes:
-        kernel: ``"gaussian"`` or ``"linear"``.
+        kind: of the features, as in :class:`.PublicBasis`.
         landmarks: places of public rows, shape ``(l,)``, int64.
         matrix: from their kernels to features, shape ``(d, l)``, float32.
         width: of the Gaussian kernel, above 0.
+        trees: column and threshold at each node, shape ``(trees, nodes, 2)``, float32.
         digest: of all of these (:attr:`.PublicBasis.digest`).
+        bounds: low and high of each target, shape ``(t, 2)``, float64; none for classes.
     """
 
     round: int
-    kernel: Kernel
+    kind: Features
     landmarks: Array
     matrix: Array
     width: float
+    trees: Array
     digest: str
+    bounds: Array
 
     def __post_init__(self) -> None:
         where = type(self).__name__
-        check_choice("kernel", self.kernel, ("gaussian", "linear"), where=where)
+        check_choice("kind", self.kind, get_args(Features), where=where)
         check_number("width", self.width, above=0, where=where)
         fits = self.landmarks.ndim == 1 and self.matrix.ndim == 2
         if not fits or self.matrix.shape[1:] != self.landmarks.shape:
             raise InvalidInput("the matrix of the basis does not fit its landmarks", where=where)
-        kinds = self.landmarks.dtype == np.int64 and self.matrix.dtype == np.float32
-        if not kinds or not 1 <= len(self.matrix) <= len(self.landmarks) <= MOST_LANDMARKS:
+        floats = self.matrix.dtype == self.trees.dtype == np.float32
+        if not floats or self.landmarks.dtype != np.int64:
             raise InvalidInput("this is no basis", where=where)
-        if not np.isfinite(self.matrix).all():
-            raise InvalidInput("a number of the basis is not finite", where=where)
-        check_reach("numbers of the basis", self.matrix, where=where)
+        grown = self.trees.shape == TREES if self.kind == "leaves" else not self.trees.size
+        if not grown or not 1 <= len(self.matrix) <= len(self.landmarks) <= MOST_LANDMARKS:
+            raise InvalidInput("this is no basis", where=where)
+        for numbers in (self.matrix, self.trees):
+            if not np.isfinite(numbers).all():
+                raise InvalidInput("a number of the basis is not finite", where=where)
+            check_reach("numbers of the basis", numbers, where=where)
         if self.basis.digest != self.digest:
             raise KnowledgeRefused("the basis is not the one that its digest names", where=where)
+        check_bounds(self.bounds, where=where)
 
     @classmethod
-    def of(cls, basis: PublicBasis, *, round: int) -> SumClasses:
+    def of(cls, basis: PublicBasis, *, round: int, bounds: Array = NO_BOUNDS) -> SumClasses:
         """Make the task that sends a basis.
 
         Args:
             basis: the basis.
             round: the round.
+            bounds: of values.
         """
         return cls(
             round=round,
-            kernel=basis.kernel,
+            kind=basis.kind,
             landmarks=basis.landmarks,
             matrix=basis.matrix,
             width=basis.width,
+            trees=basis.trees,
             digest=basis.digest,
+            bounds=bounds,
         )
 
     @property
     def basis(self) -> PublicBasis:
         """The basis."""
-        return PublicBasis(self.kernel, self.landmarks, self.matrix, self.width)
+        return PublicBasis(self.kind, self.landmarks, self.matrix, self.width, self.trees)
 
     @property
     def dimensions(self) -> int:
@@ -98,26 +118,67 @@ class SumClasses(
 
     def run(self, party: Party) -> ClassSums:
         """Sum them up exactly; the party's privacy adds its noise where the reply leaves."""
-        return ClassSums(party=party.name, round=self.round, values=sums_of(party, self.basis))
+        values = sums_of(party, self.basis, self.bounds)
+        return ClassSums(party=party.name, round=self.round, values=values)
 
 
-def public_basis(public: Public, kernel: Kernel, dimensions: int | None = None) -> PublicBasis:
+def check_bounds(bounds: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless bounds are pairs of finite numbers, the low one first."""
+    fits = bounds.ndim == 2 and bounds.shape[1] == 2 and bounds.dtype == np.float64
+    if not fits or not np.isfinite(bounds).all() or not (bounds[:, 0] < bounds[:, 1]).all():
+        raise InvalidInput(
+            "bounds are not a low and a high number of each target",
+            where=where,
+            mend="Give bounds = [low, high] of the values, by what they are and not by rows.",
+        )
+    check_reach("bounds", bounds, where=where)
+
+
+def usual_features(public: Public) -> Features:
+    """Choose features by the public rows: leaves where most columns have far outliers, else directions.
+
+    Far are the outliers of a column whose standard deviation is three times that of a normal one with its
+    quartiles, or more.
+
+    Args:
+        public: the public rows.
+    """
+    X = public.X
+    if X.ndim != 2 or X.dtype.kind not in "fiu":
+        return "directions"
+    low, high = np.nanpercentile(X, [25, 75], axis=0)
+    varied = high > low
+    spread = np.nanstd(X[:, varied], axis=0, dtype=np.float64) / (high - low)[varied]
+    return "leaves" if len(spread) and np.median(spread) * 1.349 > 3 else "directions"
+
+
+def public_basis(
+    public: Public, kind: Features | None = None, dimensions: int | None = None
+) -> PublicBasis:
     """Make the basis of public rows that all parties are sent.
 
     Args:
         public: the public rows.
-        kernel: as in :class:`.PublicBasis`.
+        kind: as in :class:`.PublicBasis`; by default of :func:`usual_features`.
         dimensions: features, the constant aside; by default 24, or as many as there are.
 
     Raises:
         InvalidInput: the public rows have fewer directions.
     """
-    space = shared_space(public, 0).space
+    space = shared_space(public, 0)
     rng = np.random.default_rng(0)  # the same for whatever seed: it is no new question then
-    return PublicBasis.of(space.public, rng, kernel=kernel, dimensions=dimensions)
+    kind = usual_features(public) if kind is None else kind
+    return PublicBasis.of(space.public_words, rng, kind=kind, dimensions=dimensions)
 
 
-def features_by(basis: PublicBasis, public: Public) -> Array:
-    """Compute the features of the public rows in a basis, shape ``(n_public, d + 1)``."""
-    space = shared_space(public, 0).space
-    return basis(space.public, space.public)
+def features_by(basis: PublicBasis, public: Public, X: Array | None = None) -> Array:
+    """Compute the features of rows in a basis, shape ``(n, d + 1)``.
+
+    Args:
+        basis: the basis.
+        public: the public rows.
+        X: the rows; by default the public ones.
+    """
+    space = shared_space(public, 0)
+    known = space.public_words
+    return basis(known if X is None else space.words(X), known)

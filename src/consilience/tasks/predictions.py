@@ -6,8 +6,10 @@ from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Predictions, Receipt
 from consilience.messages.schema import PRECISION, OutputKind
+from consilience.party.noisy_training import training_releases
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
@@ -17,6 +19,10 @@ class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
     """Train on your private rows."""
 
     round: int
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the training, where it is with noise."""
+        return training_releases(party)
 
     def run(self, party: Party) -> Receipt:
         """Train: stage 1 of the round."""

@@ -20,7 +20,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Literal, get_args
@@ -85,6 +85,24 @@ class PrivacyLoss:
         if self.renyi and other.renyi:
             renyi = tuple(map(sum, zip(self.renyi, other.renyi, strict=True)))
         return replace(self, mu=math.hypot(self.mu, other.mu), renyi=renyi)
+
+    def plus(self, losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
+        """Compose it with losses, as they are for its neighbours.
+
+        Raises:
+            InvalidInput: one is not known for these.
+        """
+        total = self
+        for loss in losses:
+            total = loss.under(self.adjacency, self.unit) + total
+        return total
+
+    def larger(self, other: PrivacyLoss) -> PrivacyLoss:
+        """Bound both this loss and another one of the same neighbours."""
+        renyi = self.renyi or other.renyi
+        if self.renyi and other.renyi:
+            renyi = tuple(map(max, zip(self.renyi, other.renyi, strict=True)))
+        return replace(self, mu=max(self.mu, other.mu), renyi=renyi)
 
     def under(self, adjacency: Adjacency, unit: str) -> PrivacyLoss:
         """Bound the loss for other neighbours: one that is replaced is removed, and another added.
@@ -218,6 +236,64 @@ def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLo
     terms += (orders[:, None] - k) * math.log1p(-rate)
     found = steps * np.maximum(logsumexp(terms, axis=1), 0.0) / (orders - 1)
     return PrivacyLoss(0.0, tuple(map(float, found)))
+
+
+@dataclass(frozen=True)
+class NoisyTraining:
+    """Training of a network by sums of clipped gradients with noise (DP-SGD), to be released once.
+
+    Numbers of its own rows a party does not read off them: how many there are is private too.
+
+    Attributes:
+        rows: roughly how many rows, or units, it has: declared, not counted.
+        batch: rows of a step on average.
+        epochs: passes over ``rows`` rows.
+        clip: largest Euclidean norm of a unit's gradient.
+
+    Raises:
+        InvalidInput: a setting that bounds nothing.
+
+    Source:
+        Abadi et al. 2016, Algorithm 1, with Poisson batches.
+    """
+
+    rows: int
+    batch: int = 64
+    epochs: int = 20
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "batch", "epochs"):
+            check_number(name, getattr(self, name), at_least=1, whole=True, where="noisy training")
+        check_number("clip", self.clip, above=0, where="noisy training")
+
+    @property
+    def rate(self) -> float:
+        """Probability of a unit to be in a step."""
+        return min(1.0, self.batch / self.rows)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return max(1, math.ceil(self.epochs * self.rows / self.batch))
+
+    def noise(self, epsilon: float, delta: float) -> float:
+        """Compute the standard deviation of the noise, over ``clip``, that keeps to (ε, δ).
+
+        Args:
+            epsilon: ε > 0.
+            delta: δ in (0, 1).
+        """
+        return noise_multiplier(epsilon, delta, rate=self.rate, steps=self.steps)
+
+    def loss(self, epsilon: float, delta: float) -> PrivacyLoss:
+        """Compute the privacy loss of all steps with that noise.
+
+        Args:
+            epsilon: ε > 0.
+            delta: δ in (0, 1).
+        """
+        return subsampled_gaussian_loss(self.noise(epsilon, delta), self.rate, self.steps)
 
 
 @cache

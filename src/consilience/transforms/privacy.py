@@ -21,10 +21,11 @@ Source:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
@@ -35,10 +36,11 @@ from consilience.messages.base import PartyMessage
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import SystemNoise
-from consilience.transforms.accounting import Adjacency, PrivacyLoss, gaussian_mu
+from consilience.transforms.accounting import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
 from consilience.transforms.privacy_ledger import PrivacyLedger, Release, lacks
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
+from consilience.validation.options import check_arguments
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -56,6 +58,11 @@ class Budget:
         unit: ``"row"``, or the column whose values are units, such as patients.
         each: ε of one release with the party's own noise; by default all of ``epsilon``.
         measured: whether metrics leave, outside of the guarantee: for experiments, where no data are private.
+        arrivals: how many arrivals of rows have come, a number that is declared and not read off the rows.
+            Sums of a later one are a release of its rows alone: where a unit is a row, earlier ones spend
+            nothing; any other unit may have rows in all of them, and is charged for each.
+        training: training of its network with noise, or a table of its fields: that is the one release then,
+            and the network's predictions leave. ``None`` for models that nothing of leaves.
 
     Raises:
         InvalidInput: a setting that bounds nothing.
@@ -67,19 +74,44 @@ class Budget:
     unit: str = "row"
     each: float | None = None
     measured: bool = False
+    arrivals: int = 1
+    training: NoisyTraining | None = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__
+        if isinstance(self.training, Mapping):
+            check_arguments(NoisyTraining, self.training, where=f"{where}, training")
+            object.__setattr__(self, "training", NoisyTraining(**self.training))
+        if self.training is not None and self.adjacency != "add-remove":
+            raise InvalidInput(
+                "the loss of training with noise is known for rows that are added or removed",
+                where=where,
+                mend='Leave adjacency = "replace" out.',
+            )
         check_number("epsilon", self.epsilon, above=0, where=where)
         check_number("delta", self.delta, above=0, below=1, where=where)
         check_choice("adjacency", self.adjacency, get_args(Adjacency), where=where)
         check_number("each", self.each, above=0, at_most=self.epsilon, optional=True, where=where)
+        check_number("arrivals", self.arrivals, at_least=1, whole=True, where=where)
+        if self.arrivals > 1 and self.adjacency == "replace":
+            raise InvalidInput(
+                "arrivals are charged alone where a row is added or removed, and not where one is replaced",
+                where=where,
+                mend='Take adjacency = "add-remove", or one arrival.',
+            )
 
     @property
     def release(self) -> PrivacyLoss:
         """Loss of one release with the party's own Gaussian noise."""
         mu = gaussian_mu(self.epsilon if self.each is None else self.each, self.delta)
         return PrivacyLoss(mu, (), self.adjacency, self.unit)
+
+    @property
+    def training_loss(self) -> PrivacyLoss:
+        """Loss of the training with noise, which is one release."""
+        assert self.training is not None
+        epsilon = self.epsilon if self.each is None else self.each
+        return replace(self.training.loss(epsilon, self.delta), unit=self.unit)
 
     @property
     def sigma(self) -> float:
@@ -170,9 +202,21 @@ class Mechanism(ABC):
             reply: the exact reply.
         """
 
-    def stated(self, released: Any) -> Any:
-        """Say on what was released, perhaps long ago, what holds today; by default nothing more."""
-        return released
+    def parts(
+        self, task: Any, agreement: Agreement | None, reply: Any = None
+    ) -> Sequence[tuple[Release, Any]]:
+        """Name the releases that answer a task, each with the exact reply that it is made of; by default one.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+            reply: the exact reply; ``None`` before there is one.
+        """
+        return [(self.planned(task, agreement), reply)]
+
+    def joined(self, released: Sequence[Any]) -> Any:
+        """Make the reply of what was released, perhaps long ago, in the order of the parts."""
+        return released[0]
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
         """Name the release that answers a task, by nothing that depends on private rows.
@@ -216,16 +260,22 @@ class Accountant:
 
     def _with(self, further: Iterable[Release]) -> PrivacyLoss:
         """Add up the losses of all releases and of further ones, for the budget's neighbours."""
-        found = [one.loss for one in dict.fromkeys([*self._released, *further]) if one.loss]
+        releases = [one for one in dict.fromkeys([*self._released, *further]) if one.loss]
+        found = [one.loss for one in releases]
         total = PrivacyLoss()
         if self.budget is not None:
             total = replace(total, adjacency=self.budget.adjacency, unit=self.budget.unit)
         elif found:
             weakest = next((one for one in found if one.adjacency == "replace"), found[0])
             total = replace(total, adjacency=weakest.adjacency, unit=weakest.unit)
-        for loss in found:
-            total = loss.under(total.adjacency, total.unit) + total
-        return total
+        arrivals = {one.arrival for one in releases} - {None}
+        if (total.adjacency, total.unit) != ("add-remove", "row") or len(arrivals) < 2:
+            return total.plus(found)
+        each = [  # a row is in one arrival
+            total.plus(one.loss for one in releases if one.arrival in (None, arrival))
+            for arrival in arrivals
+        ]
+        return functools.reduce(PrivacyLoss.larger, each)
 
     def count(self, kind: str) -> int:
         """Count the releases of a kind."""
@@ -315,10 +365,17 @@ class Privacy:
     def __init__(self) -> None:
         self.accountant = Accountant()
         self._mechanisms: dict[type[Any], Mechanism] = {}
+        self._free: frozenset[type[Any]] = frozenset()
 
-    def use(self, mechanisms: Iterable[Mechanism]) -> None:
-        """Have replies pass these mechanisms, each for its kind of reply, in place of those before."""
+    def use(self, mechanisms: Iterable[Mechanism], *, free: Iterable[type[Any]] = ()) -> None:
+        """Have replies pass these mechanisms, each for its kind of reply, in place of those before.
+
+        Args:
+            mechanisms: at most one for each kind of reply.
+            free: kinds of replies that the party computes from releases and public rows alone.
+        """
         self._mechanisms = {one.reply_type: one for one in mechanisms}
+        self._free = frozenset(free)
 
     def check(
         self, tasks: Iterable[tuple[Any, Iterable[Release]]], agreement: Agreement | None
@@ -340,7 +397,7 @@ class Privacy:
             for task, own in tasks:
                 costs = list(own)
                 if (mechanism := self._mechanisms.get(task.reply_type)) is not None:
-                    costs.append(mechanism.planned(task, agreement))
+                    costs += [one for one, _ in mechanism.parts(task, agreement)]
                 self._check_cost(task.reply_type, charged=any(one.loss for one in costs))
                 releases += costs
             self.accountant.check(releases)
@@ -362,23 +419,40 @@ class Privacy:
         charges = self.accountant.charges
         reply = run()
         if (mechanism := self._mechanisms.get(type(reply))) is not None:
-            reply = self._released(mechanism.planned(task, agreement), mechanism, reply)
+            parts = mechanism.parts(task, agreement, reply)
+            released = mechanism.joined([self._released(*one, mechanism) for one in parts])
+            # The same question may come in another round, where its mechanism says so.
+            named = hasattr(reply, "round")
+            reply = replace(released, round=reply.round) if named else released
         if self.accountant.budget is not None:
             self._check_cost(type(reply), charged=self.accountant.charges > charges)
             if getattr(reply, "notes", ()):
                 reply = replace(reply, notes=())  # they are made of private rows
         return reply
 
-    def _released(self, release: Release, mechanism: Mechanism, reply: Any) -> Any:
+    def restated(self, replies: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Say what holds today on replies that left before.
+
+        Args:
+            replies: as they left.
+
+        Raises:
+            BudgetExceeded: the budget has become less than what is spent.
+        """
+        self.accountant.check(())
+        known = self._mechanisms
+        return tuple(
+            [known[type(one)].joined([one]) if type(one) in known else one for one in replies]
+        )
+
+    def _released(self, release: Release, reply: Any, mechanism: Mechanism) -> Any:
         """The reply as the mechanism releases it, or as it was released before."""
 
         def draw() -> Array:
             return np.frombuffer(encode([mechanism.release(reply)]), dtype=np.uint8)
 
         (released,) = decode(self.accountant.release(release, draw).tobytes())
-        released = mechanism.stated(released)
-        # The same question may come in another round, where its mechanism says so.
-        return replace(released, round=reply.round) if hasattr(reply, "round") else released
+        return released
 
     def _check_cost(self, kind: type[Any], *, charged: bool) -> None:
         """Raise ``BudgetExceeded`` unless a kind of reply may leave a party that has a budget.
@@ -387,6 +461,8 @@ class Privacy:
             kind: the class of the reply.
             charged: whether the accountant is charged for it.
         """
+        if kind in self._free:
+            return
         cost = kind.privacy_cost if issubclass(kind, PartyMessage) else None
         assert self.accountant.budget is not None
         bare = cost == "unbudgeted" or (cost == "measured" and not self.accountant.budget.measured)

@@ -51,11 +51,13 @@ class Release:
         kind: what it is, such as ``"certainties"``.
         question: digest of all that it depends on; the same question is answered with the same release.
         loss: its privacy loss.
+        arrival: the arrival whose rows alone it is of; ``None`` where it is of all rows.
     """
 
     kind: str
     question: str
     loss: PrivacyLoss
+    arrival: int | None = None
 
     @classmethod
     def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
@@ -72,7 +74,8 @@ class Release:
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Release:
         """Name the release of a line of the ledger."""
-        return cls(line["kind"], line["question"], PrivacyLoss(**line["loss"]))
+        loss = PrivacyLoss(**line["loss"])
+        return cls(line["kind"], line["question"], loss, line.get("arrival"))
 
     def to_json(self) -> str:
         """Write its name as JSON."""
@@ -97,7 +100,9 @@ class Release:
                 epsilon, delta = float(known.pop("epsilon")), float(known.pop("delta"))
                 mu = gaussian_mu(epsilon, delta) if epsilon else 0.0
                 loss = {"mu": mu, "adjacency": "replace"}
-            return cls(str(known.pop("kind")), str(known.pop("question")), PrivacyLoss(**loss))
+            arrival = known.pop("arrival", None)
+            named = str(known.pop("kind")), str(known.pop("question"))
+            return cls(*named, PrivacyLoss(**loss), None if arrival is None else int(arrival))
         except (InvalidInput, TypeError, ValueError, KeyError) as error:
             raise ValueError(f"no record of a release ({error})") from error
 

@@ -171,7 +171,7 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
         complaint = "it should be a table"
     elif first["type"] != "value_error":
         complaint = complaint[:1].lower() + complaint[1:]
-    what = f"{'.'.join(place)}: {complaint.replace('tuple', 'list')}"
+    what = f"{'.'.join(place)}: {complaint.replace('tuple', 'list')}".removeprefix(": ")
     if first["type"] not in ("missing", "too_short", "value_error"):  # ours say it themselves
         what += f", not {first['input']!r}"
     return InvalidInput(what, where=where)

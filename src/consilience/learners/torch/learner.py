@@ -22,6 +22,7 @@ from consilience.learners.torch.batched.steps import Job
 from consilience.learners.torch.device import filters_channels_last
 from consilience.learners.torch.losses import loss_for
 from consilience.learners.torch.modules import Factory, ModuleBuilder, forward_in_parts
+from consilience.learners.torch.noisy import check_bounded, train_with_noise
 from consilience.learners.torch.parameters import (
     all_finite,
     check_correction,
@@ -258,6 +259,31 @@ class TorchLearner(Learner):
                 mend="Lower learning_rate, set gradient_clip, or scale the inputs.",
             )
         return Steps(count, recipe.learning_rate)
+
+    def bounded(self, example: Array) -> str:
+        """Describe the network for rows like these, which :meth:`fit_with_noise` is to train.
+
+        Raises:
+            InvalidInput: nothing bounds what a row does to it.
+        """
+        module = self.modules.build(self.rows(example), self.n_outputs, seed=None)
+        check_bounded(module)
+        return f"{self.recipe} {module}"
+
+    def fit_with_noise(self, X: Array, targets: Array, units: Array, **how: Any) -> None:
+        """Train, from where it is, by clipped gradients with noise (:func:`.noisy.train_with_noise`).
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+            targets: shape ``(n, n_outputs)``.
+            units: unit of privacy of each row, shape ``(n,)``, from 0 on.
+            how: settings, noise and its source, as there.
+        """
+        module, modules = self._trained_module(), self.modules
+        rows, outputs = modules.inputs(self.rows(X), module), modules.values(targets, module)
+        loss = loss_for(self.abilities.kind, self.recipe.loss)
+        with modules.errors_named():
+            train_with_noise(module, rows, outputs, units, recipe=self.recipe, loss=loss, **how)
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""

@@ -36,7 +36,8 @@ Deviations
     - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
       still sees them, with what the rule puts in their place.
     - With compression, p_c and p_A are as they arrive; γ_t moves the p_A from before it.
-    - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either.
+    - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either. One
+      whose answers line 4 leaves out (:class:`consilience.aggregation.guard.Guard`) is.
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
     - Models that take no soft labels see weighted hard ones; classes below 5 % of a row's likeliest are
@@ -177,7 +178,7 @@ def distillation_rounds(
         train = (FitPrivate(round=t),) if t > 1 else ()  # line 2
         replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
         replies = constant.added_to(replies)
-        proposal = aggregate(replies)  # line 4
+        proposal = aggregate(replies, state.trust)  # line 4
         before = state.memory if bounded is None else state.memory["step"]
         values, memory = step.update(proposal.values, state.consensus, before)
         if aggregate.kind == "classification":
@@ -201,7 +202,7 @@ def distillation_rounds(
         )
         if to := network.agreed.taught(replies.parties):
             network.ask(distill, to=to)  # line 5
-        state = RoundState(round=t, consensus=values, memory=memory)
+        state = RoundState(round=t, consensus=values, memory=memory, trust=proposal.memory)
         yield Round(t, state, teacher, replies)
 
 

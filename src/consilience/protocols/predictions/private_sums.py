@@ -5,12 +5,14 @@ Vu & Slavković 2009, Foulds et al. 2016 (perturbed sufficient statistics); Balo
 
     1  server: phi <- features of the public rows; send them
     2  every client c: S_c(y) <- sum of phi(x) over its rows of class y; send S_c + noise, once
-    3  server: r(x, y) <- max(0, phi(x)ᵀ (sum_public phi phiᵀ + λ I)⁻¹ sum_c S_c(y));  p_A(x) ∝ r(x, ·)
+    3  server: r(x, y) <- max(0, phi(x)ᵀ (sum_public phi phiᵀ + λ I)⁻¹ B sum_c S_c(y));  p_A(x) ∝ r(x, ·)
     4  for round t = 1, 2, … do
          every client c: train f_c on its private data, then on { (x, p_A(x)) }
 
 Legend: phi of norm 1 at most (:mod:`consilience.numerics.class_sums`), S_c the :class:`.ClassSums` of a
-party, λ of ``ridge`` and ``caution``, p_A ``teacher``, f_c the party's learner.
+party, λ of ``ridge``, B what noise of a known width leaves of them, p_A ``teacher``, f_c the party's learner.
+In regression a value is a share of a row at either end of its ``bounds``, which stand in for classes, and p_A
+is the ridge regression of these sums (:func:`.fitted_values`).
 
 Everything behind line 2 is computed from what has left, and costs nothing more; no party answers anything
 after it. What a party's noise is, the party decides (:meth:`.Party.protect`, ``limits.epsilon``): no number
@@ -30,18 +32,25 @@ Deviations
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from consilience.aggregation import Teacher
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.schema import PRECISION, Public
+from consilience.messages.schema import PRECISION, Agreement, Public
 from consilience.messages.scores import ClassSums, NoisySums
-from consilience.numerics.class_sums import SCALE, Kernel, SumsFit, class_ratios, taught_by
+from consilience.numerics.class_sums import (
+    NO_BOUNDS,
+    SCALE,
+    Features,
+    class_ratios,
+    fitted_values,
+    taught_by,
+)
 from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.tasks.base import NetworkView, Task
-from consilience.tasks.class_sums import SumClasses, features_by, public_basis
+from consilience.tasks.class_sums import SumClasses, check_bounds, features_by, public_basis
 from consilience.tasks.predictions import Distill, FitPrivate
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
@@ -54,21 +63,24 @@ def private_sums(
     state: RoundState | None,
     *,
     rounds: int,
-    kernel: Kernel = "linear",
+    features: Features | None = None,
     dimensions: int | None = None,
     ridge: float = 0.5,
-    caution: float = 1.0,
+    bounds: Sequence[float] | Sequence[Sequence[float]] = (),
     alpha: float | None = None,
 ) -> Rounds:
     """Parties learn from sums of their rows by class, which leave once, with noise of a stated privacy loss.
 
     Args:
         rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
-        kernel: ``"linear"`` for principal directions, which bear noise better, or ``"gaussian"``.
+        features: ``"directions"``, which bear noise best; ``"kernel"``, better for many rows and little
+            noise; ``"leaves"`` for columns with far outliers; by default one of them by the public rows
+            (:func:`.usual_features`).
         dimensions: features; by default 24, for some 2,000 private rows in all, or as many as public rows
             have. 100 for 20,000 rows, 300 above: more help without noise and hurt with it.
-        ridge: r_0 > 0 of the fit, in rows; 5 for tables.
-        caution: κ, by how much noise adds to it.
+        ridge: r_0 > 0 of the fit, in rows.
+        bounds: low and high of the values, or of each target, by what they are and not by anybody's rows;
+            values beyond are cut. For regression alone.
         alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
             that a party finds better for its own rows.
 
@@ -80,24 +92,20 @@ def private_sums(
         Vu & Slavković 2009; Balog, Tolstikhin & Schölkopf 2018.
     """
     check_options(network, rounds=rounds, alpha=alpha)
-    agreed, fit, where = network.agreed, SumsFit(ridge, caution), "private_sums"
-    check_choice("kernel", kernel, ("gaussian", "linear"), where=where)
+    agreed, where = network.agreed, "private_sums"
+    check_choice("features", features or "directions", get_args(Features), where=where)
     check_number("dimensions", dimensions, at_least=1, whole=True, optional=True, where=where)
-    if agreed.kind == "regression" or agreed.outcome:
-        raise InvalidInput(
-            "class sums are of classes, and there are none",
-            where=where,
-            mend="Give classifiers, and classes.",
-        )
-    basis = public_basis(public, kernel, dimensions)  # line 1
-    features = features_by(basis, public)
+    check_number("ridge", ridge, above=0, where=where)
+    ends = _bounds(bounds, agreed, where)
+    basis = public_basis(public, features, dimensions)  # line 1
+    rows = features_by(basis, public)
     yield from released_once(
         network,
         state,
         rounds=rounds,
         alpha=alpha,
-        asked=lambda t: SumClasses.of(basis, round=t),
-        teach=lambda sums: _teacher(sums, features, fit),
+        asked=lambda t: SumClasses.of(basis, round=t, bounds=ends),
+        teach=lambda sums: _teacher(sums, rows, ridge, ends),
     )
 
 
@@ -156,16 +164,40 @@ def released_once(
         yield Round(t, state, teacher)
 
 
-def _teacher(sums: Sequence[ClassSums], features: Array, fit: SumsFit) -> Teacher:
+def _bounds(bounds: Sequence[Any], agreed: Agreement, where: str) -> Array:
+    """Give the bounds of each target, shape ``(t, 2)``; of classes none."""
+    if agreed.outcome:
+        raise InvalidInput(
+            "class sums are of classes or values, and not of an outcome", where=where
+        )
+    if (agreed.kind == "regression") != bool(len(bounds)):
+        raise InvalidInput(
+            "bounds are of values, and of these alone",
+            where=where,
+            mend="Give bounds = [low, high] in regression, by what values there can be; none for classes.",
+        )
+    try:
+        found = np.array(bounds, dtype=np.float64).reshape(-1, 2) if len(bounds) else NO_BOUNDS
+    except (TypeError, ValueError):
+        found = np.zeros(1)
+    if found.shape == (1, 2):
+        found = np.tile(found, (agreed.outputs, 1))
+    check_bounds(found, where=where)
+    return found
+
+
+def _teacher(sums: Sequence[ClassSums], public: Array, ridge: float, bounds: Array) -> Teacher:
     """Make the teacher of the parties' sums; rows without any ratio are not taught."""
     total = np.sum([one.values for one in sums], axis=0) / SCALE
     sigma = float(np.sqrt(sum(one.sigma**2 for one in sums))) / SCALE
-    values, taught = taught_by(class_ratios(total, features, sigma, fit))
+    if len(bounds):
+        values = fitted_values(total, public, sigma, ridge, bounds, public)
+        values, taught = values.astype(PRECISION["values"]), np.ones(len(public), dtype=bool)
+    else:
+        values, taught = taught_by(class_ratios(total, public, sigma, ridge, public))
+        values = values.astype(PRECISION["probabilities"])
     weights = np.tile(taught / len(sums), (len(sums), 1))
-    names = tuple(one.party for one in sums)
-    return Teacher(
-        values.astype(PRECISION["probabilities"]), weights, names, tuple(guarantees(sums))
-    )
+    return Teacher(values, weights, tuple(one.party for one in sums), tuple(guarantees(sums)))
 
 
 def guarantees(sums: Sequence[NoisySums]) -> list[str]:

@@ -1,0 +1,217 @@
+"""Rules for class probabilities that bear some parties whose answers are wrong, or lies.
+
+m parties, n public rows, K classes; ``p_c(x)`` is party c's probability vector on row x, f the number of
+wrong parties that a rule is to bear. What these rules promise is in proportion to how far honest parties are
+apart (Allouah et al. 2023): where every party knows other classes, honest answers lie all over the simplex,
+and no rule that sees answers alone tells a specialist from a liar. Secret labels do
+(:class:`~consilience.aggregation.guard.Guard`).
+
+Deviations
+    - All rules look at each public row by itself, exp-guard's losses aside; the papers' are of gradients.
+    - Cronus drops ``ceil(f / 2)`` parties twice, and f is the most that fewer than half can be.
+    - Centred clipping begins at the coordinate-wise median, and later at its own teacher of the round before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.aggregation.base import Aggregator, Stack, plain_mean, weighted_mean_of
+from consilience.aggregation.classification import coordinate_median, trimmed_mean
+from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
+
+__all__ = ["geometric_median", "cronus", "nearest_neighbours", "centred_clipping", "exp_guard"]
+"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+
+_NEAREST, _ENOUGH, _MOST_STEPS = 1e-9, 1e-8, 100
+"""Weiszfeld's iteration: least distance that is divided by, step at which it ends, and most steps."""
+
+_TIE = 1e-6
+"""Relative difference below which directions, or parties, are equally far off."""
+
+_CLIPPINGS = 3
+"""Steps of centred clipping in a round."""
+
+
+def geometric_median() -> Aggregator:
+    """Point of least summed distance to all parties' probabilities, row by row.
+
+    ``argmin_z sum_c |p_c(x) - z|_2`` by Weiszfeld's iteration from the mean, a convex combination of the
+    answers. Bears fewer than half of the parties, where the others agree. Pillutla, Kakade & Harchaoui 2022
+    (RFA); of soft labels Roux, Zimmer & Pokutta 2025.
+    """
+    return Aggregator("geometric-median", _weiszfeld)
+
+
+def cronus(tolerates: int | None = None) -> Aggregator:
+    """Mean of the parties that are left when the furthest along the main direction were dropped, twice.
+
+    Row by row: a party's score is ``|(p_c - mean) · v|``, v the first eigenvector of the parties'
+    covariance; the ``ceil(f / 2)`` of the largest are dropped, and who ties with them; twice. Chang et al.
+    2019 (Cronus).
+
+    Args:
+        tolerates: f, how many parties may be wrong; by default the most that are fewer than half.
+    """
+    _check_tolerates(tolerates, "cronus")
+
+    def rule(stack: Stack) -> tuple[Array, Array]:
+        m, n, _ = stack.outputs.shape
+        kept = np.ones((m, n), dtype=bool)
+        dropped = math.ceil(_tolerated(tolerates, m, "cronus") / 2)
+        for _ in range(2 if dropped else 0):
+            count = kept.sum(axis=0)[:, None, None]
+            rows = stack.outputs.transpose(1, 0, 2)  # (n, m, K)
+            centred = np.where(kept.T[:, :, None], rows, 0)
+            centred = np.where(
+                kept.T[:, :, None], rows - centred.sum(axis=1, keepdims=True) / count, 0
+            )
+            _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+            main = sizes >= (1 - _TIE) * sizes[:, :1]  # all first directions, where several tie
+            along = np.einsum("nmk,njk->mnj", centred, directions * main[:, :, None])
+            score = np.where(kept, np.linalg.norm(along, axis=2), -1)
+            far = score >= (1 - _TIE) * np.sort(score, axis=0)[-dropped]
+            kept &= ~far | (far | ~kept).all(axis=0)  # all that tie, but never everybody
+        weights = kept / kept.sum(axis=0)
+        return weighted_mean_of(stack.outputs, weights), weights
+
+    return Aggregator("cronus", rule)
+
+
+Before = Literal["avg", "median", "trimmed-mean", "geometric-median", "cronus"]
+
+
+def nearest_neighbours(before: Before = "median", tolerates: int | None = None) -> Aggregator:
+    """Replace every answer by the mean of its m - f nearest, its own among them; then take another rule.
+
+    Row by row. It brings any of these rules to an error in proportion to ``f / m``. Allouah et al. 2023
+    (NNM).
+
+    Args:
+        before: rule that comes after it.
+        tolerates: f; by default the most that are fewer than half.
+    """
+    check_choice("before", before, list(_PLAIN), where="nearest-neighbours")
+    _check_tolerates(tolerates, "nearest-neighbours")
+    then = _PLAIN[before]()
+
+    def rule(stack: Stack) -> tuple[Any, ...]:
+        m = len(stack.parties)
+        near = m - _tolerated(tolerates, m, "nearest-neighbours")
+        apart = np.linalg.norm(stack.outputs[:, None] - stack.outputs[None], axis=3)  # (m, m, n)
+        furthest = np.sort(apart, axis=1)[:, near - 1 : near]
+        close = apart <= furthest * (1 + _TIE) + _NEAREST  # who ties with the last is among them
+        mixed = np.einsum("ijn,jnk->ink", close, stack.outputs) / close.sum(axis=1)[:, :, None]
+        return then.rule(Stack(stack.parties, mixed))[0], None
+
+    return Aggregator("nearest-neighbours", rule)
+
+
+def centred_clipping(radius: float = 0.5) -> Aggregator:
+    """Mean of the steps from a centre to the answers, none longer than a radius.
+
+    ``v <- v + mean_c (p_c - v) min(1, τ / |p_c - v|)``, three times, row by row; the next round begins at v.
+    Karimireddy, He & Jaggi 2021.
+
+    Args:
+        radius: τ, in (0, √2]; no two distributions are further apart than √2.
+    """
+    check_number("radius", radius, above=0, at_most=math.sqrt(2), where="centred-clipping")
+
+    def rule(stack: Stack) -> tuple[Array, None, tuple[str, ...], Mapping[str, Any]]:
+        centre = stack.memory.get("centre")
+        if centre is None or centre.shape != stack.outputs.shape[1:]:
+            centre = coordinate_median().rule(stack)[0]
+        for _ in range(_CLIPPINGS):
+            away = stack.outputs - centre
+            length = np.linalg.norm(away, axis=2, keepdims=True)
+            centre = centre + (away * np.minimum(1, radius / np.maximum(length, radius))).mean(
+                axis=0
+            )
+        return centre, None, (), {"centre": centre}
+
+    return Aggregator("centred-clipping", rule)
+
+
+def exp_guard(
+    rate: float = 2.0, against: Literal["geometric-median", "cronus"] = "geometric-median"
+) -> Aggregator:
+    """Weighted mean of probabilities, whose weights shrink as a party's answers are far from a robust rule's.
+
+    ``w_c <- w_c exp(-η L_c)`` with ``L_c = mean_x |p_c(x) - A(x)|_2`` and A the robust rule; weights are kept
+    from round to round, so that a party that is always a little off loses its voice. Roux, Zimmer & Pokutta
+    2025 (ExpGuard).
+
+    Args:
+        rate: η > 0.
+        against: A.
+    """
+    check_number("rate", rate, above=0, where="exp-guard")
+    check_choice("against", against, ["geometric-median", "cronus"], where="exp-guard")
+    robust = _PLAIN[against]()
+
+    def rule(stack: Stack) -> tuple[Array, Array, tuple[str, ...], Mapping[str, Any]]:
+        middle = robust.rule(stack)[0]
+        losses = np.linalg.norm(stack.outputs - middle, axis=2).mean(axis=1)
+        before = stack.memory.get("losses", {})
+        total = np.array([before.get(name, 0.0) for name in stack.parties]) + losses
+        shares = np.exp(-rate * (total - total.min()))
+        weights = np.repeat((shares / shares.sum())[:, None], stack.outputs.shape[1], axis=1)
+        known = {**before, **dict(zip(stack.parties, map(float, total), strict=True))}
+        return weighted_mean_of(stack.outputs, weights), weights, (), {"losses": known}
+
+    return Aggregator("exp-guard", rule)
+
+
+def _weiszfeld(stack: Stack) -> tuple[Array, Array]:
+    """The geometric median of each row, and the weights of the answers in it."""
+    centre, weights = plain_mean(stack)
+    for _ in range(_MOST_STEPS):
+        far = np.linalg.norm(stack.outputs - centre, axis=2)
+        near = 1 / np.maximum(far, _NEAREST)
+        weights = near / near.sum(axis=0)
+        moved = weighted_mean_of(stack.outputs, weights)
+        step = np.abs(moved - centre).max()
+        centre = moved
+        if step <= _ENOUGH:
+            break
+    return centre, weights
+
+
+def _check_tolerates(tolerates: int | None, where: str) -> None:
+    if tolerates is not None:
+        check_number("tolerates", tolerates, at_least=0, where=where)
+
+
+def _tolerated(tolerates: int | None, parties: int, where: str) -> int:
+    """f for so many parties.
+
+    Raises:
+        InvalidInput: it is not fewer than half of them.
+    """
+    most = math.ceil(parties / 2) - 1
+    if tolerates is None:
+        return most
+    if tolerates > most:
+        raise InvalidInput(
+            f"it is to bear {tolerates} wrong parties of {parties}",
+            where=where,
+            mend=f"No rule bears half of the parties or more: give tolerates at most {most}.",
+        )
+    return tolerates
+
+
+_PLAIN: Mapping[str, Callable[[], Aggregator]] = {
+    "avg": lambda: Aggregator("avg", plain_mean),
+    "median": coordinate_median,
+    "trimmed-mean": trimmed_mean,
+    "geometric-median": geometric_median,
+    "cronus": cronus,
+}
+"""Rules of predictions alone that may come after or inside of another."""
