@@ -36,6 +36,18 @@ def test_a_run_says_what_was_guaranteed(tmp_path: Path) -> None:
     assert "epsilon = 3, delta = 1e-05" in notes and "outside of this guarantee" in notes
 
 
+def test_values_by_the_same_table(tmp_path: Path) -> None:
+    """Their bounds stand with the protocol, and are missed before anything is trained."""
+    spec = CONFIG.replace('"digits"\npublic = 200', '"diabetes"\npublic = 100')
+    spec = spec.replace('"classes"\nparties = 4\nper_party = 5', '"iid"\nparties = 2')
+    spec = spec.replace("naive-bayes", "ridge")
+    bounded = spec.replace('"private_sums", label', '"private_sums", bounds = [0, 350], label')
+    start(parse_spec(tomllib.loads(bounded), where="tiny"), tmp_path / "run")
+    assert "epsilon = 3, delta = 1e-05" in str(read_results(tmp_path / "run").notes)
+    with pytest.raises(InvalidInput, match="bounds are of values"):
+        start(parse_spec(tomllib.loads(spec), where="tiny"), tmp_path / "without")
+
+
 def test_answers_of_shards_by_the_same_table(tmp_path: Path) -> None:
     """Their options stand with the method, and noise that would drown them is refused before training."""
     table = 'protocol = "private_answers", teachers = 3, answers = 5, anyway = true'

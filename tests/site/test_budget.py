@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from consilience import Federation, Party
 from consilience.checks import classifiers
+from consilience.checks.example_parties import regressors
 from consilience.cli import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.replies import Failure, Receipt
@@ -163,16 +164,20 @@ def test_a_ledger_that_is_set_back_is_found_out(tmp_path: Path) -> None:
         assert not isinstance(ask(site, asked(2)), Failure)
 
 
+@pytest.mark.parametrize(
+    ("made", "bounds"), [(classifiers, ()), (regressors, (-9.0, 9.0))], ids=["classes", "values"]
+)
 def test_over_flower_the_same_bits_given_the_same_noise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made, bounds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two exchanges after joining, and one more for another round."""
     in_a_run(monkeypatch)
     seven = lambda: np.random.default_rng(7)  # noqa: E731
 
     def members() -> list[Party]:
-        parties, public = classifiers()
+        parties, public = made()
         for party in parties:
-            party.declared, party.public = ("0", "1", "2"), public
+            party.declared, party.public = party.classes, public
         return parties
 
     def node(number: int):
@@ -187,7 +192,7 @@ def test_over_flower_the_same_bits_given_the_same_noise(
 
         return run
 
-    protocol = private_sums(rounds=2)
+    protocol = private_sums(rounds=2, bounds=bounds)
     here = members()
     for party in here:
         party.protect(LIMITS.budget, noise=seven)
@@ -199,6 +204,8 @@ def test_over_flower_the_same_bits_given_the_same_noise(
     for mine, theirs in zip(list(local)[1:], list(over)[1:], strict=True):
         assert mine.teacher.values.tobytes() == theirs.teacher.values.tobytes()
         assert "epsilon = 3" in theirs.teacher.notes[0]
+    joining = 2
+    assert len(grid.sent) / len(here) == joining + 4
 
 
 PARTY = """\

@@ -168,6 +168,9 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         protocols.private_answers(rounds=2, teachers=2, bounds=[-3, 3]), regressors
     ),
     "private_sums": ProtocolCase(protocols.private_sums(rounds=2), classifiers),
+    "private_sums, of values": ProtocolCase(
+        protocols.private_sums(rounds=2, features="leaves", bounds=[-9, 9]), regressors
+    ),
     "averaged_distillation": ProtocolCase(protocols.averaged_distillation(rounds=2), model_senders),
     "parallel_distillation": ProtocolCase(protocols.parallel_distillation(rounds=2), model_senders),
     "conjugate_distillation": ProtocolCase(
