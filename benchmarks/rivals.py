@@ -40,6 +40,7 @@ from consilience.networks import LocalNetwork
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.party.mixed_model import MixedModel
 from consilience.protocols import analytic_federation, local_only
+from consilience.tasks.predictions import Distill
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "rivals"
@@ -270,11 +271,14 @@ def made(cell: Cell, purpose: str, repetition: int) -> SimulatedParties:
 
 
 class Counting(LocalNetwork):
-    """A network that counts the numbers that leave parties in replies."""
+    """A network that counts the numbers that leave parties in replies, and keeps what they are taught."""
 
     numbers = 0
+    teacher: np.ndarray | None = None
 
     def ask(self, *tasks: Any, **options: Any) -> Any:
+        for task in tasks:
+            self.teacher = task.targets if isinstance(task, Distill) else self.teacher
         replies = super().ask(*tasks, **options)
         for answers in replies.answers.values():
             for one in answers:
@@ -304,14 +308,14 @@ def prepared(cell: Cell, purpose: str, repetition: int) -> Prepared:
     """Train the parties of a cell alone."""
     setup = made(cell, purpose, repetition)
     learners: dict[str, Any] = {}
-    said, _, classes = outputs(setup, "alone", 1, repetition, learners)
+    said, _, classes, _ = outputs(setup, "alone", 1, repetition, learners)
     return Prepared(setup, learners, said["mixed"], classes)
 
 
 def outputs(
     setup: SimulatedParties, rule: str, rounds: int, seed: int, learners: dict[str, Any]
-) -> tuple[dict[str, np.ndarray], float, tuple[str, ...]]:
-    """Predictions of the test rows in the end, by the mixed and the taught models; numbers sent; classes.
+) -> tuple[dict[str, np.ndarray], float, tuple[str, ...], np.ndarray | None]:
+    """Predictions of the test rows, by mixed and taught models in the end; numbers sent; classes; teacher.
 
     Args:
         setup: the parties.
@@ -340,7 +344,7 @@ def outputs(
         name: np.stack([np.asarray(one.outputs(X), dtype=np.float32) for one in ones])
         for name, ones in (("mixed", models), ("taught", taught))
     }
-    return said, network.numbers / len(parties), network.agreed.classes
+    return said, network.numbers / len(parties), network.agreed.classes, network.teacher
 
 
 def _train_once(party: Party, learners: dict[str, Any]) -> None:
@@ -366,9 +370,9 @@ def trial(
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
     setup, learners, alone, classes = prepared(Cell(*cell), purpose, repetition)
     said = {"mixed": alone, "taught": alone}
-    floats = 0.0
+    floats, teacher = 0.0, None
     if rule != "alone":
-        said, floats, _ = outputs(setup, rule, rounds, repetition, learners)
+        said, floats, _, teacher = outputs(setup, rule, rounds, repetition, learners)
     y = setup.labels(setup.dataset.y_test)
     values = setup.dataset.classes is None
     targets = y.reshape(len(y), -1) if values else (y[:, None] == np.asarray(classes)).astype(float)
@@ -402,8 +406,19 @@ def trial(
         **worse,
         "floats": floats,
         "parties": len(alone),
+        **_teacher(teacher, setup.public_labels, classes),
         **_errors(said, losses, targets),
     }
+
+
+def _teacher(teacher: np.ndarray | None, labels: Any, classes: Sequence[str]) -> dict[str, float]:
+    """Accuracy and log loss of a teacher of classes on the public rows."""
+    if teacher is None or not classes:
+        return {}
+    targets = (np.asarray(labels).astype(str)[:, None] == np.asarray(classes)).astype(float)
+    right = teacher.argmax(axis=1) == targets.argmax(axis=1)
+    lost = log_losses(np.asarray(teacher, dtype=float), targets)
+    return {"teacher": float(right.mean()), "log_loss_teacher": float(lost.mean())}
 
 
 def _errors(
@@ -440,11 +455,14 @@ def _error(values: np.ndarray, own: np.ndarray) -> float:
 COLUMNS = (
     "data", "setting", "parties", "models", "purpose", "rule", "seeds", "rounds", "score", "score_error",
     "own", "taught", "taught_error", "log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own",
-    "worse_off", "worse_off_log_loss", "worse_off_paired", "worse_off_log_loss_paired", "worse_off_both",
-    "worse_off_log_loss_both", "way", "way_taught", "floats", "code",
+    "teacher", "log_loss_teacher", "worse_off", "worse_off_log_loss", "worse_off_paired",
+    "worse_off_log_loss_paired", "worse_off_both", "worse_off_log_loss_both", "way", "way_taught", "floats",
+    "code",
 )  # fmt: skip
 KEY = (*rivals_page.GROUP, "rule")
-PROBABILITIES = ("log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own")
+PROBABILITIES = (
+    "log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own", "teacher", "log_loss_teacher",
+)  # fmt: skip
 
 
 @cache

@@ -41,8 +41,9 @@ The score is accuracy, and RMSE for diabetes. Everyone's rows are asked of two m
 *Worse off*: parties whose error, and whose log loss, on own test rows is larger than alone by more than the
 larger of two standard errors, of the figure alone and of the difference
 ([definition](../concepts.md#own-rows-and-everyones)); where a line was measured before that was counted,
-by the former. *Close*: no further behind the first rule than that one's standard error over test rows. *Way*:
-the share of the way from `avg` (`mean` for values) to `true-labels`, whose teacher was told the public rows'
+by the former. In brackets after a rule stands how many public rows its teacher and that of `auto` label
+rightly. *Close*: no further behind the first rule than that one's standard error over test rows. *Way*: the
+share of the way from `avg` (`mean` for values) to `true-labels`, whose teacher was told the public rows'
 labels; – where these two are hardly apart. `class-holders` is told them too; `alone` exchanges nothing; these
 three are no rivals. Images are means of four pixels, photographs and texts the features of the encoders. All
 numbers, with calibration errors and the numbers that left a party, are in [rivals.csv](rivals.csv)."""
@@ -115,7 +116,7 @@ def _summary(complete: Found) -> Iterator[str]:
         first = sum(one == 1 for one, *_ in places)
         close = sum(one == 1 or near for one, _, near, _ in places)
         behind = [
-            f"{_titled(cell)} ({by})"
+            f"{_titled(cell)} ({by}{_teachers(complete[cell], by)})"
             for cell, (at, _, near, by) in zip(complete, places, strict=True)
             if at > 1 and not near
         ]
@@ -144,6 +145,12 @@ def _summary(complete: Found) -> Iterator[str]:
             f"- in log loss of the taught models on everyone's rows: first in {least.count('auto')} of "
             f"{len(least)} cells; elsewhere {', '.join(sorted({*least} - {'auto'})) or 'none'}."
         )
+
+
+def _teachers(rules: Mapping[str, Line], first: str) -> str:
+    """Accuracy of two teachers on the public rows, where it was measured: the first rule's and `auto`'s."""
+    both = [rules[rule].get("teacher") for rule in (first, "auto")]
+    return f"; its teacher {_short(both[0])}, auto's {_short(both[1])}" if all(both) else ""
 
 
 def _values(rules: Mapping[str, Line]) -> bool:

@@ -39,6 +39,7 @@ def test_numbers_that_leave_a_party_in_two_rounds(rivals: Any, rule: str, floats
     found = rivals.trial(cell=cell, rule=rule, **OPTIONS)
     assert (found["floats"], found["parties"]) == (floats, 4)
     assert rule != "alone" or found["worse_error"] == found["worse_paired_log_loss"] == 0
+    assert rule == "alone" or (found["teacher"] > 0.5 and found["log_loss_teacher"] > 0)
     for name in ("error", "log_loss"):  # worse off by both errors
         assert found[f"worse_both_{name}"] <= min(
             found[f"worse_{name}"], found[f"worse_paired_{name}"]
@@ -48,8 +49,8 @@ def test_numbers_that_leave_a_party_in_two_rounds(rivals: Any, rule: str, floats
 def test_models_trained_once_are_those_that_every_rule_would_train(rivals: Any) -> None:
     cell = rivals.Cell("digits", "k = 5 of 10", 4, "one")
     ready = rivals.prepared(cell, "own", 0)
-    again, _, _ = rivals.outputs(ready.setup, "avg", 1, 0, ready.learners)
-    anew, _, _ = rivals.outputs(ready.setup, "avg", 1, 0, {})
+    again, *_ = rivals.outputs(ready.setup, "avg", 1, 0, ready.learners)
+    anew, *_ = rivals.outputs(ready.setup, "avg", 1, 0, {})
     np.testing.assert_array_equal(again["mixed"], anew["mixed"])
     assert len(ready.learners) == 4 and (again["taught"] != ready.outputs).any()
 
@@ -82,7 +83,7 @@ def test_the_page_names_the_cells_in_which_auto_is_behind(rivals: Any) -> None:
     rows = [
         line
         | {"rule": rule, "taught": str(taught), "score": str(score), "worse_off_both": "1"}
-        | {"log_loss_taught": str(1 - score)}
+        | {"log_loss_taught": str(1 - score), "teacher": str(score)}
         for rule, (taught, score) in (scores | {"certainty": (0.7, 0.6)}).items()
     ]
     cell = {"data": "digits", "setting": "k = 2 of 10", "parties": "10", "models": "one"}
@@ -96,7 +97,10 @@ def test_the_page_names_the_cells_in_which_auto_is_behind(rivals: Any) -> None:
     assert taught.startswith(
         "first in 0 of 1 cells, first or close in 0; 90 % of the way to true labels in 1"
     )
-    assert "behind: digits, k = 2 of 10, 10 parties (certainty)." in taught.split("\n")[0]
+    assert (
+        "behind: digits, k = 2 of 10, 10 parties (certainty; its teacher 0.600, auto's 0.700)."
+        in taught.split("\n")[0]
+    )
     assert "behind: nowhere." in own.split("\n")[0]
 
 
