@@ -27,6 +27,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
+from consilience.learners.sklearn.estimators import few_values
 from consilience.learners.sklearn.learner import SklearnLearner
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -378,3 +379,31 @@ def test_damaged_and_foreign_files(tmp_path: Any) -> None:
     other.bind(3)
     with pytest.raises(RunFailed, match="10 outputs, expected 3"):
         other.load(file)
+
+
+@pytest.mark.parametrize(("trees", "taught"), [(200, 100), (60, 50), (3, 3)])
+def test_a_taught_forest_has_half_its_trees_and_fifty_at_least(trees: int, taught: int) -> None:
+    learner = as_learner(RandomForestClassifier(trees, max_depth=1))
+    learner.fit(X[:20], SOFT[:20], rng=rng())
+    assert isinstance(learner, SklearnLearner) and len(learner.trained.estimators_) == trees
+    learner.fit(X[:20], SOFT[:20], rng=rng(), phase="distill")
+    assert len(learner.trained.estimators_) == taught
+
+
+def test_columns_of_many_values_are_rounded_to_means_of_bins() -> None:
+    """Of 0, 1, 2, 3, 10 and 20 three bins of two rows; another column has a gap and few values."""
+    column = np.array([3.0, 0.0, 10.0, 1.0, 20.0, 2.0])
+    other = np.array([np.nan, 1.0, 1.0, 5.0, 5.0, 5.0])
+    found = few_values(np.stack([column, other], axis=1), 3)
+    assert found[:, 0].tolist() == [2.5, 0.5, 15.0, 0.5, 15.0, 2.5]
+    assert np.array_equal(found[:, 1], other, equal_nan=True)
+    assert column[0] == 3.0
+
+
+def test_soft_texts_reach_the_optimum_and_the_solver_is_the_users() -> None:
+    """Texts of one word each: their shares of classes are the answer, but for the penalty."""
+    texts = np.array(["red", "blue"], dtype=object)
+    learner = as_learner(make_pipeline(TfidfVectorizer(), LogisticRegression(C=1e6)))
+    learner.fit(texts, np.array([[0.75, 0.25], [0.1, 0.9]]), rng=rng(), phase="distill")
+    assert isinstance(learner, SklearnLearner) and learner.trained[-1].solver == "lbfgs"
+    assert learner.predict(texts) == pytest.approx(np.array([[0.75, 0.25], [0.1, 0.9]]), abs=1e-3)

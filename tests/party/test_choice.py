@@ -265,6 +265,16 @@ def test_alpha_is_chosen_once_where_none_is_given_and_own_rows_lose():
     assert alpha in (0.5, 0.8)
 
 
+@pytest.mark.parametrize(("served", "expected"), [(False, [0.1, 0.5]), (True, [0.1, 0.5, 0.8])])
+def test_a_larger_alpha_is_tried_where_the_one_before_served(served, expected, monkeypatch):
+    party, refit, tried = parties()[0], Party._refit, []
+    Federation([party], PUBLIC).form()
+    monkeypatch.setattr(Party, "_refit", lambda *given: (tried.append(given[-1]), refit(*given)))
+    monkeypatch.setattr("consilience.party.training.surely_lower", lambda losses, others: served)
+    party.distill(1, 3 * np.abs(PUBLIC) + 5, 0.1, free_alpha=True)  # a teacher that is wrong
+    assert tried == expected
+
+
 def test_what_a_mixed_model_cannot_predict_is_refused_and_a_gap_is_the_others():
     members = [
         Party(

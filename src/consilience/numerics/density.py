@@ -69,16 +69,17 @@ class PublicRatio:
         self._last: list[tuple[Any, Array]] = [(public, np.zeros(0))]  # shared with other ridges
         apart = squared_distances(self._landmarks, self._landmarks)
         self._width = median_of(apart)
-        self._near = np.exp(-squared_distances(public, self._landmarks) / self._width)
+        self._penalty = self._near = np.exp(-apart / self._width)
+        if count > most_landmarks:
+            self._near = np.exp(-squared_distances(public, self._landmarks) / self._width)
         self._products = self._near.T @ self._near
-        self._penalty = np.exp(-apart / self._width)
         self._solve(ridge)
 
     def _solve(self, ridge: float) -> None:
         system = self._products + ridge * self._penalty
         # Public rows that occur twice leave it singular, and rounding may then make it indefinite.
         system[np.diag_indices_from(system)] += _JITTER * np.trace(system)
-        self._factor = cho_factor(system, overwrite_a=True)
+        self._factor = cho_factor(system, overwrite_a=True, check_finite=False)
 
     def with_ridge(self, ridge: float) -> PublicRatio:
         """Make the ratio to the same public rows with another ridge, above 0."""
@@ -122,7 +123,8 @@ class PublicRatio:
         Returns:
             One number for each landmark and group, shape ``(n_landmarks, n_groups)``; linear in the rows.
         """
-        return np.asarray(cho_solve(self._factor, self._kernel(features).T @ groups))
+        sums = np.asarray_chkfinite(self._kernel(features).T @ groups)
+        return np.asarray(cho_solve(self._factor, sums, check_finite=False))
 
     def at(self, features: Any, coefficients: Array) -> Array:
         """Compute ratios at any rows, public or not.
@@ -281,5 +283,6 @@ def median_distance(rows: Array) -> float:
 
 def median_of(apart: Array) -> float:
     """Median squared distance of all pairs; 1 where it is 0, as most rows are the same."""
-    median = np.median(apart[np.triu_indices(len(apart), 1)]) if len(apart) > 1 else 0.0
+    above = ~np.tri(len(apart), dtype=bool)
+    median = np.median(apart[above]) if len(apart) > 1 else 0.0
     return float(median) or 1.0

@@ -66,7 +66,8 @@ STILL = 0.05
 fit is fitted to it again; of values so many standard deviations, as a root mean square."""
 
 ALPHAS = (0.5, 0.8)
-"""Weights of own rows in a refit that are tried where the one that is asked for costs own rows."""
+"""Weights of own rows in a refit that are tried where the one that is asked for costs own rows, the second if
+the first serves them better."""
 
 
 @dataclass(frozen=True)

@@ -341,8 +341,9 @@ class Training:
                 learner = self.untrained()
                 self._refit(learner, lesson, larger)
                 other, now = chooser.choose(learner, lesson, alpha=larger, share=share)
-                if surely_lower(now, losses):
-                    self.learner, choice, losses = learner, other, now
+                if not surely_lower(now, losses):
+                    break
+                self.learner, choice, losses = learner, other, now
         chooser.choices.append(choice)
 
     # --- where parameters are exchanged -----------------------------------------------------------

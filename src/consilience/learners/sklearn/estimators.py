@@ -6,21 +6,37 @@ import copy
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from consilience.learners.base import Takes
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
 
+_FORESTS = ("RandomForestClassifier", "ExtraTreesClassifier")
 
-def unfitted(model: Any) -> Any:
-    """Make an unfitted copy: ``clone`` for estimators, a deep copy for other objects."""
+_FEWEST_TREES = 50
+"""Trees that a taught forest has at least, unless it is given fewer."""
+
+
+def unfitted(model: Any, *, taught: bool = False) -> Any:
+    """Make an unfitted copy: ``clone`` for estimators, a deep copy for other objects.
+
+    Args:
+        model: an estimator, or another object.
+        taught: whether it is made to be taught, on own and public rows: a forest of classes then has half its
+            trees, each of which takes twice as long, and answers beside the one trained alone.
+    """
     if isinstance(model, type):
         return model
-    if hasattr(model, "get_params"):
-        from sklearn.base import clone
+    if not hasattr(model, "get_params"):
+        return copy.deepcopy(model)
+    from sklearn.base import clone
 
-        return clone(model)
-    return copy.deepcopy(model)
+    found = clone(model)
+    last = parts(found)[1]
+    if taught and type(last).__name__ in _FORESTS:
+        last.n_estimators = max(min(last.n_estimators, _FEWEST_TREES), last.n_estimators // 2)
+    return found
 
 
 def seeded(model: Any, rng: np.random.Generator) -> Any:
@@ -94,11 +110,46 @@ def fit_steps(
     if validation is not None and has_fit_parameter(last, "validation"):
         held_out, targets = validation
         given["validation"] = (transformers.transform(held_out) if before else held_out, targets)
+    if weights is not None and type(last).__name__.startswith("HistGradientBoosting"):
+        X = few_values(X, last.max_bins)
     if rows is not None and len(rows) != np.shape(X)[0]:
         X = _safe_indexing(X, rows)
-    last.fit(X, seen, **given)
+    newton = weights is not None and issparse(X) and getattr(last, "solver", None) == "lbfgs"
+    if newton and type(last).__name__ == "LogisticRegression":
+        # The same optimum in a tenth of the steps, where words by classes are thousands of coefficients.
+        last.set_params(solver="newton-cg").fit(X, seen, **given).set_params(solver="lbfgs")
+    else:
+        last.fit(X, seen, **given)
     _make_writable(last)
     return model
+
+
+def few_values(X: Any, most: int) -> Any:
+    """Round numbers to the means of bins of as many rows, where a column has more values than bins.
+
+    Histogram boosting makes such bins itself; of rows with weights scikit-learn 1.9 takes for that twice as
+    long as for a hundred trees.
+
+    Args:
+        X: rows, shape ``(n, d)``, an array or a table.
+        most: number of bins.
+    """
+    if hasattr(X, "iloc"):
+        numbers = X.select_dtypes("number").columns
+        return X.assign(
+            **dict(zip(numbers, few_values(X[numbers].to_numpy(), most).T, strict=True))
+        )
+    found = np.array(X, dtype=np.float64)
+    for column in found.T:
+        known = ~np.isnan(column)
+        values = column[known]
+        if len(np.unique(values)) > most:
+            inner = np.linspace(0, 1, most + 1)[1:-1]
+            bins = np.searchsorted(
+                np.quantile(values, inner, method="averaged_inverted_cdf"), values
+            )
+            column[known] = (np.bincount(bins, values) / np.maximum(np.bincount(bins), 1))[bins]
+    return found
 
 
 def _make_writable(last: Any) -> None:
