@@ -506,6 +506,7 @@ def lines(
             numbers["worse_off_log_loss_paired"] = one["worse_paired_log_loss"].mean()
             numbers["worse_off_log_loss_both"] = one["worse_both_log_loss"].mean()
         yield {
+            **dict.fromkeys(COLUMNS, ""),
             **dict(zip(("data", "setting", "parties", "models"), map(str, cell), strict=True)),
             "parties": str(int(one["parties"][0])),
             "purpose": purpose, "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
