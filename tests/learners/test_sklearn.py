@@ -381,15 +381,6 @@ def test_damaged_and_foreign_files(tmp_path: Any) -> None:
         other.load(file)
 
 
-@pytest.mark.parametrize(("trees", "taught"), [(200, 100), (60, 50), (3, 3)])
-def test_a_taught_forest_has_half_its_trees_and_fifty_at_least(trees: int, taught: int) -> None:
-    learner = as_learner(RandomForestClassifier(trees, max_depth=1))
-    learner.fit(X[:20], SOFT[:20], rng=rng())
-    assert isinstance(learner, SklearnLearner) and len(learner.trained.estimators_) == trees
-    learner.fit(X[:20], SOFT[:20], rng=rng(), phase="distill")
-    assert len(learner.trained.estimators_) == taught
-
-
 def test_columns_of_many_values_are_rounded_to_means_of_bins() -> None:
     """Of 0, 1, 2, 3, 10 and 20 three bins of two rows; another column has a gap and few values."""
     column = np.array([3.0, 0.0, 10.0, 1.0, 20.0, 2.0])

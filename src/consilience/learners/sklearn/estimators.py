@@ -12,31 +12,16 @@ from consilience.learners.base import Takes
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
 
-_FORESTS = ("RandomForestClassifier", "ExtraTreesClassifier")
 
-_FEWEST_TREES = 50
-"""Trees that a taught forest has at least, unless it is given fewer."""
-
-
-def unfitted(model: Any, *, taught: bool = False) -> Any:
-    """Make an unfitted copy: ``clone`` for estimators, a deep copy for other objects.
-
-    Args:
-        model: an estimator, or another object.
-        taught: whether it is made to be taught, on own and public rows: a forest of classes then has half its
-            trees, each of which takes twice as long, and answers beside the one trained alone.
-    """
+def unfitted(model: Any) -> Any:
+    """Make an unfitted copy: ``clone`` for estimators, a deep copy for other objects."""
     if isinstance(model, type):
         return model
-    if not hasattr(model, "get_params"):
-        return copy.deepcopy(model)
-    from sklearn.base import clone
+    if hasattr(model, "get_params"):
+        from sklearn.base import clone
 
-    found = clone(model)
-    last = parts(found)[1]
-    if taught and type(last).__name__ in _FORESTS:
-        last.n_estimators = max(min(last.n_estimators, _FEWEST_TREES), last.n_estimators // 2)
-    return found
+        return clone(model)
+    return copy.deepcopy(model)
 
 
 def seeded(model: Any, rng: np.random.Generator) -> Any:

@@ -127,7 +127,7 @@ class SklearnLearner(Learner):
         self.n_outputs = targets.shape[1]
         if weights is not None and not self.abilities.sample_weight:
             raise InvalidInput("the model takes no row weights", where=self.name)
-        model = seeded(unfitted(self.model, taught=phase == "distill"), rng)
+        model = seeded(unfitted(self.model), rng)
         X = self._shaped(X)
         if self.abilities.takes == "categories":
             told_categories(model, X)
