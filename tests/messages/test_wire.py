@@ -26,7 +26,7 @@ from consilience.messages.wire import LONGEST_HEADER, decode, encode, size
 from consilience.numerics.class_sums import PublicBasis
 from consilience.protocols import RoundState
 from consilience.tasks.lifecycle import Join
-from consilience.tasks.predictions import Distill, FitPrivate
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 AGREEMENT = Agreement(
     kind="classification", classes=("a", "ü"), outputs=2, public="k", rows=3, seed=2**62
@@ -63,6 +63,7 @@ SOME = {
     "consensus": ROWS,
     "memory": {"t": 1, "rows": ROWS, "deep": {"x": (1, None, 2.5)}},
 }
+KEY = np.arange(32, dtype=np.uint8)
 BASIS = PublicBasis(
     "directions", np.arange(2), ROWS[:1], 0.5, np.zeros((0, 0, 2), dtype=np.float32)
 )
@@ -91,6 +92,10 @@ SPECIAL = {
     ("FuseModels", "weights"): "uniform",
     ("Codec", "bits"): 4,
     ("Codec", "still"): 0.5,
+    ("SumQuestion", "tasks"): (PredictPublic(round=2),),
+    ("SumQuestion", "settings"): {"temperature": 0.5},
+    **{("SumKeys", name): KEY for name in ("sealing", "masking", "commitment")},
+    ("SumKeys", "signature"): KEY[:0],
 }
 # Those of the secure relay hold numbers that must fit one another: tests/secure_relay sends them.
 PACKAGE = sorted(

@@ -91,6 +91,8 @@ class Aggregator:
             added up as they come, and no single one is looked at.
         calibrated: whether parties correct what they send by their calibration rows first.
         one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
+        summed: form of the rule as a sum, and its settings (:mod:`consilience.aggregation.sums`); ``None``
+            for a rule that is none, or is linear.
         forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
             classes and one for values; ``None`` for a rule that has one.
         screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
@@ -108,6 +110,7 @@ class Aggregator:
     linear: bool = False
     calibrated: bool = False
     one_class: bool = False
+    summed: tuple[str, Mapping[str, float]] | None = None
     forms: Callable[[Agreement], Aggregator] | None = None
     screen: Screen | None = None
 

@@ -120,7 +120,9 @@ def entropy_weighted(temperature: float = 1.0) -> Aggregator:
         weights = softmax(-entropy / temperature, axis=0)
         return weighted_mean_of(stack.outputs, weights), weights
 
-    return Aggregator("entropy", rule)
+    # Below, the weights of the parties that are least sure vanish beside the steps of a sum.
+    summed = ("entropy", {"temperature": temperature}) if temperature >= 0.2 else None
+    return Aggregator("entropy", rule, summed=summed)
 
 
 def sharpened_mean(temperature: float = 0.1) -> Aggregator:
@@ -169,7 +171,7 @@ def majority_vote() -> Aggregator:
         votes = top / top.sum(axis=2, keepdims=True)
         return plain_mean(Stack(stack.parties, votes))
 
-    return Aggregator("vote", rule, one_class=True)
+    return Aggregator("vote", rule, one_class=True, summed=("votes", {}))
 
 
 def coordinate_median() -> Aggregator:

@@ -65,6 +65,7 @@ def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
         outputs="values",
         needs=(InputRatios,),
         options={InputRatios: {"ridge": ridge}},
+        summed=("input-ratios", {"power": power}),
     )
 
 

@@ -112,6 +112,7 @@ def certainty_weighted(
         outputs="logits",
         needs=(Certainties,),
         options={Certainties: asked},
+        summed=("certainty", {}),
     )
 
 
@@ -151,6 +152,7 @@ def selective_mean(
         needs=(Selection,),
         options={Selection: {"quantile": quantile, "reference": reference}},
         one_class=True,
+        summed=("selected", {"ambiguity": ambiguity}),
     )
 
 
@@ -213,6 +215,7 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
         needs=(DensityRatios,),
         options={DensityRatios: {"ridge": ridge, "estimator": estimator}},
         one_class=estimator == "logistic",
+        summed=("ratios", {}),
     )
 
 
@@ -232,6 +235,7 @@ def coarse_density_ratio() -> Aggregator:
         "coarse-density-ratio",
         lambda stack: by_ratio(stack.outputs, stack.further[CoarseRatios]),
         needs=(CoarseRatios,),
+        summed=("ratios", {}),
     )
 
 

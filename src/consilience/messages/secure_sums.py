@@ -77,15 +77,14 @@ class MaskedInput(Reply, privacy="nothing"):
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless there are as many integers as the task sums up."""
-        asked = task.length(agreement)  # type: ignore[attr-defined]
-        check_array(self.values, (asked,), np.uint64, where=self.party)
-        if (self.stated is None) == (task.form == "class-sums"):  # type: ignore[attr-defined]
+        asked = task.asked  # type: ignore[attr-defined]
+        check_array(self.values, (asked.length(agreement),), np.uint64, where=self.party)
+        if (self.stated is None) == (asked.form == "class-sums"):
             raise KnowledgeRefused(
                 "a guarantee where none was asked for, or none", where=self.party
             )
         if self.stated is not None:
-            (inner,) = task.tasks  # type: ignore[attr-defined]
-            self.stated.validate(party=self.party, task=inner, agreement=agreement)
+            self.stated.validate(party=self.party, task=asked.tasks[0], agreement=agreement)
             if self.stated.values.any():
                 raise KnowledgeRefused("sums beside the masked ones", where=self.party)
 

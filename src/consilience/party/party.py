@@ -300,6 +300,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         )
         self.begin(agreement)
         self.memory = {}
+        if self.sums is not None:
+            self.sums.abandon()
         self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
 
         if isinstance(self.learner, Frozen):

@@ -7,6 +7,7 @@
     folder/choices.json            what it chose after each round, where it did
     folder/memory.safetensors      arrays that a protocol keeps from round to round
     folder/released.safetensors    releases of the privacy accountant, such as noisy replies
+    folder/sums.safetensors        a secure sum that it is in, with its secrets; in no checkpoint
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
 
 One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site.state` replaces the
@@ -36,10 +37,12 @@ from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
 from consilience.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
+from consilience.party.secure_sums import SUMS, read_sums
 from consilience.party.shared_space import SharedSpace
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
+    from consilience.secure.secure_sum import SumMember
 
 FORMAT = 2
 """Number of the form above; raised when it changes."""
@@ -63,6 +66,8 @@ class SavedState:
 
     home: Path | None
     """Folder of its saved states; ``None`` for none."""
+    sums: SumMember | None = None
+    """Its end of secure sums, once it is in one; no restoring brings an earlier one back."""
     _where: str
 
     @property
@@ -73,7 +78,9 @@ class SavedState:
         """Write the state (:mod:`consilience.party.state`) as ``home/label``, whole or not at all."""
         folder = self._state_folder(label)
         try:
-            write_folder(folder, lambda part: write_state(self._whole, part), replace=True)
+            write_folder(
+                folder, lambda part: write_state(self._whole, part, sums=False), replace=True
+            )
         except OSError as error:
             raise RunFailed(
                 f"its state cannot be written ({error.strerror})",
@@ -107,7 +114,12 @@ class SavedState:
 
 
 def write_state(
-    party: Party, folder: Path, *, before: Path | None = None, keeps_model: bool = False
+    party: Party,
+    folder: Path,
+    *,
+    before: Path | None = None,
+    keeps_model: bool = False,
+    sums: bool = True,
 ) -> None:
     """Write a party's state as files of a folder.
 
@@ -116,6 +128,7 @@ def write_state(
         folder: the folder, which is there and empty.
         before: the folder of the state before, whose files are shared where they hold the same.
         keeps_model: whether the model is that of the state before, so that it need not be written.
+        sums: whether to write the secrets of a secure sum that it is in.
 
     Raises:
         OSError: a file cannot be written.
@@ -133,6 +146,8 @@ def write_state(
     files = {ABOUT: json.dumps(about).encode()}
     if party.agreement is not None:
         files[_AGREEMENT] = encode([party.agreement])
+    if sums and party.sums is not None:
+        files[SUMS] = party.sums.to_bytes()
     for name, arrays in (
         (_MEMORY, party.memory),
         (_RELEASED, party.privacy.accountant.arrays()),
@@ -182,6 +197,7 @@ def read_state(party: Party, folder: Path) -> None:
     except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
     read_released(party, folder)
+    read_sums(party, folder)
 
 
 def read_choices(folder: Path) -> list[Choice]:

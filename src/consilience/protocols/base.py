@@ -19,6 +19,7 @@ from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
+from consilience.protocols.secure_rounds import SecureAggregation, summed_rounds
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
@@ -132,6 +133,7 @@ class ProtocolFactory(Generic[P]):
         also_called: names that papers give it.
         python_only: the reason why a configuration file cannot name it; empty where it can.
         any_party: whether a party may be frozen, or learn only.
+        summed: whether sums of the parties' answers are enough for it.
     """
 
     def __init__(
@@ -143,14 +145,15 @@ class ProtocolFactory(Generic[P]):
         also_called: tuple[str, ...],
         python_only: str,
         any_party: bool,
+        summed: bool,
     ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
         self.exchanges, self.needs_public = exchanges, needs_public
         self.also_called, self.python_only = also_called, python_only
-        self.any_party = any_party
+        self.any_party, self.summed = any_party, summed
         self._function = function
-        self.__signature__ = _with_codec(signature(function), where=self.name)
+        self.__signature__ = _with_common(signature(function), summed, where=self.name)
 
     def takes(self, option: str) -> bool:
         """Tell whether it has that option; ``codec`` all have."""
@@ -161,8 +164,8 @@ class ProtocolFactory(Generic[P]):
 
         Args:
             *args: refused: options have names.
-            **options: those of the protocol, and ``codec``, which all have: what :meth:`Protocol.compressed`
-                takes.
+            **options: those of the protocol; ``codec``, which all have: what :meth:`Protocol.compressed`
+                takes; and ``secure_aggregation`` where it can do with sums.
 
         Raises:
             InvalidInput: options without names, or ones that it does not have.
@@ -177,11 +180,18 @@ class ProtocolFactory(Generic[P]):
         chosen: dict[str, Any] = dict(options)
         codec = chosen.pop("codec", None)
         check_made("codec", codec, Codec, "a codec", "quantized(8)")
+        secure = chosen.pop(SECURE, None) if self.summed else None
+        check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
+        if codec is not None and secure is not None:
+            raise InvalidInput("masked integers cannot be compressed", where="codec")
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
 
         def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
             if not self.any_party:
                 _check_all_train(network.agreed, where=where)
+            if secure is not None:
+                yield from summed_rounds(function, secure, network, public, state, chosen)
+                return
             if codec is None:
                 yield from cast(Any, function)(network, public, state, **chosen)
                 return
@@ -210,15 +220,21 @@ def _check_all_train(agreed: Agreement, *, where: str) -> None:
             )
 
 
-def _with_codec(own: Signature, *, where: str) -> Signature:
-    """Make the signature that users see: options by name, and ``codec``, which the factory acts on."""
+def _with_common(own: Signature, summed: bool, *, where: str) -> Signature:
+    """Make the signature that users see: options by name, and those that the factory acts on."""
     options = list(own.parameters.values())[3:]  # behind network, public and state
     if "codec" in own.parameters:
         raise TypeError(f"{where}: every protocol has the option codec already")
     named = [one for one in options if one.kind is not one.VAR_KEYWORD]
-    codec = Parameter("codec", Parameter.KEYWORD_ONLY, default=None, annotation="Codec | None")
+    kinds = {"codec": "Codec | None"} | ({SECURE: "SecureAggregation | None"} if summed else {})
+    alike: Any = {"kind": Parameter.KEYWORD_ONLY, "default": None}
+    common = [Parameter(name, annotation=kind, **alike) for name, kind in kinds.items()]
     others = [one for one in options if one.kind is one.VAR_KEYWORD]
-    return Signature([*named, codec, *others], return_annotation="Protocol")
+    return Signature([*named, *common, *others], return_annotation="Protocol")
+
+
+SECURE = "secure_aggregation"
+"""Option by which the parties' answers are summed up where nobody can look."""
 
 
 def protocol(
@@ -228,6 +244,7 @@ def protocol(
     also_called: tuple[str, ...] = (),
     python_only: str = "",
     any_party: bool = False,
+    summed: bool = False,
 ) -> Callable[
     [Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
@@ -243,6 +260,8 @@ def protocol(
         python_only: the reason why a configuration file cannot name it; empty where it can.
         any_party: whether a party may be frozen, or learn only; it then asks
             :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
+        summed: whether sums of the parties' answers are enough for it: it then has the option
+            ``secure_aggregation``.
     """
 
     def made(
@@ -255,6 +274,7 @@ def protocol(
             also_called=also_called,
             python_only=python_only,
             any_party=any_party,
+            summed=summed,
         )
 
     return made

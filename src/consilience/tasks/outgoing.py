@@ -5,8 +5,8 @@ party's own machine. Every reply passes, in this order:
 
 1. the party's own privacy (:class:`~consilience.transforms.privacy.Privacy`): noise, and the charge for it,
    which no coordinator can lower;
-2. what the coordinator asked for: compression (:mod:`consilience.transforms.party_compression`); masks for
-   sums that nobody can look into belong here too.
+2. what the coordinator asked for: compression (:mod:`consilience.transforms.party_compression`); or masks,
+   by a task that has these replies added up (:mod:`consilience.tasks.secure_sums`).
 
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
 its state, before it sends it (:mod:`consilience.site.party_site`).

@@ -79,7 +79,9 @@ _FIRST, _DIVERGED = 5, 1e3
 """A consensus so many times as large as any proposal of the first rounds has diverged."""
 
 
-@protocol(exchanges="predictions", needs_public=True, also_called=("fedmd",), any_party=True)
+@protocol(
+    exchanges="predictions", needs_public=True, also_called=("fedmd",), any_party=True, summed=True
+)
 def ensemble_distillation(
     network: NetworkView,
     public: Public,

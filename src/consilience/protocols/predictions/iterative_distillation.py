@@ -60,7 +60,7 @@ from consilience.protocols.predictions.ensemble_distillation import distillation
 from consilience.tasks.base import NetworkView
 
 
-@protocol(exchanges="predictions", needs_public=True, any_party=True)
+@protocol(exchanges="predictions", needs_public=True, any_party=True, summed=True)
 def iterative_distillation(
     network: NetworkView,
     public: Public,

@@ -26,6 +26,7 @@ Deviations
     - Public rows where all ratios are 0 are not taught.
     - Sums have no defence against a party that lies: what no rows can sum up to is refused, and a party can
       still drown the others, or say that it guarantees what it does not.
+    - Under secure aggregation there is one sum, of the parties that were there for it, in all rounds.
     - Without a budget sums leave exact, in simulations alone: rows of small classes can be read off them.
 """
 
@@ -40,6 +41,7 @@ from consilience.aggregation import Teacher
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.schema import PRECISION, Agreement, Public
 from consilience.messages.scores import ClassSums, NoisySums
+from consilience.messages.sums import Sum
 from consilience.numerics.class_sums import (
     NO_BOUNDS,
     SCALE,
@@ -56,7 +58,7 @@ from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 
 
-@protocol(exchanges="predictions", needs_public=True, any_party=True)
+@protocol(exchanges="predictions", needs_public=True, any_party=True, summed=True)
 def private_sums(
     network: NetworkView,
     public: Public,
@@ -134,24 +136,26 @@ def released_once(
     agreed, kind = network.agreed, asked(1).reply_type
     holders = tuple(n for n in agreed.answering(network.parties) if n not in agreed.frozen)
     said: dict[str, Any] = {}
+    whole = False  # one sum of all, of which no party's own part is known
     if state is None:
         first = network.ask(FitPrivate(round=1), asked(1), to=holders)  # line 2
-        said = {one.party: one for one in first.of(kind)}
+        said, whole = {one.party: one for one in first.of(kind)}, bool(first.of(Sum))
         state = RoundState(round=0)
         yield Round(0, state)
     for t in range(state.round + 1, rounds + 1):  # line 4
         there = tuple(said) or holders
         if t > 1:
             there = network.ask(FitPrivate(round=t), to=holders).parties
-        if new := tuple(party for party in there if party not in said):
+        if not whole and (new := tuple(party for party in there if party not in said)):
             try:
-                more = network.ask(asked(t), to=new).of(kind)
-                said |= {one.party: one for one in more}
+                more = network.ask(asked(t), to=new)
+                said |= {one.party: one for one in more.of(kind)}
+                whole = bool(more.of(Sum))
             except QuorumLost:  # they miss the round; the others may be enough for it
                 if not said:
                     raise
-        counted = tuple(party for party in there if party in said)
-        teacher = teach([said[party] for party in counted])  # line 3
+        there = tuple(party for party in there if party in said)
+        teacher = teach([said[party] for party in (said if whole else there)])  # line 3
         distill = Distill(
             round=t,
             targets=teacher.values,
@@ -159,7 +163,7 @@ def released_once(
             taught=teacher.taught,
             free_alpha=alpha is None,
         )
-        network.ask(distill, to=agreed.taught(counted))
+        network.ask(distill, to=agreed.taught(there))
         state = RoundState(round=t)
         yield Round(t, state, teacher)
 

@@ -1,0 +1,195 @@
+"""Tasks of the four steps of a secure sum: keys, shares, the input under masks, and the opening.
+
+What is summed up are replies to other tasks. They pass the door out like any others, with the party's limits
+and its privacy, and then leave as one array of masked integers (:mod:`consilience.secure.secure_sum`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from consilience.aggregation.base import stack
+from consilience.aggregation.sums import form_named
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.messages.message import message
+from consilience.messages.replies import Failure, Predictions, Replies
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import ClassSums, Score
+from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
+from consilience.messages.wire import encode
+from consilience.party.party import Party
+from consilience.party.secure_sums import member_of
+from consilience.tasks.base import Task
+from consilience.tasks.class_sums import SumClasses
+from consilience.tasks.outgoing import answer
+from consilience.tasks.predictions import PredictPublic
+from consilience.validation.arrays import Array
+
+CLASS_SUMS = "class-sums"
+"""Form of a sum of class sums, which are integers as they are; the others are those of rules."""
+
+
+_ERRORS: dict[str, type[ConsilienceError]] = {
+    "invalid": InvalidInput,
+    "refused": KnowledgeRefused,
+    "failed": RunFailed,
+}
+
+
+@message
+class SumQuestion:
+    """Question whose answers are summed up.
+
+    Attributes:
+        tasks: predictions and the scores that a rule needs, or class sums.
+        form: of the sum (:mod:`consilience.aggregation.sums`).
+        settings: of the form.
+    """
+
+    tasks: tuple[Task, ...]
+    form: str
+    settings: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        kinds = [task.reply_type for task in self.tasks]
+        rule = kinds[:1] == [Predictions] and all(issubclass(kind, Score) for kind in kinds[1:])
+        if not rule and not (kinds == [ClassSums] and self.form == CLASS_SUMS):
+            raise InvalidInput("a sum is of predictions and scores, or of class sums")
+
+    def digest(self, agreement: Agreement) -> str:
+        """Compute the digest by which both ends know the question, among parties that agreed on this."""
+        form = json.dumps([self.form, dict(self.settings)]).encode()
+        return hashlib.sha256(form + encode([agreement, *self.tasks])).hexdigest()
+
+    def length(self, agreement: Agreement) -> int:
+        """Count the integers that a party adds."""
+        first = self.tasks[0]
+        if isinstance(first, SumClasses):
+            ends = 2 if agreement.kind == "regression" else 1  # as ClassSums has them
+            return ends * agreement.outputs * (first.dimensions + 1)
+        assert isinstance(first, PredictPublic)
+        form = form_named(self.form, self.settings, first.outputs)
+        return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
+
+    def answer(self, party: Party) -> tuple[Array, ClassSums | None]:
+        """Compute the integers that a party adds, shape ``(n,)``, uint64, and what it guarantees of them.
+
+        Raises:
+            InvalidInput: the party has no rows of its own to compute a score of.
+        """
+        outcome = answer(party, self.tasks)
+        if isinstance(outcome, Failure):
+            kind = _ERRORS[outcome.kind]
+            raise kind(
+                party.trouble or outcome.reason, mend=outcome.mend or None, code=outcome.code
+            )
+        first, *scores = outcome
+        if isinstance(first, ClassSums):
+            stated = replace(first, values=np.zeros_like(first.values))
+            return first.values.ravel().view(np.uint64), stated
+        if any(getattr(one, "absent", False) for one in scores):
+            raise InvalidInput(
+                "it has no rows to weigh itself by, and under masks nobody can do it for it",
+                where=f"party {party.name!r}",
+                mend="Take an aggregator that needs predictions alone, such as avg.",
+            )
+        needs = tuple(type(one) for one in scores)
+        own = stack(Replies({party.name: (first, *scores)}, {}), needs=needs)
+        return form_named(self.form, self.settings, first.kind).steps(own), None
+
+
+@message
+class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, keeps_model=True):
+    """Begin an attempt at a sum: make keys for it.
+
+    Attributes:
+        question: digest of the question.
+        attempt: name of the attempt.
+        threshold: fewest parties that open the sum.
+    """
+
+    round: int
+    question: str
+    attempt: str
+    threshold: int
+
+    @property
+    def domain(self) -> bytes:
+        """Name of the attempt, which all its keys are derived with."""
+        named = f"{self.question} {self.attempt} {self.threshold}"
+        return hashlib.sha256(named.encode()).digest()
+
+    def run(self, party: Party) -> SumKeys:
+        """Make keys."""
+        member = member_of(party)
+        return member.open(self.domain, self.threshold, self.question, round=self.round)
+
+
+@message
+class ShareSecrets(
+    Task, reply_type=SealedShares, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Share the secrets of your masks with the parties of these keys.
+
+    Attributes:
+        keys: of all parties that take part, by name.
+    """
+
+    round: int
+    keys: tuple[SumKeys, ...]
+
+    def run(self, party: Party) -> SealedShares:
+        """Check the keys, and seal shares for each other party."""
+        return member_of(party).share(self.keys)
+
+
+@message
+class SumMasked(
+    Task, reply_type=MaskedInput, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Answer a question with your input to the sum, under masks.
+
+    Attributes:
+        shared: what the parties sealed for one another, by name.
+        asked: the question.
+    """
+
+    round: int
+    shared: tuple[SealedShares, ...]
+    asked: SumQuestion
+
+    def run(self, party: Party) -> MaskedInput:
+        """Compute the input, and mask it."""
+        assert party.agreement is not None
+
+        def reply(masked: Callable[[Array], Array]) -> MaskedInput:
+            values, stated = self.asked.answer(party)
+            return MaskedInput(
+                party=party.name, round=self.round, values=masked(values), stated=stated
+            )
+
+        return member_of(party).mask(self.shared, self.asked.digest(party.agreement), reply)
+
+
+@message
+class OpenMasks(
+    Task, reply_type=SumOpening, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Help to open the sum of these parties.
+
+    Attributes:
+        survivors: names of the parties whose input arrived, sorted.
+    """
+
+    round: int
+    survivors: tuple[str, ...]
+
+    def run(self, party: Party) -> SumOpening:
+        """Hand out shares, once and for one set of parties."""
+        return member_of(party).reveal(self.survivors, round=self.round)
