@@ -197,7 +197,6 @@ def read_state(party: Party, folder: Path) -> None:
     except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
     read_released(party, folder)
-    read_sums(party, folder)
 
 
 def read_choices(folder: Path) -> list[Choice]:
@@ -286,7 +285,7 @@ def join_again(party: Party, folder: Path) -> None:
 
 
 def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
-    """Load the releases of a state into the party's privacy accountant; there may be none.
+    """Load the releases of a state into the party's privacy accountant, and the sum that it is in, if any.
 
     Args:
         party: the party; what it has released meanwhile stays as it is.
@@ -303,6 +302,7 @@ def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
         party.privacy.accountant.restore(released)
     except (OSError, ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from error
+    read_sums(party, folder)
 
 
 def read_agreement(folder: Path) -> Agreement:

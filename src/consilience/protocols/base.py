@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
@@ -11,10 +11,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, cast
 from consilience.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput
-from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.outcomes import outcome_of
 from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
+from consilience.protocols.rounds import BeforeTheFirstQuestion, FirstQuestion
 from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
@@ -72,8 +72,8 @@ class Protocol:
             InvalidInput: the parties or the options do not go together.
         """
         try:
-            next(self(_BeforeTheFirstQuestion(network), public))
-        except _FirstQuestion as question:
+            next(self(BeforeTheFirstQuestion(network), public))
+        except FirstQuestion as question:
             return question.args
         return ()
 
@@ -91,36 +91,6 @@ class Protocol:
                 anything is trained.
         """
         return self._again(codec=codec)
-
-
-class _FirstQuestion(Exception):
-    """Raised in the place of a protocol's first question that takes work; its tasks are the arguments."""
-
-
-@dataclass(frozen=True)
-class _BeforeTheFirstQuestion:
-    """A network that asks what is required before anything is trained, and nothing else."""
-
-    network: NetworkView
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return self.network.parties
-
-    @property
-    def agreed(self) -> Agreement:
-        return self.network.agreed
-
-    def require(self, *tasks: Task) -> Replies:
-        return self.network.require(*tasks)
-
-    def ask(
-        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
-    ) -> Replies:
-        raise _FirstQuestion(*tasks)
-
-    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
-        raise _FirstQuestion(*tasks.values())
 
 
 class ProtocolFactory(Generic[P]):

@@ -1,14 +1,16 @@
-"""Rounds of a protocol, and the state after each."""
+"""Rounds of a protocol, the state after each, and how far it comes before its first question."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from consilience.aggregation import Teacher
 from consilience.messages.message import message
 from consilience.messages.replies import Replies
+from consilience.messages.schema import Agreement
+from consilience.tasks.base import NetworkView, Task
 from consilience.validation.arrays import Array
 
 
@@ -50,3 +52,33 @@ class Round:
 
 
 Rounds = Iterator[Round]
+
+
+class FirstQuestion(Exception):
+    """Raised in the place of a protocol's first question that takes work; its tasks are the arguments."""
+
+
+@dataclass(frozen=True)
+class BeforeTheFirstQuestion:
+    """A network that asks what is required before anything is trained, and nothing else."""
+
+    network: NetworkView
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        return self.network.agreed
+
+    def require(self, *tasks: Task) -> Replies:
+        return self.network.require(*tasks)
+
+    def ask(
+        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
+    ) -> Replies:
+        raise FirstQuestion(*tasks)
+
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
+        raise FirstQuestion(*tasks.values())

@@ -246,7 +246,7 @@ def summed_rounds(
             )
         note = (
             f"a sum: single answers are seen by {threshold} or more parties that join hands with the "
-            "coordinator; and, unless parties check one another's keys, by a coordinator that lies about them. "
+            "coordinator; and, unless parties check one another's keys, by a coordinator that lies of them. "
             "Nobody looks for wrong answers"
         )
         options = {**options, "aggregate": summed_rule(rule, agreed, note)}

@@ -35,7 +35,6 @@ from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import NoiseSource, SystemNoise, limited_threads
 from consilience.party.party import Party
 from consilience.party.row_scores import COMPARED_SETS
-from consilience.party.secure_sums import read_sums
 from consilience.party.state import (
     join_again,
     read_agreement,
@@ -276,7 +275,6 @@ class PartySite:
                 party.privacy.accountant.clear()
             else:
                 read_released(party, before, only=True)
-                read_sums(party, before)  # neither joining nor restoring forgets what was opened
             if before is not None and not (
                 isinstance(first, Join) and self._another(first, session)
             ):
