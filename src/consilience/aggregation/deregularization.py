@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -13,6 +14,9 @@ from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
 Kernel = Callable[[Array, Array], Array]
+
+_KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
+"""What de-regularisation and the models must agree on, with the models' defaults."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,32 @@ class Deregularization:
             mend="Give the clients' own λ, a number above 0; 0 switches it off.",
         )
         check_number("jitter", self.jitter, at_least=0, below=1, where="deregularize")
+
+    def check_models(self, models: Sequence[tuple[str, Mapping[str, Any]]], method: str) -> None:
+        """Raise ``InvalidInput`` unless it fits every model: what it does not fit blows up.
+
+        Args:
+            models: name of each and its parameters.
+            method: label of the method, for the error.
+        """
+        if self.regularization == 0:
+            return
+        where = f"method {method}, deregularize"
+        for i, (name, options) in enumerate(models):
+            if name != "kernel-ridge" and not name.endswith(":KernelRidge"):
+                raise InvalidInput(
+                    f"models.{i} is {name}, and only kernel ridge regressions can be de-regularised",
+                    where=where,
+                    mend="Make every model kernel-ridge, or leave deregularize out.",
+                )
+            for key, usual in _KERNEL_RIDGE.items():
+                ours, theirs = getattr(self, key), options.get(key, usual)
+                if ours != theirs:
+                    raise InvalidInput(
+                        f"{key} is {ours!r}, and {theirs!r} in models.{i}",
+                        where=where,
+                        mend="All need the same kernel and the same regularisation, a number.",
+                    )
 
     def of(self, X: Array) -> Callable[[Array], Array]:
         """The function v ↦ w for these public rows; the work is done here, once.

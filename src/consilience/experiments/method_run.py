@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import Teacher
-from consilience.errors import ConsilienceError
+from consilience.aggregation.guard import SecretLabels
+from consilience.errors import ConsilienceError, InvalidInput
 from consilience.experiments.measured_rows import row_scores
 from consilience.experiments.setup import SimulatedParties
 from consilience.experiments.spec import Spec
@@ -33,6 +34,8 @@ from consilience.messages.replies import Metrics, Predictions
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork, Network, ProcessNetwork
+from consilience.networks.hostile import HostileNetwork
+from consilience.numerics.randomness import stream
 from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party
 from consilience.party.state import write_mixture
@@ -113,7 +116,7 @@ class MethodRun:
                     self._late.setdefault(after[party.name], []).append(party)
             waiting = {party.name for group in self._late.values() for party in group}
             parties = [party for party in parties if party.name not in waiting]
-        self._network = make_network(self.spec, parties, self.setup.public)
+        self._network = make_network(self.spec, parties, self.setup.public, self.seed)
         try:
             self._run_rounds()
         except ConsilienceError as error:
@@ -181,7 +184,24 @@ class MethodRun:
 
     def _protocol(self) -> Protocol:
         """The method's protocol; one of the baselines that are told true labels has them from the setup."""
-        return self.spec.protocol_for(self.method, self.setup.informed(self.method.aggregate))
+        informed = self.setup.informed(self.method.aggregate)
+        return self.spec.protocol_for(self.method, informed, self._secret_labels())
+
+    def _secret_labels(self) -> SecretLabels | None:
+        """The public rows whose labels the coordinator knows, drawn by the seed; ``None`` for none."""
+        self.spec.robustness.check_parties(self.setup.names)
+        count, truth = self.spec.robustness.secret_labels, self.setup.public_labels
+        if count is None:
+            return None
+        known = 0 if truth is None else len(truth)
+        if not isinstance(count, int) or truth is None or not 0 < count < known:
+            raise InvalidInput(
+                f"secret_labels is {count}, of {known:,} public rows whose class is known",
+                where="robustness",
+                mend="In an experiment give a number of these rows, fewer than all.",
+            )
+        rows = stream(self.seed, "coordinator", 0, "secret-labels").permutation(len(truth))[:count]
+        return SecretLabels(rows, tuple(str(label) for label in truth[rows]))
 
     def _restored(self) -> tuple[RoundState | None, int]:
         """The state after the last checkpoint and its round, with the parties restored; or nothing."""
@@ -347,16 +367,29 @@ def trust(
             yield method, seed, round, party, str(label), float(weight)
 
 
-def make_network(spec: Spec, parties: list[Party], public: Public) -> Network:
+def make_network(spec: Spec, parties: list[Party], public: Public, seed: int) -> Network:
     """Make the network that a configuration asks for.
 
     Args:
         spec: the configuration.
         parties: who lives on it.
         public: the public rows.
+        seed: of the run.
+
+    Raises:
+        InvalidInput: parties are to lie where their replies cannot be replaced.
     """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
+    if spec.hostile is not None and len(parties) > 1:
+        if chosen.kind not in ("local", "wire"):
+            raise InvalidInput(
+                f"parties lie in this process alone, and network.kind is {chosen.kind!r}",
+                where="hostile",
+                mend='Set network.kind = "local".',
+            )
+        lies: dict[str, Any] = {"hostile": spec.hostile, "seed": seed}
+        return HostileNetwork(parties, public, wire=chosen.kind == "wire", **lies, **limits)
     if chosen.kind == "processes":
         return ProcessNetwork(
             parties, public, processes=chosen.processes, threads=chosen.threads, **limits

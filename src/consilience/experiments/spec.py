@@ -27,7 +27,7 @@ exchange models; other keys are its options:
 
 methods = ["local", { protocol = "averaged_distillation", label = "AvgKD" }, "central"]
 
-Such methods need no public rows, and where all are of their kind ``public`` may be absent.
+Such methods need no public rows. ``[hostile]`` has parties lie, ``[robustness]`` protects from them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from consilience.aggregation import Aggregator
+from consilience.aggregation.guard import SecretLabels
 from consilience.data import DATASETS, PARTITIONS
 from consilience.data.targets import OutcomeSpec
 from consilience.errors import InvalidInput, nearest
@@ -49,15 +50,14 @@ from consilience.learners.files.transfer import TRUSTED
 from consilience.learners.files.trust import trusted
 from consilience.learners.presets import check_name
 from consilience.messages.replies import METRICS
+from consilience.networks.hostile import Hostile
 from consilience.party.choice import Purpose
 from consilience.protocols import Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
+from consilience.protocols.robustness import RobustnessSpec
 from consilience.site.private_rows import PrivateDataSpec
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Name, Number, Open, Quorum, Section, Whole, known
-
-_KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
-"""What de-regularisation and the models must agree on, with the models' defaults."""
 
 MOST_SEEDS = 10_000
 """Seeds of one run."""
@@ -175,10 +175,9 @@ class Spec(Section):
         calibration: share of each party's rows kept from training.
         purpose: rows that every party's predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"``
             takes the taught model as it is (:class:`~consilience.party.party.Party`).
-        trusts: packages whose models the parties accept from one another, where models are exchanged; others
-            than these are foreign code (:meth:`foreign_code`).
+        trusts: packages whose models the parties accept; others are foreign code (:meth:`foreign_code`).
         strict: refuse a party with one class, and a class that one party alone knows; by default where
-            parties are natural groups, whose labels may be misspelt, and not where a partition made them.
+            parties are natural groups.
         evaluate_every: rounds between measurements on the test rows.
         keep_models: of which seeds the trained models are kept in the run folder.
         checkpoint_seconds: no checkpoint sooner than this after the last one.
@@ -186,6 +185,8 @@ class Spec(Section):
             for all others.
         late: parties that join later.
         outcome: survival, or quantiles of a number; ``None`` for classes and values.
+        robustness: caps, secret labels, and who is left out or let in.
+        hostile: parties that lie; ``None`` for none.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -207,6 +208,8 @@ class Spec(Section):
     network: NetworkSpec = NetworkSpec()
     report: ReportSpec = ReportSpec()
     late: tuple[LateSpec, ...] = ()
+    robustness: RobustnessSpec = RobustnessSpec()
+    hostile: Hostile | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -296,8 +299,8 @@ class Spec(Section):
             check_encoder_name(self.data.encoder)
         for model in self._models:
             check_name(model.name)
-        named = Counter(model.party for model in self.models if model.party is not None)
-        if again := [party for party, count in named.items() if count > 1]:
+        named = Counter(model.party for model in self.models)
+        if again := [party for party, count in named.items() if party and count > 1]:
             raise InvalidInput(f"two models are for party {again[0]!r}", where="models")
         labels = [method.label for method in self.methods]
         twice = sorted(label for label, count in Counter(labels).items() if count > 1)
@@ -311,7 +314,8 @@ class Spec(Section):
             )
         self.protocol.arguments()
         for method in self.methods:
-            self._check_deregularized(method, self.protocol_for(method).options)
+            if lifted := self.protocol_for(method).options.get("deregularize"):
+                lifted.check_models([(one.name, one.options) for one in self.models], method.label)
         self._check_public()
 
     def foreign_code(self) -> tuple[ForeignCode, ...]:
@@ -344,28 +348,6 @@ class Spec(Section):
         if self.data.encoder is not None:
             find_encoder(self.data.encoder)
 
-    def _check_deregularized(self, method: MethodSpec, options: Mapping[str, Any]) -> None:
-        """Raise ``InvalidInput`` unless de-regularisation fits every model: what it does not fit blows up."""
-        given = options.get("deregularize")
-        if given is None or given.regularization == 0:
-            return
-        where = f"method {method.label}, deregularize"
-        for i, model in enumerate(self.models):
-            if model.name != "kernel-ridge" and not model.name.endswith(":KernelRidge"):
-                raise InvalidInput(
-                    f"models.{i} is {model.name}, and only kernel ridge regressions can be de-regularised",
-                    where=where,
-                    mend="Make every model kernel-ridge, or leave deregularize out.",
-                )
-            for key, usual in _KERNEL_RIDGE.items():
-                ours, theirs = getattr(given, key), model.options.get(key, usual)
-                if ours != theirs:
-                    raise InvalidInput(
-                        f"{key} is {ours!r}, and {theirs!r} in models.{i}",
-                        where=where,
-                        mend="All need the same kernel and the same regularisation, a number.",
-                    )
-
     def _check_public(self) -> None:
         """Public rows are there if anything needs them."""
         if self.data.public or self.data.public_file is not None:
@@ -386,9 +368,16 @@ class Spec(Section):
                 mend=f"{mend}; or leave it out, and scale inside of the models.",
             )
 
-    def protocol_for(self, method: MethodSpec, aggregate: Aggregator | None = None) -> Protocol:
-        """The protocol of a method, ready to run; ``aggregate`` replaces the one it names."""
-        return protocol_for(method, self.protocol, aggregate)
+    def protocol_for(
+        self,
+        method: MethodSpec,
+        aggregate: Aggregator | None = None,
+        secret: SecretLabels | None = None,
+    ) -> Protocol:
+        """The protocol of a method, guarded and ready to run; ``aggregate`` replaces the one it names."""
+        made = protocol_for(method, self.protocol, aggregate)
+        alone = method.aggregate in ("local", "central")
+        return made if alone else self.robustness.applied(made, secret)
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}

@@ -90,7 +90,11 @@ class Protocol:
             InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
                 anything is trained.
         """
-        return self._again(codec=codec)
+        return self.with_options(codec=codec)
+
+    def with_options(self, **options: Any) -> Protocol:
+        """Make the protocol with some options in place of its own."""
+        return self._again(**options)
 
 
 class ProtocolFactory(Generic[P]):

@@ -1,0 +1,71 @@
+"""Section ``[robustness]`` of a configuration: caps, secret labels, parties left out or let in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from consilience.aggregation import Aggregator
+from consilience.aggregation.guard import Guard, SecretLabels
+from consilience.errors import InvalidInput
+from consilience.protocols.base import Protocol
+from consilience.validation.sections import Flag, Name, Section, Whole
+
+
+class RobustnessSpec(Section):
+    """Protection of the teacher against parties whose answers are wrong.
+
+    Attributes:
+        most_rows: rows that one party may claim; ``"median"`` for 1.5 times the parties' median claim.
+        secret_labels: in an experiment how many public rows have labels that the coordinator alone knows;
+            between sites a file of labelled rows, which are mixed among the public ones.
+        label: column of the labels in that file.
+        watch: whether parties whose answers contradict all others' are left out.
+        let_in: parties that are never left out, whatever is found.
+        leave_out: parties that are always left out.
+    """
+
+    most_rows: Whole | Literal["median"] | None = None
+    secret_labels: Whole | Path | None = Field(default=None)
+    label: str = "label"
+    watch: Flag = True
+    let_in: tuple[Name, ...] = ()
+    leave_out: tuple[Name, ...] = ()
+
+    def applied(self, protocol: Protocol, secret: SecretLabels | None = None) -> Protocol:
+        """Make the protocol with a guard before its rule; as it is where nothing is asked for.
+
+        Args:
+            protocol: bound to its options.
+            secret: the secret labels, where there are any.
+
+        Raises:
+            InvalidInput: it has no rule of predictions that could be guarded.
+        """
+        if self == RobustnessSpec():
+            return protocol
+        rule = protocol.options.get("aggregate")
+        if not isinstance(rule, Aggregator):
+            raise InvalidInput(
+                f"protocol {protocol.name} takes no aggregator, and nothing of it is guarded",
+                where="robustness",
+                mend="Leave out [robustness], or take ensemble_distillation with an aggregator.",
+            )
+        if secret is not None and rule.kind == "regression":
+            raise InvalidInput(
+                "secret labels are of classes, and the parties predict values",
+                where="robustness.secret_labels",
+            )
+        guard = Guard(self.most_rows, secret, self.watch, self.let_in, self.leave_out)
+        return protocol.with_options(aggregate=replace(rule, screen=guard))
+
+    def check_parties(self, parties: tuple[str, ...]) -> None:
+        """Raise ``InvalidInput`` where it names a party that there is not."""
+        for field, names in (("let_in", self.let_in), ("leave_out", self.leave_out)):
+            if strangers := sorted(set(names) - set(parties)):
+                raise InvalidInput(
+                    f"no party is called {strangers[0]!r}", where=f"robustness.{field}"
+                )

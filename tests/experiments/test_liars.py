@@ -1,0 +1,95 @@
+"""Liars in a configuration, and protection from them: in the ledger and on the page."""
+
+from __future__ import annotations
+
+import tomllib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience.errors import InvalidInput
+from consilience.experiments import Ledger, parse_spec, start
+from consilience.report import read_results
+
+CONFIG = """
+name = "liars"
+purpose = "taught"
+methods = ["density-ratio"]
+[data]
+name = "csv"
+path = "PATH"
+target = "y"
+public = 60
+[partition]
+name = "iid"
+parties = 5
+[[models]]
+name = "naive-bayes"
+[protocol]
+rounds = 1
+[hostile]
+attack = "claims-everywhere"
+parties = ["party-2"]
+"""
+
+
+def ran(folder: Path, tmp_path: Path, text: str = "", **changes: Any) -> Ledger:
+    """A run on three clouds of points, with a further section of the configuration."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(300) % 3
+    X = rng.normal(size=(300, 2)) + 5 * np.eye(3)[codes, :2]
+    rows = "\n".join(f"{a:.4f},{b:.4f},{'uvw'[c]}" for (a, b), c in zip(X, codes, strict=True))
+    (tmp_path / "rows.csv").write_text(f"a,b,y\n{rows}\n")
+    document = tomllib.loads(CONFIG.replace("PATH", str(tmp_path / "rows.csv")) + text)
+    start(parse_spec({**document, **changes}, where="liars.toml"), folder)
+    return Ledger(folder / "ledger.sqlite")
+
+
+def found(folder: Path, tmp_path: Path, text: str = "") -> tuple[float, list[str]]:
+    """Accuracy of the teacher, and the notes of the run."""
+    with closing(ran(folder, tmp_path, text)) as ledger:
+        ((accuracy,),) = ledger.read("SELECT teacher_accuracy FROM rounds WHERE round = 1")
+        return accuracy, [text for (text,) in ledger.read("SELECT text FROM notes")]
+
+
+def test_a_liar_is_capped_found_by_secret_labels_and_let_back_in(tmp_path):
+    unwatched = "[robustness]\nwatch = false\n"
+    assert found(tmp_path / "open", tmp_path, unwatched)[0] < 0.3
+    assert found(tmp_path / "cap", tmp_path, f'{unwatched}most_rows = "median"\n')[0] > 0.8
+    secret = f"{unwatched}secret_labels = 20\n"
+    accuracy, notes = found(tmp_path / "secret", tmp_path, secret)
+    assert accuracy > 0.9
+    assert any("party-2 is left out since round 1: on 20 secret rows" in note for note in notes)
+    assert any(
+        "party-2 is left out" in note.text for note in read_results(tmp_path / "secret").notes
+    )
+    assert found(tmp_path / "let in", tmp_path, f'{secret}let_in = ["party-2"]\n')[0] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[robustness]\nsecret_labels = 60\n", "secret_labels is 60, of 60 public rows"),
+        ('[robustness]\nsecret_labels = "root.csv"\n', "secret_labels is root.csv, of 60"),
+        ('[robustness]\nlet_in = ["nobody"]\n', "no party is called 'nobody'"),
+        ('[network]\nkind = "processes"\n', "network.kind is 'processes'"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, text, said):
+    with pytest.raises(InvalidInput, match=said):
+        ran(tmp_path / "run", tmp_path, text)
+
+
+def test_a_broken_model_is_left_out_without_any_setting(tmp_path):
+    accuracy, notes = found(tmp_path / "run", tmp_path)
+    assert accuracy > 0.9
+    assert any(note.startswith("party-2 contradicts all others") for note in notes)
+
+
+def test_a_protocol_without_a_rule_is_not_guarded(tmp_path):
+    text = "[robustness]\nmost_rows = 10\n"
+    with pytest.raises(InvalidInput, match="takes no aggregator"):
+        ran(tmp_path / "run", tmp_path, text, methods=["averaged_distillation"])
