@@ -10,7 +10,7 @@ import pytest
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.experiments import start
 from consilience.experiments.configuration import parse_spec
-from consilience.report import read_results
+from consilience.report import read_results, write_report
 
 CONFIG = """
 name = "tiny"
@@ -32,8 +32,11 @@ name = "naive-bayes"
 
 def test_a_run_says_what_was_guaranteed(tmp_path: Path) -> None:
     start(parse_spec(tomllib.loads(CONFIG), where="tiny"), tmp_path / "run")
-    notes = str(read_results(tmp_path / "run").notes)
-    assert "epsilon = 3, delta = 1e-05" in notes and "outside of this guarantee" in notes
+    page = write_report(tmp_path / "run").read_text()
+    head, rest = page.split("<h2>", 1)
+    assert head.count("<p>Privacy (private): who sees all that left under a budget") == 1
+    assert "within epsilon = 3, delta = 1e-05 at most, while metrics, and what left" in head
+    assert "party-1, party-2, party-3, party-4 say.</p>" in head and "under a budget" not in rest
 
 
 def test_values_by_the_same_table(tmp_path: Path) -> None:

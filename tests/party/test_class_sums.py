@@ -280,8 +280,8 @@ def test_a_run_keeps_to_the_budget_and_says_so() -> None:
     assert set(history.metrics[-1]) == {"p"}
     (note,) = history.rounds[-1].teacher.notes
     assert (
-        note.startswith("privacy of p, q: each says of itself ")
-        and "epsilon = 3, delta = 0.001" in note
+        "learns of one row whether it is there within epsilon = 3, delta = 0.001 at most" in note
+        and note.endswith("outside of this guarantee, as p, q say")
     )
     sent = [one for round in history.deliveries for one in round]
     asked = [one.tasks for one in sent if one.party == "p" and "Evaluate" not in one.tasks]

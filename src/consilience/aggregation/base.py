@@ -15,6 +15,9 @@ from consilience.messages.scores import RowCount
 from consilience.numerics.outcomes import outcome_of
 from consilience.validation.arrays import Array
 
+GUARANTEE = "privacy: "
+"""What a note of a teacher begins with that says what was guaranteed to whom, for the head of a report."""
+
 
 @dataclass(frozen=True)
 class Stack:

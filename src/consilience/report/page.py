@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.aggregation.base import GUARANTEE
 from consilience.errors import RunFailed
 from consilience.files import inside, write_whole
 from consilience.protocols.methods import method_lines
@@ -99,6 +100,12 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
         remarks=[
             [", ".join(n.parties), n.text, ", ".join(n.methods), f"{n.times:,}"]
             for n in results.notes
+            if not n.text.startswith(GUARANTEE)
+        ],
+        guarantees=[
+            f"Privacy ({', '.join(n.methods)}): {n.text.removeprefix(GUARANTEE)}."
+            for n in results.notes
+            if n.text.startswith(GUARANTEE)
         ],
         toml=to_toml(results.spec, paths=False),
         boxed=any(not (split.counts > 0).all() for split in results.splits.values()),

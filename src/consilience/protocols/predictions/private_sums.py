@@ -38,6 +38,7 @@ from typing import Any, get_args
 import numpy as np
 
 from consilience.aggregation import Teacher
+from consilience.aggregation.base import GUARANTEE
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.schema import PRECISION, Agreement, Public
 from consilience.messages.scores import ClassSums, NoisySums
@@ -212,13 +213,13 @@ def guarantees(sums: Sequence[NoisySums]) -> list[str]:
     """
     said: dict[str, list[str]] = {}
     for one in sums:
-        hides = "that it is there" if one.adjacency == "add-remove" else "what it is"
+        hides = "whether it is there" if one.adjacency == "add-remove" else "what it is"
         what = (
-            "each says of itself that who sees all that leaves under its budget, the coordinator too, "
-            f"learns of a {one.unit} of its rows {hides} within epsilon = {one.epsilon:g}, "
-            f"delta = {one.delta:g}; what left before the budget, and metrics, are outside of this guarantee"
+            f"who sees all that left under a budget, the coordinator too, learns of one {one.unit} {hides} "
+            f"within epsilon = {one.epsilon:g}, delta = {one.delta:g} at most, while metrics, and what left "
+            "before the budget, are outside of this guarantee"
             if one.sigma
-            else "nothing is guaranteed: their sums left without noise"
+            else "nothing is guaranteed, since sums left without noise"
         )
         said.setdefault(what, []).append(one.party)
-    return [f"privacy of {', '.join(names)}: {what}" for what, names in said.items()]
+    return [f"{GUARANTEE}{what}, as {', '.join(names)} say" for what, names in said.items()]
