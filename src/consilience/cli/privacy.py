@@ -47,13 +47,15 @@ def plan(
         str | None,
         typer.Option(help="directions, kernel or leaves. [default: by the public rows]"),
     ] = None,
+    teachers: Annotated[int, typer.Option(help="Of private_answers, at each party.")] = 25,
+    answers: Annotated[int, typer.Option(help="Of private_answers, public rows.")] = 300,
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
-    """Simulate private_sums on the public rows: noise against signal, and how far its teacher is right."""
+    """Say what ε buys with each mechanism; private_sums is simulated on the public rows."""
     with handle_errors(debug):
         from consilience.data import read_rows
-        from consilience.diagnostics.private_sums_plan import plan_private_sums
+        from consilience.diagnostics.private_sums_plan import plan_others, plan_private_sums
         from consilience.messages.schema import Public
         from consilience.numerics.class_sums import Features
         from consilience.transforms.privacy import Budget
@@ -61,13 +63,13 @@ def plan(
 
         check_target(json_to)
         check_choice("features", features or "directions", get_args(Features), where="privacy plan")
-        found = read_rows(file)
+        found, budget = read_rows(file), Budget(epsilon, delta)
+        scale: dict[str, int] = {"parties": parties, "rows": rows, "classes": classes}
+        others = plan_others(budget, **scale, teachers=teachers, answers=min(answers, len(found.X)))
         planned = plan_private_sums(
             Public(found.X, found.schema),
-            Budget(epsilon, delta),
-            parties=parties,
-            rows=rows,
-            classes=classes,
+            budget,
+            **scale,
             features=cast("Features | None", features),
             dimensions=dimensions,
         )
@@ -78,8 +80,15 @@ def plan(
         said["note"] = (
             "clusters of the public rows stand in for classes, which are mostly harder to tell"
         )
-        tables(json_to).print(facts_table(f"private sums at epsilon {epsilon:g}", said))
-        write_json(planned, json_to)
+        console = tables(json_to)
+        console.print(facts_table(f"private sums at epsilon {epsilon:g}", said))
+        for name, facts in others.items():
+            one = {
+                key.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
+                for key, value in facts.items()
+            }
+            console.print(facts_table(f"{name} at epsilon {epsilon:g}", one))
+        write_json(planned | others, json_to)
 
 
 audits = typer.Typer(suggest_commands=False)

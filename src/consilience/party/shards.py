@@ -219,6 +219,16 @@ def teachers_needed(rows: int, mu: float, parties: int) -> int:
     return math.ceil(3.9 * math.sqrt(2 * rows * parties) / mu)
 
 
+def works(right: float, classes: int) -> bool:
+    """Tell whether so many right labels are further from chance than :data:`FEWEST_RIGHT` asks.
+
+    Args:
+        right: share of labels that noise leaves right.
+        classes: number of classes.
+    """
+    return (right - 1 / classes) / (1 - 1 / classes) >= FEWEST_RIGHT
+
+
 def check_outlook(sigma: float, teachers: int, agreement: Agreement) -> None:
     """Raise ``BudgetExceeded`` if noise would drown the sum of all models' answers.
 
@@ -228,11 +238,12 @@ def check_outlook(sigma: float, teachers: int, agreement: Agreement) -> None:
         agreement: what the federation agreed on.
     """
     if agreement.kind == "classification":
-        right, chance = labels_right(teachers, sigma, agreement.outputs), 1 / agreement.outputs
-        said, left = f"right on some {right:.0%} of the rows", (right - chance) / (1 - chance)
+        right = labels_right(teachers, sigma, agreement.outputs)
+        fits, said = works(right, agreement.outputs), f"right on some {right:.0%} of the rows"
     else:
-        left, said = 1 - sigma / teachers, f"off by {sigma / teachers:.0%} of their bounds"
-    if left < FEWEST_RIGHT:
+        off = sigma / teachers
+        fits, said = off <= 1 - FEWEST_RIGHT, f"off by {off:.0%} of their bounds"
+    if not fits:
         raise BudgetExceeded(
             f"limits.epsilon: the answers of {teachers} models in all would be {said} for the noise",
             mend="Ask about fewer rows, with more teachers, or take private_sums; anyway = true insists.",
