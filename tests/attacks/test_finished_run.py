@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from consilience.attacks import ATTACKS, AttackedRun, attack_run
+from consilience.attacks.shadows import on_one_scale
 from consilience.cli import app
 from consilience.data import load
 from consilience.errors import InvalidInput, RunFailed
@@ -135,3 +136,14 @@ def test_the_command_prints_a_table_and_adds_it_to_the_page(run: Path, tmp_path:
     results = json.loads((tmp_path / "leaks.json").read_text())["results"]
     assert {one["attack"] for one in results} == {"class-shares"}
     assert "What attacks told" in (run / "report.html").read_text()
+
+
+def test_numbers_of_every_kind_are_put_on_one_scale() -> None:
+    """What is the same at all parties is left out, and so is what has another length at some."""
+    parties = [
+        [np.array([0.0, 10.0]), np.array([1.0]), np.zeros(n), np.zeros(0)] for n in (1, 2, 1)
+    ]
+    parties[1][0] = np.array([0.0, -10.0])
+    seen = on_one_scale(parties, like=2)
+    assert seen == pytest.approx(np.array([[0, 2**0.5], [0, -(2**0.5)], [0, 2**0.5]]))
+    assert on_one_scale([[np.zeros(2)]] * 3, like=2).shape == (3, 0)

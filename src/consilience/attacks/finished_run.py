@@ -324,17 +324,18 @@ def _memberships(
 ) -> Iterator[Leak]:
     """Results of the attacks of membership on one party; the first ``count`` answers are shadows'."""
     there, asked = told.members[:count], told.members[count:]
+    seen = on_one_scale(told.numbers, like=count)
     for attack in attacks:
-        leak = replace(about, attack=attack)
-        why_not = "nothing left it" if attack == "membership" else shadow.cannot_be_asked
-        if attack == "membership" and shadow.questions:
-            seen = on_one_scale(told.numbers, like=count)
-            scores = public_row_likelihood(seen[:count], there, seen[count:])
-        elif why_not or (attack == "rmia" and told.others.shape[1] < FEWEST_ROWS):
-            yield replace(
-                leak, why_not=why_not or "no rows of the hold-out are left to compare with"
-            )
+        leak, why_not = replace(about, attack=attack), shadow.cannot_be_asked
+        if attack == "membership":
+            why_not = "" if seen.shape[1] else "no numbers left it"
+        elif attack == "rmia" and not why_not and told.others.shape[1] < FEWEST_ROWS:
+            why_not = "no rows of the hold-out are left to compare with"
+        if why_not:
+            yield replace(leak, why_not=why_not)
             continue
+        if attack == "membership":
+            scores = public_row_likelihood(seen[:count], there, seen[count:])
         elif attack == "lira":
             scores = confidence_likelihood(told.rows[:count], there, told.rows[count:])
         else:
@@ -354,7 +355,8 @@ def _memberships(
             true_positives(*simulated, false_positives=0.001),
             areas[-1],
         ]
-        if (budget := shadow.budget) is not None and budget.adjacency == "add-remove":
+        budget = shadow.budget  # without training with noise, all of its releases are Gaussian
+        if budget and budget.training is None and budget.adjacency == "add-remove":
             values.append(highest_area(gaussian_mu(budget.epsilon, budget.delta)))
         yield replace(leak, figures=dict(zip(FIGURES, values, strict=False)))
 

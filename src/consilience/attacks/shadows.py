@@ -103,9 +103,9 @@ def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
         like: number of parties whose spread counts.
 
     Returns:
-        Shape ``(n_parties, n_numbers)``; without numbers, one column of zeros.
+        Shape ``(n_parties, n_numbers)``; numbers that are the same at all are left out.
     """
-    blocks = [np.zeros((len(parties), 1))]
+    blocks = [np.zeros((len(parties), 0))]
     for vectors in zip(*parties, strict=False):
         if len({len(vector) for vector in vectors}) == 1:
             block = np.stack(vectors)
@@ -204,7 +204,7 @@ class Shadows:
     @property
     def cannot_be_asked(self) -> str:
         """Reason for which its model is not asked about the rows themselves, or empty."""
-        if self.budget is not None:
+        if self.budget is not None and self.budget.training is None:
             return "a party with a budget predicts no rows"
         by_class = self.setup.dataset.classes is not None and self.setup.outcome is None
         return "" if by_class else "it is for classes"
