@@ -19,7 +19,7 @@ from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.protocols.secure_rounds import SecureAggregation, summed_rounds
+from consilience.protocols.secure_rounds import SECURE, SecureAggregation, summed_rounds
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
@@ -205,10 +205,6 @@ def _with_common(own: Signature, summed: bool, *, where: str) -> Signature:
     common = [Parameter(name, annotation=kind, **alike) for name, kind in kinds.items()]
     others = [one for one in options if one.kind is one.VAR_KEYWORD]
     return Signature([*named, *common, *others], return_annotation="Protocol")
-
-
-SECURE = "secure_aggregation"
-"""Option by which the parties' answers are summed up where nobody can look."""
 
 
 def protocol(

@@ -20,6 +20,7 @@ from consilience.aggregation import (
 )
 from consilience.errors import InvalidInput, odd_name
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
+from consilience.protocols.secure_rounds import SECURE, SecureAggregation
 from consilience.transforms.codec import CODECS, chain
 from consilience.transforms.privacy import Budget
 from consilience.validation.options import check_arguments
@@ -77,6 +78,8 @@ class ProtocolSpec(Open):
             that take one.
         codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
             such; nothing by default.
+        secure_aggregation: the arguments of :class:`~consilience.protocols.secure_rounds.SecureAggregation`,
+            or an empty table: the coordinator sees sums of the parties' answers, and no single one.
     """
 
     name: str = "ensemble_distillation"
@@ -84,6 +87,7 @@ class ProtocolSpec(Open):
     consensus: str | dict[str, Any] | None = None
     deregularize: dict[str, Any] | None = None
     codec: str | dict[str, Any] | tuple[str | dict[str, Any], ...] | None = None
+    secure_aggregation: dict[str, Any] | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Make the options of the protocol, its aggregator aside.
@@ -101,6 +105,9 @@ class ProtocolSpec(Open):
         if self.codec is not None:
             given_codecs = self.codec if isinstance(self.codec, tuple) else (self.codec,)
             options["codec"] = chain(*(_named(one, CODECS, "codec") for one in given_codecs))
+        if self.secure_aggregation is not None:
+            check_arguments(SecureAggregation, self.secure_aggregation, where=SECURE)
+            options[SECURE] = SecureAggregation(**self.secure_aggregation)
         given = ("network", "public", "state", "aggregate")
         check_arguments(PROTOCOLS[self.name], options, where=f"protocol {self.name}", given=given)
         return options
@@ -254,6 +261,14 @@ def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
     name = method.protocol.get("name", shared.name)
     if name != shared.name:
         check_protocol_name(str(name), PROTOCOLS, "protocol")
+        if SECURE in options and not PROTOCOLS[name].takes(SECURE):
+            raise InvalidInput(
+                f"{name} shows the coordinator more than sums",
+                where=f"method {method.label}, {SECURE}",
+                mend="Run it by itself, without this table; masks are for "
+                + ", ".join(one for one, factory in PROTOCOLS.items() if factory.summed)
+                + ".",
+            )
         options = {key: given for key, given in options.items() if PROTOCOLS[name].takes(key)}
     try:
         return ProtocolSpec(**{**options, **method.protocol})

@@ -66,19 +66,24 @@ class BeforeTheFirstQuestion:
 
     @property
     def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
         return self.network.parties
 
     @property
     def agreed(self) -> Agreement:
+        """Agreement that the parties joined."""
         return self.network.agreed
 
     def require(self, *tasks: Task) -> Replies:
+        """Ask what must be right before anything is trained."""
         return self.network.require(*tasks)
 
     def ask(
         self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
     ) -> Replies:
+        """Raise :class:`FirstQuestion` with the tasks."""
         raise FirstQuestion(*tasks)
 
     def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
+        """Raise :class:`FirstQuestion` with the tasks."""
         raise FirstQuestion(*tasks.values())

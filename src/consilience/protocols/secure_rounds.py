@@ -38,6 +38,9 @@ from consilience.validation.numbers import check_number
 
 K = TypeVar("K")
 
+SECURE = "secure_aggregation"
+"""Option by which the parties' answers are summed up where nobody can look."""
+
 
 @dataclass(frozen=True)
 class SecureAggregation:
@@ -53,7 +56,7 @@ class SecureAggregation:
 
     def __post_init__(self) -> None:
         check_number(
-            "threshold", self.threshold, at_least=3, whole=True, optional=True, where=_WHERE
+            "threshold", self.threshold, at_least=3, whole=True, optional=True, where=SECURE
         )
 
     def of(self, parties: int) -> int:
@@ -68,14 +71,11 @@ class SecureAggregation:
         if why := odd_sum(parties, threshold):
             raise InvalidInput(
                 why,
-                where=_WHERE,
+                where=SECURE,
                 mend="From a sum of two each would know the other's answers; and of fewer than two thirds a "
                 "coordinator could open two, by telling some parties that others are gone.",
             )
         return threshold
-
-
-_WHERE = "secure_aggregation"
 
 
 class SumsNetwork:
@@ -117,7 +117,7 @@ class SumsNetwork:
             if task.reply_type.privacy_cost != "nothing":
                 raise InvalidInput(
                     f"{type(task).__name__} would leave the parties as it is, beside the sums",
-                    where=_WHERE,
+                    where=SECURE,
                     mend=f"Under it there are {', '.join(sums())}; and the protocol private_sums.",
                 )
         if asked is None:
@@ -126,7 +126,7 @@ class SumsNetwork:
 
     def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
         """Refuse questions of a party's own."""
-        raise InvalidInput("parties are asked one by one, and not for a sum", where=_WHERE)
+        raise InvalidInput("parties are asked one by one, and not for a sum", where=SECURE)
 
     def require(self, *tasks: Task) -> Replies:
         """Ask like :meth:`ask`, where every party must answer."""
@@ -235,14 +235,14 @@ def summed_rounds(
         if rule is None or form_of(rule) is None:
             raise InvalidInput(
                 f"aggregator {'auto' if rule is None else rule.name!r} looks at single parties' answers",
-                where=_WHERE,
+                where=SECURE,
                 mend=f"Sums are {', '.join(sums())}.",
             )
         if options.get("deregularize") is not None:
             raise InvalidInput(
                 "a sum is of numbers with a fixed point, and de-regularisation multiplies their errors a "
                 "millionfold",
-                where=_WHERE,
+                where=SECURE,
             )
         note = (
             f"a sum: single answers are seen by {threshold} or more parties that join hands with the "
