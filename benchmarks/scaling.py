@@ -260,7 +260,7 @@ def exchange(data: str, model: str) -> list[str]:
     learner = type(make(model))
     scores = [task for task in task_types().values() if issubclass(task.reply_type, Score)]
     further = [("rule", task, "run") for task in scores]
-    further += [("rule", Aggregator, "__call__"), ("choice", Chooser, "choose")]
+    further += [("choice", Chooser, "choose")]
     further += [("training", learner, "fit"), ("predicting", learner, "predict")]
     alone = median(run(local_only(rounds=1)) for _ in range(3))
     others = run(ensemble_distillation(aggregate=avg(), rounds=3))
@@ -268,7 +268,7 @@ def exchange(data: str, model: str) -> list[str]:
     with watched(taken, further):
         watch = run(ensemble_distillation(rounds=3))
     parts = [f"{taken[kind] / watch:.0%}" for kind in ("training", "predicting", "choice")]
-    rule = taken["rule"] / taken["training"]
+    rule = (taken["rule"] + taken["aggregation"]) / taken["training"]
     return [
         data,
         model,
