@@ -1,4 +1,4 @@
-"""The plan says what an ε buys, as was measured on MNIST: ten parties of 5,000 rows, 25 models, 300 answers."""
+"""The plan says what an ε buys, as was measured on MNIST: ten parties of 5,000 rows, 25 models each."""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""A party at its own machine that trains its network with noise, or whose shards answer: once in its life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import Party
+from consilience.learners import as_learner
+from consilience.messages.replies import Failure, Predictions, Receipt
+from consilience.site import Limits, PartySite
+from consilience.tasks.lifecycle import Join
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.shards import PollShards
+from consilience.transforms.privacy_ledger import FOLDER, entries
+from helpers.party_sites import agreement, ask, one_party
+
+torch = pytest.importorskip("torch")
+
+LIMITS = Limits(epsilon=3.0, delta=1e-3, training={"rows": 40, "epochs": 2})
+
+
+def network() -> Party:
+    given = one_party()
+    model = as_learner(torch.nn.Linear(2, 3))
+    party = Party(given.name, model, given.X, given.y, classes=("0", "1", "2"))
+    party.public = given.public
+    return party
+
+
+def test_a_network_is_trained_on_private_rows_once(tmp_path: Path) -> None:
+    """After a restart, another seed and another federation it predicts the same, and has spent no more."""
+    said = []
+    for seed, federation in ((0, "heart"), (7, "lung")):
+        with PartySite(network, tmp_path, limits=LIMITS) as site:
+            joined = ask(site, Join(agreement=agreement(seed=seed)), federation=federation)
+            assert isinstance(joined, Receipt), joined
+            early = ask(site, PredictPublic(round=1), federation=federation)
+            assert isinstance(early, Failure) and "not trained with noise yet" in early.reason
+            ask(site, FitPrivate(round=1), federation=federation)
+        with PartySite(network, tmp_path, limits=LIMITS) as site:
+            said.append(ask(site, PredictPublic(round=1), federation=federation))
+            ask(site, FitPrivate(round=2), federation=federation)
+            said.append(ask(site, PredictPublic(round=2), federation=federation))
+    assert all(isinstance(one, Predictions) for one in said)
+    assert len({one.values.tobytes() for one in said}) == 1
+    (line,) = entries(tmp_path / FOLDER)
+    assert line["kind"] == "training with noise"
+    with PartySite(network, tmp_path, limits=Limits(epsilon=3.0, delta=1e-3)) as site:
+        without = ask(site, PredictPublic(round=2), federation="lung")
+    assert "states no privacy cost" in without.reason
+
+
+def test_shards_answer_once(tmp_path: Path) -> None:
+    def declared() -> Party:
+        party = one_party()
+        party.declared = party.classes
+        return party
+
+    task = PollShards(round=1, rows=np.arange(4), teachers=3, anyway=True)
+    said = []
+    for seed in (0, 7):
+        with PartySite(declared, tmp_path, limits=Limits(epsilon=3.0, delta=1e-3)) as site:
+            ask(site, Join(agreement=agreement(seed=seed)))
+            said.append(ask(site, task))
+    np.testing.assert_array_equal(said[0].values, said[1].values)
+    assert said[0].epsilon == 3.0 and len(entries(tmp_path / FOLDER)) == 1
+    with PartySite(declared, tmp_path / "free", limits=Limits()) as site:
+        ask(site, Join(agreement=agreement()))
+        assert "it has no budget of privacy" in ask(site, task).reason
