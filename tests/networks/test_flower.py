@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience import Federation, Party, ensemble_distillation, uwa
+from consilience import Federation, Party, avg, ensemble_distillation, uwa
 from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
@@ -33,6 +33,8 @@ from consilience.networks.flower.client_app import party_app, run_installed_clie
 from consilience.networks.flower.internals import PATIENCE
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.processes import Export
+from consilience.protocols import Protocol
+from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.tasks.predictions import FitPrivate, PredictPublic
@@ -129,8 +131,15 @@ def failure(folder: Path, then: Node, **options) -> Failure:
 # --- the same bits --------------------------------------------------------------------------------
 
 
-def test_same_bits_and_bytes_as_in_process(tmp_path: Path) -> None:
-    protocol = ensemble_distillation(aggregate=uwa(), rounds=2)
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        ensemble_distillation(aggregate=uwa(), rounds=2),
+        ensemble_distillation(aggregate=avg(), rounds=2, secure_aggregation=SecureAggregation()),
+    ],
+    ids=["plain", "masked"],
+)
+def test_same_bits_and_bytes_as_in_process(protocol: Protocol, tmp_path: Path) -> None:
     members = [party(name) for name in MODELS]
     local = LocalNetwork(members, Public(PUBLIC))
     here = list(Federation.over(local, Public(PUBLIC)).rounds(protocol))
