@@ -22,14 +22,16 @@ from consilience import (
     mean,
 )
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
+from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.networks.incoming import Arrival
-from consilience.party.secure_sums import SUMS
+from consilience.party.secure_sums import SUMS, member_of
 from consilience.protocols import Protocol, iterative_distillation, private_sums
 from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.transforms.privacy import Budget
 from helpers.party_sites import SiteNetwork
 
 RNG = np.random.default_rng(0)
@@ -93,6 +95,42 @@ def test_class_sums_are_the_same_bit_for_bit(model: Any) -> None:
     )
     assert len(masked) == 2
     np.testing.assert_array_equal(masked, plain)
+
+
+def test_class_sums_go_on_from_a_round_with_the_same_parties(tmp_path: Path) -> None:
+    """One sum of all in every round: resumed it is opened again, for the same set."""
+    protocol = private_sums(rounds=2, secure_aggregation=SECURE)
+    network = SiteNetwork(parties("abc"), PUBLIC, tmp_path)
+    federation = Federation.over(network, PUBLIC, strict=False)
+    steps = federation.rounds(protocol)
+    done = [next(steps), next(steps)]
+    network.ask(Checkpoint(round=1))
+    expected = next(steps).teacher.values
+    network.require(Restore(round=1))
+    (again,) = federation.rounds(protocol, state=done[1].state)
+    np.testing.assert_array_equal(again.teacher.values, expected)
+
+
+def test_a_roster_is_checked_within_a_run(tmp_path: Path) -> None:
+    """One party's keys are not signed by the key that the others know it by: they go on without any sum."""
+    roster = {name: make_key(tmp_path / name, name) for name in "abcd"}
+    members = parties("abc")
+    for one in members:
+        member = member_of(one)
+        member.identity, member.roster = (tmp_path / one.name).read_bytes(), roster
+    assert len(teachers(ONE_ROUND, members)) == 1
+    member_of(members[0]).identity = (tmp_path / "d").read_bytes()
+    with pytest.raises(QuorumLost, match="keys that party 'a' did not sign"):
+        teachers(ONE_ROUND, members)
+
+
+def test_a_party_with_a_budget_adds_no_predictions() -> None:
+    """Masks are no privacy: what has no stated cost is not added up either."""
+    members = parties("abc")
+    members[1].declared = ("down", "up")
+    members[1].protect(Budget(epsilon=1.0, delta=1e-3))
+    with pytest.raises(QuorumLost, match="Predictions states no privacy cost"):
+        teachers(ONE_ROUND, members)
 
 
 def test_what_leaves_is_keys_shares_and_masked_integers() -> None:

@@ -15,6 +15,7 @@ from consilience.aggregation import (
     avg,
     certainty_weighted,
     coarse_density_ratio,
+    count_weighted,
     dafkd,
     damped,
     density_ratio,
@@ -33,6 +34,7 @@ from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
 from consilience.party.party import Party
+from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.transforms.codec import (
     cached_rows,
     chain,
@@ -219,6 +221,12 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     ),
     "ensemble_distillation, of values by itself": ProtocolCase(
         protocols.ensemble_distillation(rounds=2), regressors
+    ),
+    "ensemble_distillation, summed": ProtocolCase(
+        protocols.ensemble_distillation(aggregate=count_weighted(), rounds=3).with_options(
+            secure_aggregation=SecureAggregation()
+        ),
+        classifiers,
     ),
     "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=3), regressors),
     "iterative_distillation, accelerated": ProtocolCase(

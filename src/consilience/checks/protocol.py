@@ -183,7 +183,9 @@ _Change = Callable[[Any], dict[str, Any]]
 _FAULTS: dict[str, _Change | None] = {
     "fails": None,
     "is late": None,
-    "answers NaN": lambda values: {"values": np.full_like(values, np.nan)},
+    "answers NaN": lambda values: (
+        {"values": np.full_like(values, np.nan)} if values.dtype.kind == "f" else {}
+    ),
     "answers another shape": lambda values: {"values": values[1:]},
     "answers for other public data": lambda values: {"public": "another"},
 }

@@ -101,5 +101,6 @@ class SumOpening(Reply, privacy="nothing"):
     values: Array
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless it is rows of shares; how many, the sum knows."""
-        check_array(self.values, (len(self.values), SHARE), np.uint8, where=self.party)
+        """Raise ``KnowledgeRefused`` unless there is a share for each party that had shared."""
+        count: int = task.sharing  # type: ignore[attr-defined]
+        check_array(self.values, (count, SHARE), np.uint8, where=self.party)

@@ -187,7 +187,8 @@ class SumsNetwork:
         shared = step(SealedShares, share, to=tuple(keys))
         masked = SumMasked(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))
-        opened = step(SumOpening, OpenMasks(round=round, survivors=tuple(given)), to=tuple(given))
+        opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
+        opened = step(SumOpening, opening, to=tuple(given))
         inputs = {name: one.values for name, one in given.items()}
         total = open_sum(begin.domain, threshold, keys, tuple(shared), inputs, opened)
         whole = Sum(total, np.ones(len(given)), tuple(given))

@@ -185,10 +185,12 @@ class OpenMasks(
 
     Attributes:
         survivors: names of the parties whose input arrived, sorted.
+        sharing: number of the parties that had shared their secrets.
     """
 
     round: int
     survivors: tuple[str, ...]
+    sharing: int
 
     def run(self, party: Party) -> SumOpening:
         """Hand out shares, once and for one set of parties."""
