@@ -63,6 +63,26 @@ def test_a_model_of_one_answer_is_named(answer):
     assert said == "e says the same of every public row: its model tells nothing apart"
 
 
+def test_a_party_of_one_class_is_not_named():
+    """All rows near its own are cats, and it says so with a chance of 0.9: agreement is that of chance, 0."""
+    outputs, near = honest()
+    cats = near[0][:, 0] > 0.5
+    outputs[4], near[4] = [0.9, 0.1, 0.0], 0.0
+    outputs[4, ~cats] = [0.8, 0.1, 0.1]
+    near[4, cats, 0], near[:, cats, 1:] = 1.0, 0.0
+    assert named(outputs, near) == []
+
+
+def test_who_agrees_with_everybodys_rows_is_not_named_for_the_few_of_others():
+    """Owls near e are its own, which it knows; the few rows of others there are dogs, which it calls cats."""
+    outputs, near = honest(m=6)
+    right = near.sum(axis=0).argmax(axis=1)
+    outputs[4], near[4] = np.eye(3)[[1, 0, 2]][right], 4 * np.eye(3)[right] * (right == 2)[:, None]
+    near[4, :, :2] = 0.4 * np.eye(3)[[1, 0, 2]][right][:, :2]
+    near[:4, right == 2], near[5, right == 2] = 0.0, 0.0
+    assert named(outputs, near) == []
+
+
 def test_who_cannot_be_judged_is_not():
     """Two accuse one another alike; and where nobody else has rows, or anybody few, nothing is known."""
     outputs, near = honest()

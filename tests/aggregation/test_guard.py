@@ -39,6 +39,14 @@ def test_a_constant_model_is_left_out_of_the_mean_and_named():
     np.testing.assert_allclose(teacher.weights[:, 0], [1 / 3, 0, 1 / 3, 1 / 3])
 
 
+def test_of_a_constant_model_the_rows_count_where_they_are_told():
+    rows = np.tile(EIGHT, (8, 1))
+    constant = np.tile([0.6, 0.4], (64, 1))
+    left_out = guarded(rows, constant, rows, rows, ratios=[rows, rows, rows, rows])[1]
+    assert left_out == {}
+    assert list(guarded(rows, constant, rows, rows)[1]) == ["b"]
+
+
 def test_whose_answers_vary_against_all_others_is_left_out():
     """One of five correlates with nobody; two of four that say the opposite are half, and not named."""
     unrelated = np.repeat(np.eye(2), 4, axis=0)

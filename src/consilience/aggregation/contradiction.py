@@ -13,9 +13,13 @@ _FEWEST_ROWS = 20
 """Rows of its own that a party must have where others have some too, before it is judged."""
 
 _LEAST = 0.02
-"""Of the median party's agreement beyond chance, how much every party should have. It is little, since
-parties that know next to one class alone agree little beyond chance (``benchmarks/choosing.py``)."""
+"""Of the median party's agreement beyond chance, how much every party should have with the others' rows; and
+agreement below chance with everybody's rows from which one is named. It is little, since parties that know
+next to one class alone agree little beyond chance (``benchmarks/choosing.py``)."""
 
+_LITTLE = 2 / 3
+"""Of the median party's agreement with everybody's rows, more than a party may have whose classes are in
+another order. Honest parties of two classes, few of whose rows lie near others', had 0.8 of it and more."""
 
 _SAME = 1e-3
 """Range of a probability over rows that all have the same answer."""
@@ -35,9 +39,10 @@ def contradicting(stack: Stack, ratios: Array) -> Iterator[tuple[str, str]]:
 
     A party's model and the rows of all parties near a public row are two witnesses of its class. Their
     agreement is compared with what it would be if they knew nothing of one another (Cohen's kappa). Whose
-    model agrees with nobody's rows, its own among them, is named; and whose model agrees with no others', but
-    would in another order of classes, as where its labels are swapped too. Of a model that has one answer for
-    all rows, as one of few rows may, it is said that it has.
+    model is wrong about everybody's rows more often than by chance, its own among them, is named; and whose
+    model agrees with no others', and little with all, but would in another order of classes, as where its
+    labels are swapped too. Of a model that has one answer for all rows, as one of few rows may, it is said
+    that it has.
 
     Yields the party and a sentence about it.
 
@@ -62,12 +67,14 @@ def contradicting(stack: Stack, ratios: Array) -> Iterator[tuple[str, str]]:
     usual = float(np.median([_kappa(others[c]) for c in judged]))
     for c in judged:
         _, order = linear_sum_assignment(-others[c])
-        alone = _kappa(others[c]) <= _LEAST * usual
+        with_all = _kappa(everyones[c])
+        alone = _kappa(others[c]) <= _LEAST * usual and with_all <= _LITTLE * usual_of_all
         mended = alone and _kappa(others[c][:, order]) > usual / 2 > 0
-        if not mended and not _kappa(everyones[c]) <= _LEAST * usual_of_all > 0:
-            continue
         if np.ptp(stack.outputs[c], axis=0).max() < _SAME:
             yield stack.parties[c], f"{stack.parties[c]} {UNIFORM}"
+            continue
+        # A model of one class only, where all its rows are of that class, agrees neither more nor less.
+        if not mended and not (with_all < -_LEAST and usual_of_all > 0):
             continue
         said = f"{stack.parties[c]} contradicts all others on rows near its own"
         if mended:

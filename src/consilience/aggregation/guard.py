@@ -72,8 +72,8 @@ class Guard:
 
     **Watching** needs no setting, and leaves out of the round, where that is fewer than half: a party whose
     model contradicts all others on rows near its own, where the rule asks for density ratios
-    (:func:`~consilience.aggregation.contradiction.contradicting`); one that says the same of every row; and
-    one whose answers do not vary with the others' though those do with one another.
+    (:func:`~consilience.aggregation.contradiction.contradicting`); and where it does not, one that says the
+    same of every row, and one whose answers do not vary with the others' though those do with one another.
 
     Args:
         most_rows: rows that one party may claim; ``"median"`` for 1.5 times the median of all claims;
@@ -185,7 +185,9 @@ def _odd(replies: Replies, probabilities: Array, heard: list[int]) -> Iterator[t
     said, ratios = probabilities[heard], _ratios(replies)
     if ratios is not None:
         stack = Stack(parties, said, {}, replies.of(Predictions)[0].classes)
-        yield from contradicting(stack, ratios[heard])
+        found = contradicting(stack, ratios[heard])
+        # Of a model that says the same of every row the rows count all the same.
+        yield from ((party, told) for party, told in found if UNIFORM not in told)
         return
     varied = said - said.mean(axis=1, keepdims=True)
     whole, length = varied.sum(axis=0), np.linalg.norm(varied, axis=(1, 2))
