@@ -244,6 +244,14 @@ def test_a_file_with_units_of_privacy(folder: Path) -> None:
     file.write_text(PARTY + 'unit = "patient"\n')
     party = read_party(file).party()
     assert np.bincount(party.privacy_units).tolist() == [3] * 20
+    file.write_text(PARTY + 'arrival = "patient"\narrivals = 2\n')
+    spec = read_party(file)
+    spec.limits.bind(party := spec.party())
+    assert (party.arrived[:7].tolist(), party.arrived_by(None).sum()) == ([0, 0, 0, 1, 1, 1, 2], 6)
+    file.write_text(PARTY + "arrivals = 2\n")
+    spec = read_party(file)
+    with pytest.raises(InvalidInput, match="counts 2 arrivals, and its rows say none"):
+        spec.limits.bind(spec.party())
     file.write_text(PARTY + 'unit = "patients"\n')
     with pytest.raises(InvalidInput, match="no column 'patients'"):
         read_party(file).party()

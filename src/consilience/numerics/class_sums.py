@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
@@ -44,7 +45,7 @@ CONSTANT = 0.2
 """The coordinate that all rows share: its sums say how many rows there are."""
 
 MOST_LANDMARKS = 2000
-"""Public rows that rows are compared with, at most: a text has words that few others have."""
+"""Texts that rows are compared with, at most: a text has words that few others have. Of other rows half."""
 
 NO_BOUNDS: Array = read_only(np.zeros((0, 2)))
 """Bounds of the values of no targets."""
@@ -99,7 +100,8 @@ class PublicBasis:
         Raises:
             InvalidInput: the public rows have fewer directions, or are texts, for which there are no leaves.
         """
-        landmarks = np.sort(rng.permutation(public.shape[0])[:MOST_LANDMARKS]).astype(np.int64)
+        most = MOST_LANDMARKS if issparse(public) else MOST_LANDMARKS // 2
+        landmarks = np.sort(rng.permutation(public.shape[0])[:most]).astype(np.int64)
         trees, width = np.zeros((0, 0, 2), dtype=np.float32), 1.0
         if kind == "kernel":
             width = median_of(squared_distances(public[landmarks], public[landmarks]))
@@ -113,16 +115,18 @@ class PublicBasis:
             trees = np.stack([_random_tree(public, rng) for _ in range(TREES[0])])
         raw = cls(kind, landmarks, np.eye(len(landmarks), dtype=np.float32), width, trees)
         near = raw.kernels(public[landmarks], public)
-        values, vectors = np.linalg.eigh(near)
+        first = int(issparse(public))  # of texts, which are not centred, the mean is left aside
+        asked = _DIMENSIONS if dimensions is None else dimensions
+        last = len(near) - 1
+        values, vectors = eigh(near, subset_by_index=[max(0, last - asked - first), last])
         values, vectors = values[::-1], vectors[:, ::-1]
-        there = int((values > 1e-8 * values[0]).sum())
-        first = int(issparse(public) and there > 1)  # of texts, which are not centred, the mean
-        dimensions = min(_DIMENSIONS, there - first) if dimensions is None else dimensions
-        if dimensions > there - first:
+        there = int((values > 1e-8 * values[0]).sum()) - first
+        dimensions = min(asked, there) if dimensions is None else dimensions
+        if not 1 <= dimensions <= there:
             raise InvalidInput(
-                f"{dimensions} dimensions of public rows that have {there - first}",
+                f"{dimensions} dimensions of public rows that have {there}",
                 where="dimensions",
-                mend=f"Give {there - first} or fewer, or more public rows.",
+                mend=f"Give {there} or fewer, or more public rows.",
             )
         chosen = slice(first, first + dimensions)
         matrix = (vectors[:, chosen] / np.sqrt(values[chosen])).T
