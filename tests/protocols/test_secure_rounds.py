@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from consilience import (
     mean,
 )
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
+from consilience.aggregation.guard import Guard
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Failure
@@ -215,6 +217,13 @@ def test_there_is_no_sum_of_fewer_than_the_threshold(step: str) -> None:
             "'median' looks at single parties' answers",
         ),
         (lambda: ONE_ROUND, "ab", "a sum of 2 parties, of 3"),
+        (
+            lambda: ensemble_distillation(
+                rounds=1, aggregate=replace(avg(), screen=Guard()), secure_aggregation=SECURE
+            ),
+            "abc",
+            "the guard of 'avg' looks at single parties' answers",
+        ),
         (
             lambda: ensemble_distillation(
                 rounds=1, aggregate=avg(), secure_aggregation=SecureAggregation(threshold=3)

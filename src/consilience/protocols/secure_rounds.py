@@ -234,10 +234,15 @@ def summed_rounds(
         rule = options.get("aggregate")
         rule = rule.suited_to(agreed) if isinstance(rule, Aggregator) else None
         if rule is None or form_of(rule) is None:
+            name = "auto" if rule is None else rule.name
+            guarded = rule is not None and rule.screen is not None
             raise InvalidInput(
-                f"aggregator {'auto' if rule is None else rule.name!r} looks at single parties' answers",
+                f"{f'the guard of {name!r}' if guarded else f'aggregator {name!r}'} looks at single parties' "
+                "answers",
                 where=SECURE,
-                mend=f"Sums are {', '.join(sums())}.",
+                mend="Sums cannot be guarded: leave out one of the two."
+                if guarded
+                else f"Sums are {', '.join(sums())}.",
             )
         if options.get("deregularize") is not None:
             raise InvalidInput(
