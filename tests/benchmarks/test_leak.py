@@ -1,0 +1,31 @@
+"""The strongest attack of ``benchmarks/leak.py``, small: it reaches the bound of a budget, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consilience.attacks import highest_area
+from consilience.transforms.accounting import gaussian_mu
+
+
+@pytest.fixture
+def leak(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, which asks for private sums alone."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import leak
+
+    asked = [one for one in leak.questions() if one[0].startswith("private sums")]
+    monkeypatch.setattr(leak, "questions", lambda: iter(asked))
+    return leak
+
+
+def test_rows_and_a_basis_of_the_attackers_reach_the_bound_and_not_more(leak: Any) -> None:
+    """The constant takes a part of a row's length: 0.98 of it is left for the feature of its own."""
+    found = leak.strongest(0, 24, laid=True)
+    assert found["private sums, no noise"][0] == 1.0
+    for epsilon in (8.0, 3.0, 1.0):
+        area = highest_area(0.96**0.5 * gaussian_mu(epsilon, leak.DELTA))
+        assert found[leak.named(epsilon)][0] == pytest.approx(area, abs=0.03)
