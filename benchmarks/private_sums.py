@@ -423,7 +423,7 @@ OF_PARTIES = (("no noise", 0.91), ("ε = 8", 0.89), ("ε = 3", 0.86), ("ε = 1",
 
 def page(there: Any) -> Iterator[str]:
     """Make the page of what is there: a function of a part and a problem to its figures over seeds."""
-    yield from ABOUT.splitlines()
+    yield from [*ABOUT.splitlines(), ""]
     figures: dict[tuple[str, str], list[float]] = {}
     for name in PROBLEMS:
         for label in map(named, BUDGETS):
@@ -494,7 +494,7 @@ def page(there: Any) -> Iterator[str]:
     )
 
 
-CHOICES = {"digits": 5, "heart": 5, "mnist 10 × 600": 1, "fashion-mnist 10 × 600": 1}
+CHOICES = {"digits": 5, "heart": 5}
 """Problems on whose public rows features and fit are chosen, and seeds."""
 
 
