@@ -424,6 +424,8 @@ OF_PARTIES = (("no noise", 0.91), ("ε = 8", 0.89), ("ε = 3", 0.86), ("ε = 1",
 def page(there: Any) -> Iterator[str]:
     """Make the page of what is there: a function of a part and a problem to its figures over seeds."""
     yield from [*ABOUT.splitlines(), ""]
+    counts = (f"{name} {one.seeds} and {one.trained}" for name, one in PROBLEMS.items())
+    yield from [f"Seeds of teachers, and of parties' own models: {'; '.join(counts)}.", ""]
     figures: dict[tuple[str, str], list[float]] = {}
     for name in PROBLEMS:
         for label in map(named, BUDGETS):
@@ -441,9 +443,9 @@ def page(there: Any) -> Iterator[str]:
     calm, noisy = (np.array(figures["heart", named(one)]) for one in (None, 1.0))
     lines.append(["A6", "heart", "ε = 1 less no noise", "-0.01", noisy - calm])
     yield from table(
-        ["", "", "", "asked", "found", ""],
+        ["", "", "asked", "found", ""],
         (
-            [*line[:4], _cell(line[4]), "" if np.mean(line[4]) >= float(line[3]) else "**missed**"]
+            [*line[1:4], _cell(line[4]), "" if np.mean(line[4]) >= float(line[3]) else "**missed**"]
             for line in lines
         ),
     )
@@ -527,13 +529,11 @@ def main() -> None:
 ABOUT = """\
 δ = 1e-5, a row added or removed, every party its own noise, one round; noise that parties share under a
 secure sum is another matter. Means over seeds and their deviation. *Teacher*: accuracy on test rows of what
-the sums say; of heart the mean of the hospitals' areas under the curve. Figures were measured outside of the
-promise.
+the sums say; of heart the mean of the hospitals' areas under the curve. *Asked* is
+what was set as a goal beforehand. Figures were measured outside of the promise.
 """
 
-AGREE = (
-    "A2: with two and with all ten classes a party the teachers of digits differ by {apart:.4f}."
-)
+AGREE = "With two and with all ten classes a party the teachers of digits differ by {apart:.4f}."
 
 TEACHERS = """\
 Parties hold two of ten classes, or four of twenty, each; texts are whole posts, headers included, divided by
