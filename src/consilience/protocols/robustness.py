@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+import numpy as np
 
 from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.errors import InvalidInput
+from consilience.messages.schema import Public
 from consilience.protocols.base import Protocol
+from consilience.validation.arrays import Array
 from consilience.validation.sections import Flag, Name, Section, Whole
+
+
+def mixed(public: Public, rows: Array, labels: Sequence[str]) -> tuple[Public, SecretLabels]:
+    """Mix labelled rows among the public ones, in an order that tells nobody which they are.
+
+    All rows are sorted by a digest of what they hold, so that the order says nothing, and is the same
+    whenever the rows are.
+
+    Args:
+        public: the public rows.
+        rows: inputs of the labelled rows, of the same columns.
+        labels: class of each.
+
+    Returns:
+        All rows, and the places and classes of the labelled ones.
+
+    Raises:
+        InvalidInput: rows of another form.
+    """
+    if rows.shape[1:] != public.X.shape[1:] or (rows.dtype == object) != (public.X.dtype == object):
+        raise InvalidInput(
+            f"rows of shape {rows.shape[1:]}, and public rows of shape {public.X.shape[1:]}",
+            where="robustness.secret_labels",
+        )
+    X = np.concatenate([public.X, rows.astype(public.X.dtype)])
+    order = np.array(sorted(range(len(X)), key=lambda i: _digest(X[i])))
+    places = np.argsort(order)[len(public.X) :]
+    everything = Public(X[order], public.schema).with_encoder(public.encoder)
+    return everything, SecretLabels(places, tuple(labels))
+
+
+def _digest(row: Any) -> bytes:
+    """A digest of a row's numbers, or of its text."""
+    data = str(row).encode() if isinstance(row, str) else np.ascontiguousarray(row).tobytes()
+    return blake2b(data, digest_size=16).digest()
 
 
 class RobustnessSpec(Section):
@@ -29,7 +68,7 @@ class RobustnessSpec(Section):
     """
 
     most_rows: Whole | Literal["median"] | None = None
-    secret_labels: Whole | Path | None = Field(default=None)
+    secret_labels: Whole | Path | None = None
     label: str = "label"
     watch: Flag = True
     let_in: tuple[Name, ...] = ()

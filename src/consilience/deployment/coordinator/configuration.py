@@ -27,7 +27,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError, field_validator
 
 from consilience.aggregation import Aggregator
+from consilience.aggregation.guard import SecretLabels
 from consilience.data import read_rows
+from consilience.data.table import load_own
 from consilience.deployment.certificates import make_authority, public_key, require_cryptography
 from consilience.errors import InvalidInput, command
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
@@ -37,6 +39,7 @@ from consilience.messages.scores import Score
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
 from consilience.protocols.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
+from consilience.protocols.robustness import RobustnessSpec, mixed
 from consilience.tasks.scores import score_task
 from consilience.validation.sections import (
     Address,
@@ -77,6 +80,7 @@ class CoordinatorSpec(Section):
         threads: numerical threads.
         method: an aggregator with its options, or a protocol that takes none.
         protocol: the protocol and its options.
+        robustness: caps, secret labels, and who is left out or let in.
         parties: party to its public key.
     """
 
@@ -95,6 +99,7 @@ class CoordinatorSpec(Section):
     threads: int = Field(default=1, ge=1)
     method: MethodSpec
     protocol: ProtocolSpec = ProtocolSpec()
+    robustness: RobustnessSpec = RobustnessSpec()
     parties: Mapping[Name, str] = Field(min_length=1)
 
     @field_validator("method", mode="after")
@@ -131,8 +136,11 @@ class CoordinatorSpec(Section):
         """The port of the address."""
         return int(self.address.rpartition(":")[2])
 
-    def make_protocol(self) -> Protocol:
-        """Make the protocol, ready to run.
+    def make_protocol(self, secret: SecretLabels | None = None) -> Protocol:
+        """Make the protocol, guarded and ready to run.
+
+        Args:
+            secret: the secret labels that a run has.
 
         Raises:
             InvalidInput: a name or an option that nothing here knows, or an aggregator that needs
@@ -151,7 +159,7 @@ class CoordinatorSpec(Section):
                 mend="Choose coarse-density-ratio, if the parties' limits allow it, or one that needs "
                 "predictions alone, such as avg.",
             )
-        return found
+        return self.robustness.applied(found, secret)
 
     def check_quorum(self) -> None:
         """Raise ``InvalidInput`` on a quorum that no round, or any round, would meet."""
@@ -163,7 +171,15 @@ class CoordinatorSpec(Section):
             )
 
     def rows(self) -> Public:
-        """Read the public rows.
+        """Read the public rows, with those that have secret labels among them.
+
+        Raises:
+            InvalidInput: they cannot be read, or are missing and needed.
+        """
+        return self.rows_and_secret()[0]
+
+    def rows_and_secret(self) -> tuple[Public, SecretLabels | None]:
+        """Read the public rows, and the secret labels if there are any.
 
         Raises:
             InvalidInput: they cannot be read, or are missing and needed.
@@ -173,9 +189,30 @@ class CoordinatorSpec(Section):
                 raise InvalidInput(
                     f"there are no public rows, which {self.method.label!r} needs", where="public"
                 )
-            return Public.none()
+            return Public.none(), None
         rows = read_rows(self.public, self.columns)
-        return Public(rows.X, rows.schema)
+        public, (path, column) = Public(rows.X, rows.schema), self._secret
+        if path is None:
+            return public, None
+        (_, labels), _, _ = load_own(path, column, test=None, kind="classification")
+        inputs = read_rows(path, drop=[] if path.suffix == ".npz" else [column], like=rows.schema)
+        return mixed(public, inputs.X, [str(label) for label in labels])
+
+    @property
+    def _secret(self) -> tuple[Path | None, str]:
+        """File of the labelled rows, and its column of labels.
+
+        Raises:
+            InvalidInput: it is a number, as in an experiment.
+        """
+        given = self.robustness.secret_labels
+        if isinstance(given, int):
+            raise InvalidInput(
+                f"secret_labels is {given}",
+                where="robustness",
+                mend="A number is for experiments. Give a file of labelled rows, such as root.csv.",
+            )
+        return given, self.robustness.label
 
 
 def read_coordinator(folder: Path) -> CoordinatorSpec:
@@ -190,12 +227,16 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     document = read_toml(path, missing=init)
     if isinstance(document.get("public"), str):
         document["public"] = str(folder.resolve() / document["public"])
+    guarded = document.get("robustness")
+    if isinstance(guarded, dict) and isinstance(guarded.get("secret_labels"), str):
+        guarded["secret_labels"] = str(folder.resolve() / guarded["secret_labels"])
     try:
         spec = CoordinatorSpec.model_validate(document)
     except ValidationError as error:
         raise first_of(error, str(path), CoordinatorSpec) from error
     try:
         spec.make_protocol()
+        spec.robustness.check_parties(tuple(spec.parties))
         spec.check_quorum()
         keys = {
             name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()

@@ -89,6 +89,7 @@ class _DeployedRun:
         self.spec, self.ledger = spec, ledger
         self.label, self.seed = spec.method.label, spec.seed
         self.found = ledger.last_checkpoint(self.label, self.seed)
+        public, self.secret = spec.rows_and_secret()
         self.network = MembershipNetwork(
             grid,
             nodes=tuple(spec.parties),
@@ -97,7 +98,7 @@ class _DeployedRun:
             federation=spec.name,
             timeout=spec.timeout,
             quorum=spec.quorum,
-            public=spec.rows(),
+            public=public,
             changed=self._note_members,
             **options,
         )
@@ -120,7 +121,7 @@ class _DeployedRun:
         seconds = ledger.last_round(label, seed)[1]
         for done in drive(
             federation,
-            spec.make_protocol(),
+            spec.make_protocol(self.secret),
             state=state,
             seconds=seconds,
             checkpoint=self._checkpoint,
