@@ -193,8 +193,8 @@ class MethodRun:
         count, truth = self.spec.robustness.secret_labels, self.setup.public_labels
         if count is None:
             return None
-        known = 0 if truth is None else len(truth)
-        if not isinstance(count, int) or truth is None or not 0 < count < known:
+        if not isinstance(count, int) or truth is None or not 0 < count < len(truth):
+            known = 0 if truth is None else len(truth)
             raise InvalidInput(
                 f"secret_labels is {count}, of {known:,} public rows whose class is known",
                 where="robustness",
@@ -340,9 +340,7 @@ def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict
     mean = np.einsum("mn,mnk->nk", weights, outputs)
     if not np.allclose(mean, teacher.values[counted], atol=1e-4):
         return {}
-    from consilience.experiments.error_parts import (
-        teacher_error,  # not before there is a teacher to judge
-    )
+    from consilience.experiments.error_parts import teacher_error  # not before there is a teacher
 
     return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
 
@@ -377,7 +375,7 @@ def make_network(spec: Spec, parties: list[Party], public: Public, seed: int) ->
         seed: of the run.
 
     Raises:
-        InvalidInput: parties are to lie where their replies cannot be replaced.
+        InvalidInput: parties lie elsewhere than in this process.
     """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
