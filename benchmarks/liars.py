@@ -102,12 +102,12 @@ def trained(setup: SimulatedParties, seed: int, hostile: Hostile) -> HostileNetw
     return network
 
 
-def only(replies: Replies, place: int) -> Replies:
-    """The replies with the calibrated predictions alone (0), or with those as they are (1)."""
+def asked(replies: Replies, rule: Aggregator) -> Replies:
+    """The replies that a rule would have asked for: predictions, calibrated or not, and its scores."""
     answers = {}
     for party, given in replies.answers.items():
-        said = [one for one in given if isinstance(one, Predictions)][place]
-        answers[party] = (said, *(one for one in given if not isinstance(one, Predictions)))
+        said = [one for one in given if isinstance(one, Predictions)][0 if rule.calibrated else 1]
+        answers[party] = (said, *(one for one in given if isinstance(one, rule.needs)))
     return Replies(answers, {})
 
 
@@ -125,7 +125,7 @@ def first_round(held: int, seed: int) -> Iterator[tuple[tuple[str, int], str, fl
         answers = {name: (*said.answers[name], *claims.answers[name]) for name in said}
         for name, rule in settings(setup, network.liars).items():
             rule = suited(rule, network.agreed)
-            values = rule(only(Replies(answers, {}), 0 if rule.calibrated else 1)).values
+            values = rule(asked(Replies(answers, {}), rule)).values
             guessed = np.asarray(network.agreed.classes)[values.argmax(axis=1)][SECRET:]
             yield (attack, count), name, float((guessed == true).mean())
 
