@@ -29,8 +29,8 @@ from consilience.learners.torch.recipe import TorchRecipe
 from consilience.numerics.randomness import NoiseSource
 from consilience.validation.arrays import Array
 
-_ROWS = 64
-"""Rows whose gradients are in memory at a time, but for those of one unit."""
+_NUMBERS = 2**24
+"""Numbers of rows' gradients that are in memory at a time, but for those of one unit."""
 
 
 def check_bounded(module: nn.Module) -> None:
@@ -95,10 +95,11 @@ def train_with_noise(
     gradients = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
     optimizer, random = TorchOptimizer(recipe, list(own.values())), source()
     count, size = int(units.max(initial=-1)) + 1, sum(part.numel() for part in own.values())
+    most = max(1, _NUMBERS // size)
     for _ in range(steps):
         drawn = random.normal(scale=1.0, size=(count,)) < ndtri(rate)
         total = torch.zeros(size, dtype=torch.float32, device=X.device)
-        for places, mine in _chunks(np.flatnonzero(drawn[units]), units):
+        for places, mine in _chunks(np.flatnonzero(drawn[units]), units, most):
             rows = torch.from_numpy(places).to(X.device)
             fixed = {name: part.detach() for name, part in own.items()}
             found = gradients(fixed, X[rows], targets[rows])
@@ -121,11 +122,11 @@ def train_with_noise(
     module.eval()
 
 
-def _chunks(rows: Array, units: Array) -> Iterator[tuple[Array, Array]]:
-    """Split rows into parts of whole units, with the number of each row's unit in its part, from 0 on."""
+def _chunks(rows: Array, units: Array, most: int) -> Iterator[tuple[Array, Array]]:
+    """Split rows into parts of whole units and some ``most`` rows, each row with its unit's number there."""
     order = rows[np.argsort(units[rows], kind="stable")]
     begins = np.flatnonzero(np.diff(units[order])) + 1  # of units, but for the first
-    cuts = begins[np.diff(begins // _ROWS, prepend=0) > 0]
+    cuts = begins[np.diff(begins // most, prepend=0) > 0]
     for part in np.split(order, cuts):
         if len(part):
             yield part, np.unique(units[part], return_inverse=True)[1]
