@@ -374,7 +374,13 @@ class Spec(Section):
         aggregate: Aggregator | None = None,
         secret: SecretLabels | None = None,
     ) -> Protocol:
-        """The protocol of a method, guarded and ready to run; ``aggregate`` replaces the one it names."""
+        """The protocol of a method, guarded and ready to run.
+
+        Args:
+            method: of this experiment.
+            aggregate: takes the place of the rule that the method names.
+            secret: rows among the public ones whose labels the coordinator has.
+        """
         made = protocol_for(method, self.protocol, aggregate)
         alone = method.aggregate in ("local", "central")
         return made if alone else self.robustness.applied(made, secret)

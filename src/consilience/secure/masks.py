@@ -2,7 +2,7 @@
 
 The first four are those of ``cryptography``. Shamir's scheme is written here, over the integers modulo the
 smallest prime above 2^256, so that a secret of 32 bytes is one number: the one of ``pycryptodome`` takes
-secrets of 16 bytes, in a field of polynomials that Python computes in a hundred times slower.
+secrets of 16 bytes, in a field of polynomials that Python computes in far more slowly.
 
 Source:
     Shamir 1979, "How to share a secret". Bonawitz et al. 2017, section 4, for their use.

@@ -25,7 +25,6 @@ Deviations
       forget the teacher. Where none is given a party whose own rows are worse off for the first
       teacher may take 0.5 or 0.8, and keeps it. The weights are scaled to sum to the number of rows,
       so that a model's own regularisation means what it means to its library.
-    - A forest of classes is refitted with half its trees, 50 at the fewest.
     - A party predicts, and is measured, by a mixture of f_c and of the model that it had before line 5
       of its first round (:mod:`consilience.party.choice`), unless its purpose is ``"taught"``; line 3
       and what it is taught are the papers'.
