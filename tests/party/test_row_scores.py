@@ -106,6 +106,21 @@ def test_noise_does_not_come_from_the_seed():
     assert not np.array_equal(one, exact[0])
 
 
+def test_noise_is_on_all_rows_whichever_are_left_out(monkeypatch):
+    """Which rows are copies of public ones hangs on other rows, so that one row could move many."""
+    seen, used, certainties = [], [], row_scores.certainties
+    spy = lambda own, *rest, **more: (seen.append(len(own)), certainties(own, *rest, **more))[1]  # noqa: E731
+    monkeypatch.setattr(row_scores, "certainties", spy)
+    for share in (0, 4):
+        near = np.concatenate([X[:share], 1 - X[share:] / 2])
+        party = Party("a", Share(), X, Y, calibration=0)
+        party.overlap, party.public = False, Public(near)
+        party.join(negotiate([Describe().run(party)], party.public))
+        NOISY.run(party)
+        used.append(len(party.scores.rows[0]))
+    assert used[1] < used[0] and seen == [len(X), len(X)]
+
+
 def test_other_options_are_another_question():
     party = joined()
     strict = SelectPublic(round=1, quantile=0.9, reference="uniform")

@@ -330,6 +330,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             (read_only(X), targets),
             self._train,
             self._held_out,
+            read_only(self.X),
             self.secret,
             None if self.outcome is None else read_only(y[held_out]),
         )

@@ -42,9 +42,10 @@ class Scores:
         party: its name.
         agreement: agreement of the federation.
         public: the public rows.
-        rows: all its private rows.
+        rows: its private rows, but for those left out of training.
         train: private rows that are trained on.
         held_out: calibration rows; there may be none.
+        whole: inputs of all its private rows: which are left out hangs on other rows.
         secret: bytes that the party's random streams are mixed with.
         held_out_y: of an outcome, what the targets of the calibration rows were coded from.
     """
@@ -55,6 +56,7 @@ class Scores:
     rows: Rows
     train: Rows
     held_out: Rows
+    whole: Array
     secret: bytes = field(repr=False)
     held_out_y: Array | None = None
     _computed: dict[str, Array] = field(default_factory=dict, init=False)
@@ -95,15 +97,15 @@ class Scores:
     ) -> Array:
         """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
 
-        With noise they are released once for each question, that is rows, public rows, seed and settings; and
-        they are of all rows: of which are held out, one row more or another class decides for all.
+        With noise they are released once for each question, that is public rows, seed and settings; and they
+        are of all rows: of which are held out or left out, one row more or another class decides for all.
 
         Args:
             regularization: λ of :func:`~consilience.numerics.membership.certainties`.
             noise: noise on the weights of the logistic regression; ``None`` for none.
             accountant: the party's, which is charged for the noise and keeps what was released.
         """
-        X = self.train[0] if noise is None else self.rows[0]
+        X = self.train[0] if noise is None else self.whole
 
         def computed() -> Array:
             return certainties(
@@ -124,12 +126,7 @@ class Scores:
             regularization: as in :meth:`certainties`.
             loss: privacy loss of the noise.
         """
-        question = (
-            repr(regularization),
-            str(self.agreement.seed),
-            self._compared_with,
-            Public(self.rows[0]).key,
-        )
+        question = (repr(regularization), str(self.agreement.seed), self._compared_with)
         return Release.of("certainties", question, loss)
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:

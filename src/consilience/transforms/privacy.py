@@ -316,7 +316,8 @@ class Accountant:
             raise BudgetExceeded(
                 f"limits.epsilon: replies with noise would have spent {spent:.4g} in all, of "
                 f"{self.budget.epsilon:g}",
-                mend="The party's engineer may raise epsilon.",
+                mend="The party's engineer may raise epsilon and leave epsilon_each as it was, or kept "
+                "answers cost anew.",
             )
 
     # --- on a disk --------------------------------------------------------------------------------
