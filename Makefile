@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo deploy-demo test test-avx2 test-text lint docs bench constraints clean
+.PHONY: help demo deploy-demo test test-avx2 test-text test-browser canary lint docs package image bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (about a minute)"
@@ -24,10 +24,14 @@ help:
 	@echo "make test         the tests, with every extra installed but text"
 	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
+	@echo "make test-browser live pages in the system's Chromium"
+	@echo "make canary       the tests of deployment, slow ones too, with the newest Flower"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
+	@echo "make package      wheel and source archive, into dist/, tried in an empty environment"
+	@echo "make image        the container of coordinator and party (docker or podman)"
 	@echo "make bench        every figure of speed, into docs/results/benchmarks.md (half an hour)"
-	@echo "make constraints  newest versions of all dependencies, into constraints.txt"
+	@echo "make constraints  newest versions of all dependencies, into constraints.txt; hashes into requirements.txt"
 	@echo "make clean        remove what these made, except $(VENV)"
 
 # ---- environments --------------------------------------------------------------------------------
@@ -48,6 +52,11 @@ $(VENV)/.stamp-core: pyproject.toml constraints.txt | $(BIN)/python
 
 # Another accountant of privacy, which tests compare with; it asks for an older attrs than others do.
 ORACLE = dp-accounting absl-py dm-tree wrapt
+
+# Extras of a coordinator and a party: what requirements.txt has hashes of.
+DEPLOYED = excel flower page secure-sum
+
+CONTAINERS := $(shell command -v docker || command -v podman)
 
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[all,secure,survival,dev]'
@@ -88,6 +97,19 @@ test-avx2: $(VENV)/.stamp-dev
 test-text: $(VENV)/.stamp-text
 	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
 
+# In the system's Chromium.
+test-browser: $(VENV)/.stamp-dev
+	$(INSTALL) playwright
+	$(BIN)/python -m pytest tests/deploy/test_browser.py $(ARGS)
+
+# The newest Flower beside what is installed, in a folder of its own: what of its insides has changed fails here first.
+canary: $(VENV)/.stamp-dev
+	rm -rf $(VENV)/canary
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/canary flwr
+	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'import flwr.supercore.version as found; print("flwr", found.package_version)'
+	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -m pytest -n 0 -m "" \
+	    tests/networks/test_flower.py tests/networks/test_forks.py tests/deploy $(ARGS)
+
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -97,18 +119,47 @@ lint: $(VENV)/.stamp-dev
 docs: $(VENV)/.stamp-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The wheel is built from the source archive, installed where nothing else is, and used outside of the checkout.
+# Every extra can be installed beside every other at the versions of constraints.txt.
+package: | $(BIN)/python
+	rm -rf dist $(VENV)/build $(VENV)/empty
+	$(PYTHON) -m venv $(VENV)/build
+	$(VENV)/build/bin/python -m pip install --quiet -c constraints.txt build uv
+	$(VENV)/build/bin/python -m build --outdir dist .
+	$(VENV)/build/bin/uv pip compile --quiet -c constraints.txt --all-extras pyproject.toml > /dev/null
+	$(PYTHON) -m venv $(VENV)/empty
+	$(VENV)/empty/bin/python -m pip install --quiet --require-hashes -r requirements.txt
+	$(VENV)/empty/bin/python -m pip install --quiet --no-index --no-deps dist/*.whl
+	$(VENV)/empty/bin/python -m pip check
+	folder=$$(mktemp -d); trap 'rm -rf $$folder' EXIT; bin=$(CURDIR)/$(VENV)/empty/bin; \
+	    cp examples/own-table.csv $$folder/ && cd $$folder \
+	    && $$bin/consilience --version \
+	    && $$bin/consilience new patients --table own-table.csv --yes \
+	    && $$bin/consilience run patients.toml --seeds 1 --set protocol.rounds=1 \
+	    && $$bin/consilience papers --help > /dev/null \
+	    && test -s runs/patients-001/report.html
+
+image: package
+	$(CONTAINERS) build -f examples/deploy/compose/Dockerfile $(ARGS) \
+	    -t consilience:$$($(VENV)/empty/bin/consilience --version | sed 's/.* //') .
+
 bench: $(VENV)/.stamp-dev
 	$(BIN)/python benchmarks/benchmarks.py
 
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,secure,survival,text,ray,dev,docs]'
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,embeddings,images,mlflow,secure,survival,text,ray,dev,docs]' build uv playwright
 	$(VENV)/fresh/bin/python -m pip install --quiet --no-deps $(ORACLE)
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
 	} > constraints.new
 	mv constraints.new constraints.txt
+	{ sed -n '/^#/p' requirements.txt; \
+	  $(VENV)/fresh/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	      --no-annotate --no-header -c constraints.txt $(DEPLOYED:%=--extra %) pyproject.toml; \
+	} > requirements.new
+	mv requirements.new requirements.txt
 	rm -rf $(VENV)/fresh
 
 clean:
