@@ -42,6 +42,13 @@ def _power_stays_on() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the figures of reports blank, for tests of what stands around them: drawing takes longest."""
+    blank = '<svg viewBox="0 0 1 1"></svg>', b""
+    monkeypatch.setattr("consilience.report.drawing.rendered", lambda figure, png: blank)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str) -> None:
     """A worker that dies ends the suite at once: another may be minutes from the end of its file."""

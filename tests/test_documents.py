@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -126,6 +127,29 @@ def test_an_import_of_an_example_is_there(module: str, name: str) -> None:
     assert hasattr(import_module(module), name)
 
 
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("first-federation", "accuracy[0].max() < 0.5 and accuracy[-1].min() > 0.8"),
+        ("private-federation", "abs(spent.epsilon(1e-5) - 1) < 1e-6"),
+        pytest.param(
+            "four-hospitals",
+            "history.metric('auc').shape == (4, 4)",
+            marks=pytest.mark.needs_data("heart-disease"),
+        ),
+    ],
+)
+def test_a_notebook_runs_from_top_to_bottom(name: str, result: str) -> None:
+    """And is kept without what it printed."""
+    found = json.loads((ROOT / "examples" / "notebooks" / f"{name}.ipynb").read_text("utf-8"))
+    names: dict[str, Any] = {}
+    for cell in found["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), f"{name}, {cell['id']}", "exec"), names)
+    assert eval(result, names)
+
+
 def test_modules_that_moved_are_where_the_changelog_says() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     table = changes.partition("| before | now |")[2].partition("\n\n")[0]
@@ -192,7 +216,8 @@ def test_everything_that_is_started_is_quiet() -> None:
 
 def test_the_image_is_pinned() -> None:
     dockerfile = (DEPLOY / "compose" / "Dockerfile").read_text()
-    assert "-c constraints.txt" in dockerfile and ":latest" not in dockerfile
+    assert "--require-hashes -r requirements.txt" in dockerfile and ":latest" not in dockerfile
+    assert "-c constraints.txt" in dockerfile  # what further extras bring
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for service in _compose()["services"].values():
         image, _, tag = service["image"].partition(":")

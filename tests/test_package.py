@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import statistics
 import subprocess
 import sys
+import tarfile
 import tomllib
-from importlib.metadata import metadata, requires, version
+import zipfile
+from importlib.metadata import Distribution, metadata, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
+PINNED = re.compile(r"^([\w.-]+)==(\S+)(.*(?:\n    --hash=sha256:[0-9a-f]{64}.*)*)", re.MULTILINE)
+"""Name, version and hashes in a file of requirements."""
 
 EXTRAS = {
     "excel": "openpyxl",
@@ -21,13 +27,14 @@ EXTRAS = {
     "xgboost": "xgboost",
     "lightgbm": "lightgbm",
     "flower": "flwr",
+    "page": "prometheus_client",
     "secure": "phe",
     "secure-sum": "cryptography",
     "survival": "sksurv",
 }
 """Optional extra -> the module that it brings."""
 
-LARGE = {"text", "embeddings", "images", "ray", "catboost"}
+LARGE = {"text", "embeddings", "images", "ray", "catboost", "mlflow"}
 """Extras that `make test` does not install."""
 
 GPL = {"secure", "survival"}
@@ -91,3 +98,55 @@ def test_extras_are_the_documented_ones() -> None:
 def test_the_tests_run_with_every_extra(module: str) -> None:
     """No test of an extra is skipped: `make test` installs them all, but for the large ones."""
     assert importlib.util.find_spec(module) is not None
+
+
+def _tree(*folders: str) -> set[str]:
+    """Files of the checkout below these folders, but what Python compiled."""
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
+    return {str(file.relative_to(ROOT)) for file in files if "__pycache__" not in file.parts}
+
+
+def test_the_wheel_and_the_source_archive_hold_all_that_the_tree_does(tmp_path: Path) -> None:
+    """Types, templates and styles too; and nothing beside the two packages and their description."""
+    pytest.importorskip("hatchling")
+    from hatchling.builders.sdist import SdistBuilder
+    from hatchling.builders.wheel import WheelBuilder
+
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        held = {f"src/{name}" for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == _tree("src")
+    assert {"src/consilience/py.typed", "src/consilience/__init__.pyi"} <= held
+
+    (source,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(source) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert _tree("src", "tests", "examples") | {"requirements.txt", "constraints.txt"} <= held
+
+
+def _pins(name: str) -> dict[str, tuple[str, str]]:
+    """Version and hashes of each package in a file, by its name in one spelling."""
+    found = PINNED.findall((ROOT / name).read_text())
+    return {name.lower().replace("_", "-"): (version, rest) for name, version, rest in found}
+
+
+def test_what_a_party_needs_has_hashes_and_the_versions_that_were_tested() -> None:
+    """All that the package asks for, and what that asks for in turn, as far as it is installed here."""
+    hashed, tested = _pins("requirements.txt"), _pins("constraints.txt")
+    for name, (version_, hashes) in hashed.items():
+        assert version_ == tested[name][0], name
+        assert "--hash=sha256:" in hashes, name
+    wanted = [("consilience", extra) for extra in ("", "excel", "flower", "page", "secure-sum")]
+    met = set(wanted)
+    while wanted:
+        name, extra = wanted.pop()
+        there = next(Distribution.discover(name=name), None)
+        for line in (there and there.requires) or []:
+            one = Requirement(line)
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                below = one.name.lower().replace("_", "-")
+                assert below in hashed, f"{below}, which {name} needs"
+                more = {(below, part) for part in ("", *one.extras)} - met
+                met |= more
+                wanted += more
+    assert len(met) > 40

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.aggregation.base import Stack
-from consilience.aggregation.contradiction import _kappa, contradictions
+from consilience.aggregation.contradiction import _kappa, contradicting
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -25,7 +25,7 @@ def honest(seed: int = 0, m: int = 5, n: int = 300) -> tuple[np.ndarray, np.ndar
 
 def named(outputs: np.ndarray, near: np.ndarray) -> list[str]:
     parties = tuple("abcdefgh"[: len(outputs)])
-    return list(contradictions(Stack(parties, outputs, {}, CLASSES), near))
+    return [said for _, said in contradicting(Stack(parties, outputs, {}, CLASSES), near)]
 
 
 def test_agreement_beyond_chance_by_hand():
@@ -84,12 +84,43 @@ def test_who_agrees_with_everybodys_rows_is_not_named_for_the_few_of_others():
 
 
 def test_who_cannot_be_judged_is_not():
-    """Two accuse one another alike; and where nobody else has rows, or anybody few, nothing is known."""
+    """Two accuse one another alike; and of few rows nothing is known."""
     outputs, near = honest()
     outputs[1] = outputs[1][:, [0, 2, 1]]
     assert named(outputs[:2], near[:2]) == []
     assert named(outputs, 0.01 * near) == []
+
+
+def apart(near: np.ndarray) -> np.ndarray:
+    """The rows, with those of the parties in different places."""
     alone = np.zeros_like(near)
-    for c in range(5):
-        alone[c, c::5] = near[c, c::5]
-    assert named(outputs, alone) == []
+    for c in range(len(near)):
+        alone[c, c :: len(near)] = near[c, c :: len(near)]
+    return alone
+
+
+def test_where_nobody_else_has_rows_its_own_speak_for_a_party_or_against_it():
+    outputs, near = honest()
+    assert named(outputs, apart(near)) == []
+    outputs[1] = outputs[1][:, [0, 2, 1]]
+    (said,) = named(outputs, apart(near))
+    assert said.startswith(
+        "b contradicts all others on rows near its own: its answers and everybody's"
+    )
+
+
+def test_a_model_trained_on_shuffled_labels_is_named():
+    """It goes with no rows, and its own have the shuffled labels."""
+    outputs, near = honest()
+    order = np.random.default_rng(0).permutation(len(outputs[2]))
+    outputs[2] = outputs[2][order]
+    (said,) = named(outputs, near)
+    assert said.startswith("c contradicts all others")
+
+
+def test_whoever_claims_to_know_everything_counts_for_no_more_than_the_others():
+    """A million rows of all classes at every place accuse nobody; their sender is told by its answers."""
+    outputs, near = honest()
+    outputs[3], near[3] = np.roll(outputs[3], 1, axis=1), 1e6
+    (said,) = named(outputs, near)
+    assert said.startswith("d contradicts all others")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience.aggregation import avg, density_ratio
+from consilience.aggregation import avg, density_ratio, selective_mean
 from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.errors import RunFailed
 from consilience.messages.scores import DensityRatios, LogDensities, RowCount
@@ -47,12 +47,34 @@ def test_of_a_constant_model_the_rows_count_where_they_are_told():
     assert list(guarded(rows, constant, rows, rows)[1]) == ["b"]
 
 
+def test_a_party_of_one_class_has_one_answer_and_says_for_which_rows():
+    """Under ``selective`` its yes to some rows is what it knows; a yes to all of them is nothing."""
+    others, one = np.ones(8), np.tile([0.0, 1.0], (8, 1))
+    for some, found in ((EIGHT[:, 1], []), (others, ["b"])):
+        marks = [others, some, others, others]
+        assert list(guarded(EIGHT, one, EIGHT, EIGHT, selected=marks)[1]) == found
+    rule = replace(selective_mean(), screen=Guard())
+    given = replies(EIGHT, one, EIGHT, EIGHT, selected=[1 - EIGHT[:, 1]] + [EIGHT[:, 1]] * 3)
+    assert rule(given).notes == ()
+
+
+def test_copies_of_a_party_with_its_rows_count_once():
+    """Where models alone are the same, as one that is frozen at two places, nobody is left out."""
+    rows = np.tile(EIGHT, (8, 1))
+    ratios = [rows, 2 * rows, rows, rows + 1, 3 * rows]
+    left_out = guarded(rows, rows, rows, rows, rows, ratios=ratios)[1]
+    assert left_out == {"c": "c sends to the last digit what a does"}
+    assert guarded(rows, rows, rows)[1] == {}
+
+
 def test_whose_answers_vary_against_all_others_is_left_out():
     """One of five correlates with nobody; two of four that say the opposite are half, and not named."""
     unrelated = np.repeat(np.eye(2), 4, axis=0)
     _, left_out, _ = guarded(EIGHT, EIGHT, EIGHT, EIGHT, unrelated)
     assert list(left_out) == ["e"]
     assert "correlate by 0.00" in left_out["e"]
+    nothing = [np.zeros((8, 2))] * 5  # coarse ratios of classes that have too few rows
+    assert guarded(EIGHT, EIGHT, EIGHT, EIGHT, unrelated, ratios=nothing)[1] == left_out
     assert guarded(EIGHT, EIGHT, EIGHT[:, ::-1], EIGHT[:, ::-1])[1] == {}
 
 
@@ -66,6 +88,13 @@ def test_specialists_that_do_not_agree_are_not_judged():
         other = np.where(guess == 0, own, (own + 1) % 3)
         said.append(np.eye(3)[np.where(true == own, own, other)])
     assert guarded(*said)[1] == {}
+
+
+def test_the_only_one_who_knows_some_classes_is_no_liar():
+    """Two know the first two classes of four and one the others: it goes with nobody, and has to be heard."""
+    first = np.eye(4)[np.arange(40) % 2]
+    assert guarded(first, first, np.roll(first, 2, axis=1))[1] == {}
+    assert list(guarded(first, first, first, first[:, [1, 0, 2, 3]])[1]) == ["d"]
 
 
 def test_density_ratios_are_capped_at_the_median_claim_and_a_half():
@@ -125,6 +154,8 @@ def test_without_ratios_a_specialist_is_judged_by_what_it_tells_apart():
     guard = Guard(secret=SECRET, watch=False)
     assert not guarded(EIGHT, EIGHT, specialist, guard=guard)[1]
     _, left_out, _ = guarded(EIGHT, EIGHT, EIGHT[:, ::-1], guard=guard)
+    nothing = [np.zeros((8, 2))] * 3
+    assert guarded(EIGHT, EIGHT, EIGHT[:, ::-1], guard=guard, ratios=nothing)[1] == left_out
     assert left_out == {
         "c": "c is left out since round 1: on 4 secret rows its votes are right by -2.0 and wrong by 2.0"
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,10 @@ from consilience.aggregation import (
     nearest_neighbours,
 )
 from consilience.aggregation.base import Stack
+from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.errors import InvalidInput
+from consilience.messages.wire import decode, encode
+from consilience.protocols import RoundState
 from helpers.replies import replies
 
 
@@ -68,3 +73,19 @@ def test_exp_guard_remembers():
 def test_no_rule_bears_half():
     with pytest.raises(InvalidInput, match="2 wrong parties of 4"):
         cronus(tolerates=2)(said(0.9, 0.8, 0.1, 0.0))
+
+
+def test_what_a_rule_and_its_guard_remember_survives_a_checkpoint():
+    """Resumed after the first round they go on as if nothing had been: c has lost its voice, d stays out."""
+    rows = np.tile(np.eye(2), (4, 1))
+    secret = SecretLabels(np.arange(4), ("class 0", "class 1") * 2)
+    rule = dataclasses.replace(exp_guard(), screen=Guard(secret=secret, watch=False))
+    first = rule(replies(rows, rows, 0.5 * rows + 0.25, rows[:, ::-1]))
+    (state,) = decode(encode([RoundState(round=1, trust=first.memory)]))
+    later = replies(rows, rows, rows, rows)
+    whole, resumed = rule(later, first.memory), rule(later, state.trust)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.notes == whole.notes
+    assert resumed.weights[2, 0] < resumed.weights[0, 0]
+    assert not resumed.weights[3].any()
+    assert rule(later).weights[3].all()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from consilience.aggregation import AGGREGATORS, Aggregator
+from consilience.aggregation import AGGREGATORS, Aggregator, uwa
 from consilience.aggregation.base import Stack
 from consilience.aggregation.sums import bits_for, form_named, form_of, summed_rule
 from consilience.errors import KnowledgeRefused, RunFailed
@@ -18,6 +19,7 @@ from consilience.messages.scores import (
     CoarseRatios,
     DensityRatios,
     InputRatios,
+    LogDensities,
     RowCount,
     Selection,
 )
@@ -44,6 +46,7 @@ def stack_for(rule: Aggregator) -> Stack:
         InputRatios: near[:, :, 0],
         Certainties: rng.uniform(0.01, 1, size=(M, N)),
         Selection: near[:, :, 1] > 0,
+        LogDensities: rng.uniform(-13, 13, size=(M, N)),
     }
     return Stack(PARTIES, outputs, {kind: scores[kind] for kind in rule.needs})
 
@@ -67,7 +70,7 @@ def total_of(rule: Aggregator, stack: Stack) -> Any:
 
 def teacher_of(rule: Aggregator, total: Any) -> Any:
     given = Sum(total, np.ones(M), PARTIES)
-    summed = summed_rule(rule, agreement_for(rule), "masked")
+    summed = summed_rule(rule, agreement_for(rule))
     return summed(Replies({party: (given,) for party in PARTIES}, {}))
 
 
@@ -81,7 +84,17 @@ def test_the_teacher_of_sums_is_that_of_the_replies(name: str) -> None:
         made.values, expected[0], rtol=0, atol=2e-7 * (1 + np.abs(expected[0]).max())
     )
     np.testing.assert_array_equal(made.weights.any(axis=0), expected[1].any(axis=0))
-    assert made.notes == ("masked",)
+
+
+def test_log_densities_are_cut_at_14() -> None:
+    """Of 40 and −40 nothing is left but 14 and −14: the second party counts e^-28 of the first."""
+    rule = uwa()
+    stack = stack_for(rule)
+    far = np.array([[40.0], [-40.0], [-15.0], [13.0]]) * np.ones(N)
+    made = teacher_of(rule, total_of(rule, replace(stack, further={LogDensities: far}))).values
+    weights = np.exp(np.array([14.0, -14.0, -14.0, 13.0]))
+    expected = np.einsum("c,cnk->nk", weights / weights.sum(), stack.outputs)
+    np.testing.assert_allclose(made, expected, rtol=0, atol=1e-6)
 
 
 def test_a_mean_is_that_of_the_replies_bit_for_bit() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consilience.attacks import highest_area
-from consilience.transforms.accounting import gaussian_mu
+from consilience.checks.attacks import highest_area
+from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ def test_rows_and_a_basis_of_the_attackers_reach_the_bound_and_not_more(leak: An
     found = leak.strongest(0, 24, laid=True)
     assert found["private sums, no noise"][0] == 1.0
     for epsilon in (8.0, 3.0, 1.0):
-        area = highest_area(0.96**0.5 * gaussian_mu(epsilon, leak.DELTA))
+        area = highest_area(PrivacyLoss(0.96**0.5 * gaussian_mu(epsilon, leak.DELTA)))
         assert found[leak.named(epsilon)][0] == pytest.approx(area, abs=0.03)

@@ -18,6 +18,7 @@ from consilience.checks import (
     LEARNER_CHECKS,
     NETWORK_CHECKS,
     PROTOCOL_CHECKS,
+    ProtocolCase,
     check_aggregator,
     check_learner,
     check_network,
@@ -26,6 +27,10 @@ from consilience.checks import (
 )
 from consilience.checks.example_models import Linear
 from consilience.checks.example_parties import NAMES
+from consilience.checks.protocol import (
+    a_party_that_drops_out_is_left_out,
+    resumed_equals_straight,
+)
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
 from consilience.protocols import (
@@ -251,7 +256,8 @@ def test_bad_protocols_are_found(wrong, why):
 )
 def test_who_is_needed_must_be_said(exchange, all_needed, why):
     with pytest.raises(AssertionError, match=why):
-        check_protocol(exchange(rounds=2), parties=model_senders, all_needed=all_needed)
+        case = ProtocolCase(exchange(rounds=2), model_senders, all_needed)
+        a_party_that_drops_out_is_left_out(case)
 
 
 def test_models_that_are_not_in_the_state_are_missed():
@@ -271,7 +277,7 @@ def test_models_that_are_not_in_the_state_are_missed():
             yield Round(t, RoundState(round=t))
 
     with pytest.raises(AssertionError, match="resumed after round 0 the result is another"):
-        check_protocol(forgetful(), parties=model_senders)
+        resumed_equals_straight(ProtocolCase(forgetful(), model_senders))
 
 
 def test_rules_and_cohort_must_go_together():

@@ -24,7 +24,9 @@ from consilience import __version__
 from consilience.cli.listing import KINDS
 from consilience.errors import nearest
 from consilience.experiments import Ledger, read_spec, start
-from helpers.command_line import PROGRAM, TABLE, Call, clinics, shell
+from helpers.command_line import PROGRAM, TABLE, Call, clinics
+
+pytestmark = pytest.mark.usefixtures("sketched")
 
 
 @pytest.fixture(scope="session")
@@ -154,12 +156,12 @@ def test_a_party_that_fails_is_named_even_quietly(
         TABLE.replace("rounds = 1", "rounds = 1\n[network]\nquorum = 1")
         + '[[models]]\nname = "mymodels:Surprised"\n'
     )
-    done = shell("run", "clinics.toml", "--out", "run", "--quiet", "--trust")
-    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(folder)  # as in a process of its own
+    done = call("run", "clinics.toml", "--out", "run", "--quiet", "--trust")
+    assert done.exit_code == 0, done.stderr
     assert "trusted: models.1.name = 'mymodels:Surprised' (from" in done.stderr
     assert "warning: party 'south' was left out" in done.stderr
     assert "the model cannot be" in done.stderr and "x" * 300 not in done.stderr
-    monkeypatch.syspath_prepend(folder)
     asked = call("predict", "run", "--party", "south", "clinics.csv")
     assert asked.exit_code == 2 and "has no model: its training failed" in asked.stderr
 
@@ -313,12 +315,14 @@ def _failed(result: object, what: str) -> None:
 def test_full_disk(call: Call, folder: Path, limit: int) -> None:
     """No file may grow beyond a limit: below the empty ledger's size, and below what the run writes."""
 
-    def confined() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     words = ("run", "tiny.toml", "--out", "run", "--quiet", "--set", "checkpoint_seconds=0")
-    result = shell(*words, preexec_fn=confined)
-    assert result.returncode == 1, result.stderr
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        result = call(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.exit_code == 1, result.stderr
     assert "Traceback" not in result.stderr
     left = {path.name for path in folder.iterdir()}
     if limit == 30_000:
@@ -373,6 +377,10 @@ def test_names_that_a_file_system_minds(call: Call) -> None:
     assert sorted(os.listdir("run/models/uwa/seed-0")) == ["%2E.%2Fx", "south"]
 
 
+BLANK = """lambda figure, png: ('<svg viewBox="0 0 1 1"></svg>', b"")"""
+"""What is drawn where nobody looks."""
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
 def test_a_terminal_sees_a_bar(folder: Path) -> None:
     """And a warning above it, on lines of its own."""
@@ -381,8 +389,9 @@ def test_a_terminal_sees_a_bar(folder: Path) -> None:
     Path("clinics.toml").write_text(text)
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    program = f"from consilience.report import drawing; drawing.rendered = {BLANK}; {PROGRAM[-1]}"
     process = subprocess.Popen(
-        [*PROGRAM, "run", "clinics.toml", "--out", "run"],
+        [*PROGRAM[:-1], program, "run", "clinics.toml", "--out", "run"],
         stderr=theirs,
         stdout=subprocess.PIPE,
         env=environment,

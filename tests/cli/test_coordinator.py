@@ -350,7 +350,8 @@ def test_status_and_stop_of_a_party_whose_configuration_is_broken(call: Call, fo
     found = call("party", "status", path, "--json", "status.json")
     assert found.exit_code == 0 and "unknown section 'metod'" in found.output
     said = json.loads(Path("status.json").read_text())
-    assert said["answers"] == 1 and said["last_refusal"].endswith(": SendModel: limits.allow: no")
+    assert (said["answers"], said["refusals"]) == (0, 1)
+    assert said["last_refusal"].endswith(": SendModel: limits.allow: no")
 
 
 def test_check_knows_of_a_run(call: Call, ready: Path) -> None:

@@ -19,6 +19,8 @@ from consilience.report.reading import read_results
 from consilience.site.configuration import read_party
 from helpers.command_line import Call
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 RUN = """
 name = "clinics"
 methods = ["local", "avg", "central"]

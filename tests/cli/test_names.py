@@ -14,6 +14,8 @@ import pytest
 from consilience.errors import visible
 from helpers.command_line import Call
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 FORMULA = '=HYPERLINK("http://example.org/?"&A1;"ill")'
 
 

@@ -12,6 +12,8 @@ import typer
 from consilience.cli import new
 from helpers.command_line import Call, clinics
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 
 def written(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(name).read_text())

@@ -10,6 +10,8 @@ import pytest
 
 from helpers.command_line import Call
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "no-public-data.toml"
 SMALL = ("--quick", "--set", "data.test_rows=40", "--set", "models.0.n_estimators=3")
 

@@ -93,6 +93,7 @@ def test_a_folder_with_page_plot_and_data(call: Call) -> None:
     assert all(word in svg for word in ("party-1", "range by chance", "inputs (W1)"))
 
 
+@pytest.mark.usefixtures("sketched")
 def test_names_on_the_page_are_escaped(call: Call) -> None:
     table = Path("clinics.csv")
     table.write_text(table.read_text().replace("north", "<b>&"))
@@ -191,6 +192,7 @@ def foreign(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("sketched")
 def test_public_rows_that_are_known(call: Call) -> None:
     """Public digits are digits: a share a party, and one of all, in the table, the data and the page."""
     result = call("parties", "tiny.toml", *FAST, "--out", "how")
@@ -246,6 +248,7 @@ def test_models_that_cannot_take_the_rows(call: Call, monkeypatch: pytest.Monkey
     assert data_of(call, "tiny.toml", *setting, *text, "--labels-only")["public"]["rows"] == 10
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_run_warns_once_before_anything_is_trained(call: Call, foreign: Path) -> None:
     result = call("run", "foreign.toml", "--out", "run", "--json", "run.json")
     assert result.exit_code == 0, result.output
@@ -258,6 +261,7 @@ def test_a_run_warns_once_before_anything_is_trained(call: Call, foreign: Path) 
     assert quiet.stderr.splitlines() == [first] and quiet.stdout.strip() == "quiet"
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_run_whose_public_rows_are_known_or_not_needed_does_not_warn(
     call: Call, foreign: Path
 ) -> None:
@@ -266,6 +270,7 @@ def test_a_run_whose_public_rows_are_known_or_not_needed_does_not_warn(
     assert alone.exit_code == 0 and alone.stderr == ""
 
 
+@pytest.mark.usefixtures("sketched")
 def test_a_run_goes_on_where_nobody_can_say(
     call: Call, foreign: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,11 @@ def test_audit(call: Call, party: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "FitPrivate+PredictPublic" in done.output
     assert "Predictions.values float32 20×2" in done.output
+    head, refused = (
+        done.output.splitlines()[0],
+        next(line for line in done.output.splitlines() if "refused" in line),
+    )
+    assert not refused[head.index("left") : head.index("bytes")].strip(), "a reason does not leave"
     assert "3 lines (2 ok, 1 refused)" in done.output and "the chain is whole" in done.output
     entries = json.loads(Path("audit.json").read_text())["entries"]
     assert [entry["status"] for entry in entries] == ["ok", "ok", "refused"]

@@ -10,11 +10,12 @@ import pytest
 
 from consilience.cli.predict import kept
 from consilience.data import load
-from consilience.experiments import gather
-from consilience.experiments.run import stored_spec
+from consilience.experiments import gather, stored_spec
 from consilience.learners import make
 from consilience.party.mixed_model import MixedModel
 from helpers.command_line import Call
+
+pytestmark = pytest.mark.usefixtures("sketched")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """

@@ -10,6 +10,8 @@ import pytest
 
 from helpers.command_line import Call, clinics
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 CONFIG = """
 name = "mixed"
 methods = ["local", "avg"]

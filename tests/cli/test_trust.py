@@ -18,6 +18,8 @@ from consilience.experiments import gather, read_spec, start, stored_spec
 from consilience.report import read_results
 from helpers.command_line import TABLE, Call, clinics
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 MARKING = """
 from pathlib import Path
 from sklearn.naive_bayes import GaussianNB
@@ -168,6 +170,7 @@ class NotInstalled:
 
 sys.meta_path.insert(0, NotInstalled)
 from consilience.cli import main
+from consilience.report import drawing
 for words in (
     "report run",
     "compare run run",
@@ -180,6 +183,8 @@ for words in (
         main()
     except SystemExit as end:
         assert not end.code and not Path("mark").exists(), words
+    blank = '<svg viewBox="0 0 1 1"/>', b""
+    drawing.rendered = lambda figure, png: blank  # once is enough
 """
 
 

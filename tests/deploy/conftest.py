@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.configuration import write_coordinator
+from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.site import read_party
 from helpers import flower_grid  # imports flwr without its warnings

@@ -7,20 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.configuration import read_coordinator, write_coordinator
+from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.coordinator.superlink import connected, flwr, write_app
+from consilience.deployment.coordinator.template import write_coordinator
 from consilience.errors import InvalidInput, RunFailed
 from consilience.site import read_party
 
 
 def test_what_init_writes_is_read_once_the_keys_are_in(center: Path) -> None:
     spec = read_coordinator(center)
-    assert (spec.name, spec.host, spec.port) == ("center", "127.0.0.1", 9092)
+    assert (spec.name, spec.host, spec.listens) == ("center", "127.0.0.1", ("127.0.0.1", 9092))
+    for listen, where in (("0.0.0.0", ("0.0.0.0", 9092)), ("127.0.0.1:7", ("127.0.0.1", 7))):
+        assert spec.model_copy(update={"listen": listen}).listens == where
     assert list(spec.parties) == ["north", "south"]
     assert len(spec.rows()) == 20
     assert spec.make_protocol().options["rounds"] == 2
     coordinator = read_party(center.parent / "north" / "party.toml").coordinator
     assert coordinator.key == center.parent / "north" / "party.key"
+
+
+def test_first_parameters_are_a_file_beside_the_configuration(center: Path) -> None:
+    path = center / "coordinator.toml"
+    text = path.read_text().replace('aggregate = "uwa"', 'protocol = "federated_averaging"')
+    text = text.replace("rounds = 2", 'rounds = 2\ninitial = "first.safetensors"')
+    path.write_text(text.replace('name = "ensemble_distillation"', 'name = "federated_averaging"'))
+    options = read_coordinator(center).make_protocol().options
+    assert options["initial"] == str(center / "first.safetensors")
 
 
 def test_a_key_that_is_missing_is_asked_for(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from helpers.deployed_example import Deployed
 
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.slow,  # a new process for every message: minutes
+    pytest.mark.slow,  # whole processes: minutes
     pytest.mark.timeout(1500),
     pytest.mark.needs_data("heart-disease"),
 ]
@@ -54,6 +54,55 @@ def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path
     while running := left_running(tmp_path):
         assert time.monotonic() < until, running
         time.sleep(0.5)
+
+
+def test_one_joins_and_one_leaves_and_nothing_starts_anew(tmp_path: Path) -> None:
+    """Two hospitals; a third is invited in round 2, and one is removed once the third takes part."""
+    with Deployed(tmp_path / "heart", rounds=40, parties=3) as deployed:
+        first, second, third = deployed.names
+        deployed.said("coordinator", "remove", deployed.center, third)
+        deployed.start(first, second)
+        deployed.said("coordinator", "start", deployed.center, "--detach")
+        deployed.wait(round=2)
+        before = deployed.of_coordinator(), deployed.of_party(first)
+        file = deployed.folder / "invitation.json"
+        deployed.said("coordinator", "invite", deployed.center, third, "--out", file)
+        home = deployed.folder / third
+        line = deployed.said("party", "join", file, "--folder", home).strip()
+        deployed.said("coordinator", "add", deployed.center, line)
+        deployed.start(third)
+        joined = until_taught(deployed, third)
+        deployed.said("coordinator", "remove", deployed.center, second)
+        deployed.wait(round=joined + 2)
+        assert (deployed.of_coordinator(), deployed.of_party(first)) == before
+        found = deployed.ended()
+        assert sorted(one["party"] for one in found["parties"]) == sorted([first, third])
+        last = found["round"]
+        assert taught(deployed, first) == list(range(1, last + 1))
+        assert taught(deployed, third) == list(range(joined, last + 1))
+        assert last not in taught(deployed, second) and joined - 1 in taught(deployed, second)
+        status = json.loads(deployed.said("party", "status", deployed.party(second), "--json", "-"))
+        assert "takes part" not in status["state"]
+
+
+def taught(deployed: Deployed, name: str) -> list[int]:
+    """The rounds in which a party learned from the teacher."""
+    with deployed.ledger() as ledger:
+        found = ledger.read(
+            "SELECT DISTINCT round FROM deliveries WHERE party = ? AND status = 'ok' "
+            "AND tasks LIKE 'Distill%' ORDER BY 1",
+            name,
+        )
+    return [round for (round,) in found]
+
+
+def until_taught(deployed: Deployed, name: str) -> int:
+    """Wait for the first round that a party takes part in."""
+    until = time.monotonic() + 600
+    while not (found := taught(deployed, name)):
+        assert time.monotonic() < until, deployed.status()
+        time.sleep(2)
+    return found[0]
 
 
 def strangers(deployed: Deployed) -> None:

@@ -101,6 +101,19 @@ def test_what_is_too_large_or_of_no_length_is_refused(client: httpx.Client, tls:
         assert connection.getresponse().status == 413
 
 
+def test_a_proxy_may_open_tls_before_it(client: httpx.Client, tls: Path) -> None:
+    """One that has the coordinator's certificate; here another gate, which is such a proxy."""
+    port, behind = free_port(), client.base_url
+    root = ssl.create_default_context(cafile=tls / "ca.pem")
+    with (
+        closing(Gate("127.0.0.1", port, f"{behind.host}:{behind.port}", tls)),
+        httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=root) as outside,
+    ):
+        answer = outside.post("/v1/fleet/push-object", content=b"x" * 99, headers={"x-key": "k"})
+        assert answer.content == b"/v1/fleet/push-object k " + b"x" * 99
+        assert outside.post("/v1/control/start-run", content=b"x").status_code == 404
+
+
 def test_plain_text_is_not_understood(client: httpx.Client) -> None:
     with pytest.raises(httpx.TransportError):
         httpx.post(client.base_url.copy_with(scheme="http"), content=b"x")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from consilience.cli.predict import of_party, predictions
-from consilience.deployment.coordinator.configuration import write_coordinator
+from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.report.reading import read_results
 from consilience.site import read_party, try_out
@@ -50,7 +50,7 @@ def prepared(folder: Path) -> Path:
     write_coordinator(folder / "center", list(NAMES), "127.0.0.1:9092")
     path = folder / "center" / "coordinator.toml"
     text = path.read_text().replace('"public.csv"', '"../public.csv"').replace("= 3", "= 2")
-    for i, (name, model) in enumerate(zip(NAMES, ("random-forest", "naive-bayes"), strict=True)):
+    for i, (name, model) in enumerate(zip(NAMES, ("decision-tree", "naive-bayes"), strict=True)):
         (folder / name).mkdir()
         rows = notes(80, i) if name == "north" else notes(80, i).drop(columns="fever")
         rows.to_csv(folder / name / "notes.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.messages.schema import Public
 from consilience.protocols.robustness import mixed
@@ -43,20 +44,50 @@ def test_labelled_rows_are_mixed_in_an_order_that_says_nothing():
         mixed(Public(X), more[:, :1], ["a"] * 20)
 
 
-def test_who_contradicts_secret_labels_stands_in_the_ledger(center, monkeypatch):
+def test_who_contradicts_secret_labels_is_left_out_until_the_operator_lets_it_in(
+    center, monkeypatch
+):
+    """Both contradict them; the south was let in from the start, the north is before the second round."""
     in_a_run(monkeypatch)
-    guarded(center, 'secret_labels = "root.csv"\nlabel = "ill"\nlet_in = ["south"]')
+    section = 'secret_labels = "root.csv"\nlabel = "ill"\nlet_in = '
+    guarded(center, f'{section}["south"]')
+    path = center / "coordinator.toml"
+    later = path.read_text().replace('["south"]', '["north", "south"]')
+    path.write_text(re.sub(r"rounds = \d+", "rounds = 1", path.read_text()))
     for name in ("north", "south"):  # which are sent the rows, then
-        path = center.parent / name / "party.toml"
-        path.write_text(path.read_text().replace('public = "../public.csv"\n', ""))
+        site = center.parent / name / "party.toml"
+        site.write_text(site.read_text().replace('public = "../public.csv"\n', ""))
     spec = read_coordinator(center)
     public, secret = spec.rows_and_secret()
     assert secret is not None
     assert len(public) == 20 + len(secret.rows)
-    assert served(started(center), grid(center))
+    nodes = grid(center)
+    assert served(started(center), nodes)
+    path.write_text(re.sub(r"rounds = \d+", "rounds = 2", later))
+    assert served(center, nodes)
     with closing(Ledger(center / "run" / "ledger.sqlite", read_only=True)) as ledger:
-        notes = [text for (text,) in ledger.read("SELECT text FROM notes")]
-    assert any(text.startswith("north is left out since round 1") for text in notes)
+        notes = ledger.read("SELECT round, text FROM notes WHERE text LIKE '%is left out since%'")
+    assert [(number, text.split(" since")[0]) for number, text in notes] == [
+        (1, "north is left out")
+    ]
+
+
+def test_two_parties_do_not_bear_one_liar(center, monkeypatch):
+    in_a_run(monkeypatch)
+    folder = started(guarded(center, "tolerates = 1"))
+    with pytest.raises(
+        InvalidInput, match="1 may lie, and class 'no' is known to north, south alone"
+    ):
+        served(folder, grid(center))
+
+
+def test_a_party_with_a_file_of_the_public_rows_is_told_why_it_cannot_join(center, monkeypatch):
+    """It could tell the labelled rows from those of its file."""
+    in_a_run(monkeypatch)
+    folder = started(guarded(center, 'secret_labels = "root.csv"\nlabel = "ill"'))
+    with pytest.raises(RunFailed, match="not the ones agreed on") as refused:
+        served(folder, grid(center))
+    assert "leave `public` out of party.toml" in str(refused.value)
 
 
 @pytest.mark.parametrize(

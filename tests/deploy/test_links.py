@@ -47,12 +47,12 @@ def test_what_is_kept_is_written_through_no_link(center: Path, precious: Path) -
 def test_keys_and_programs_are_written_through_no_link(tmp_path: Path, precious: Path) -> None:
     written = tmp_path / "written"
     written.mkdir()
-    for name in ("party.key.pub", "party.key.part", "flwr-clientapp"):
+    for name in ("party.key.pub", "party.key.part", "flower-superexec"):
         (written / name).symlink_to(precious)
     make_key(written / "party.key", "north")
     write_programs(written)
     assert precious.read_text() == "years of work" and not precious.stat().st_mode & 0o100
-    assert (written / "flwr-clientapp").stat().st_mode & 0o777 == 0o700
+    assert (written / "flower-superexec").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("name", ["lock", "superlink.log", "home"])

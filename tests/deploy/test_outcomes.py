@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from consilience.cli.predict import of_party, predictions
-from consilience.deployment.coordinator.configuration import write_coordinator
+from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.errors import RunFailed
 from consilience.report.page import write_report
@@ -23,6 +23,8 @@ from helpers.deployed_run import (
     started,
 )
 from helpers.flower_grid import in_a_run
+
+pytestmark = pytest.mark.usefixtures("sketched")
 
 PARTY = """
 name = "{name}"
@@ -51,7 +53,7 @@ def prepared(folder: Path, *edges: str) -> Path:
     write_coordinator(folder / "center", list(NAMES), "127.0.0.1:9092")
     path = folder / "center" / "coordinator.toml"
     text = path.read_text().replace('"public.csv"', '"../public.csv"').replace("= 3", "= 2")
-    models = ("logistic-regression", "random-forest")
+    models = ("logistic-regression", "decision-tree")
     for name, model, own in zip(NAMES, models, edges, strict=True):
         home = folder / name
         home.mkdir()

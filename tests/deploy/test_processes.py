@@ -225,11 +225,10 @@ def test_whatever_flower_starts_at_a_party_is_ours(tmp_path: Path) -> None:
     search = f"{folder}{os.pathsep}{BIN}"
     for command in task_commands():
         assert shutil.which(command, path=search) == str(folder / command)
-        if command != "flwr-clientapp":
-            said = subprocess.run([folder / command], capture_output=True, text=True, check=False)
-            assert said.returncode == 1 and "runs nothing else" in said.stderr
+        said = subprocess.run([folder / command], capture_output=True, text=True, check=False)
+        assert said.returncode == 1 and "runs nothing else" in said.stderr
     (tmp_path / "consilience.py").write_text("raise SystemExit('of the folder')")
-    words = [folder / "flwr-clientapp", "--help"]
+    words = [folder / "flower-superexec", "--help"]
     said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert said.returncode == 0 and "usage: " in said.stdout, said.stderr
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from consilience import Federation
+from consilience.deployment.coordinator import superlink
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     read_coordinator,
@@ -19,8 +20,10 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome
 from consilience.deployment.coordinator.status import coordinator_status, round_line
 from consilience.deployment.party.process import party_key, party_status
+from consilience.deployment.processes import Processes
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import locked
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
@@ -424,14 +427,17 @@ def test_what_goes_wrong_is_written_with_its_kind(run: Path) -> None:
     assert outcome(run) is False
 
 
-def test_a_run_is_conducted_once_at_a_time(run: Path) -> None:
-    from consilience.federation.run_folder import locked
-
-    with (
-        closing(locked(run / "run")),
-        pytest.raises(InvalidInput, match="going on in another process"),
-    ):
-        served(run, grid(run), lock=0.1)
+def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is, nobody asks Flower how it does, with a command that costs seconds."""
+    link = superlink.SuperLink(run, Processes(run / "run" / "flower", "the test"), 1)
+    monkeypatch.setattr(Processes, "ended", lambda *_: None)
+    monkeypatch.setattr(superlink, "flwr", lambda *_: {"runs": []})
+    assert not link.busy()
+    link._ask_at = 0.0
+    with closing(locked(run / "run")):
+        assert link.busy()
+        with pytest.raises(InvalidInput, match="going on in another process"):
+            served(run, grid(run), lock=0.1)
 
 
 # --- public rows from the coordinator -------------------------------------------------------------

@@ -19,6 +19,8 @@ from helpers.command_line import TABLE, clinics
 from helpers.deployed_run import grid, served
 from helpers.flower_grid import in_a_run
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 
 class _Text(HTMLParser):
     """The words of a page."""

@@ -13,8 +13,9 @@ import pytest
 from consilience import Federation, Party
 from consilience.cli.predict import of_party, predictions
 from consilience.deployment.coordinator.checks import coordinator_facts
-from consilience.deployment.coordinator.configuration import read_coordinator, write_coordinator
+from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
+from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
 from consilience.networks import LocalNetwork
@@ -31,7 +32,7 @@ path = "patients.csv"
 target = "ill"
 {data}
 [model]
-name = "{model}"
+{model}
 [limits]
 federation = "center"
 [coordinator]
@@ -79,8 +80,8 @@ def run(tmp_path: Path) -> Path:
     path = tmp_path / "center" / "coordinator.toml"
     text = path.read_text().replace('"public.csv"', '"../public.csv"').replace("= 3", "= 2")
     settings = {
-        "north": ('public = "../public.csv"', "", "gradient-boosting"),
-        "south": ("", 'rename = { "höhe" = "größe" }', "logistic-regression"),
+        "north": ('public = "../public.csv"', "", 'name = "gradient-boosting"\nmax_iter = 5'),
+        "south": ("", 'rename = { "höhe" = "größe" }', 'name = "logistic-regression"'),
     }
     for name, (public_line, data, model) in settings.items():
         file = homes[name] / "party.toml"
@@ -133,7 +134,12 @@ def read(folder: Path, frame: pd.DataFrame, **written: Any) -> Party:
     """A site's party beside public rows, its file written like that."""
     patients(0, 60).drop(columns="ill").to_csv(folder / "public.csv", index=False)
     frame.to_csv(folder / "patients.csv", **{"index": False, **written})
-    about = {"name": "north", "public": 'public = "public.csv"', "data": "", "model": "naive-bayes"}
+    about = {
+        "name": "north",
+        "public": 'public = "public.csv"',
+        "data": "",
+        "model": 'name = "naive-bayes"',
+    }
     (folder / "party.toml").write_text(PARTY.format(**about))
     party = read_party(folder / "party.toml").party()
     assert party.public is not None

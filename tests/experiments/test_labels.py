@@ -19,6 +19,8 @@ from consilience.experiments.spec import Spec
 from consilience.report.page import write_report
 from consilience.report.reading import read_results
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 RUN = """
 name = "notes"
 methods = ["local", "auto", "central"]

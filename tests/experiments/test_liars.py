@@ -76,6 +76,10 @@ def test_a_liar_is_capped_found_by_secret_labels_and_let_back_in(tmp_path):
         ('[robustness]\nsecret_labels = "root.csv"\n', "secret_labels is root.csv, of 60"),
         ('[robustness]\nlet_in = ["nobody"]\n', "no party is called 'nobody'"),
         ('[network]\nkind = "processes"\n', "network.kind is 'processes'"),
+        (
+            "[robustness]\ntolerates = 3\n",
+            "3 may lie, and class 'u' is known to party-1, .*party-5 alone",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, text, said):
@@ -84,9 +88,31 @@ def test_what_cannot_be_is_refused(tmp_path, text, said):
 
 
 def test_a_broken_model_is_left_out_without_any_setting(tmp_path):
-    accuracy, notes = found(tmp_path / "run", tmp_path)
+    accuracy, notes = found(tmp_path / "run", tmp_path, "[robustness]\ntolerates = 2\n")
     assert accuracy > 0.9
     assert any(note.startswith("party-2 contradicts all others") for note in notes)
+
+
+def test_more_liars_than_any_rule_bears_are_said(tmp_path):
+    hostile = {"attack": "claims-everywhere", "parties": ["party-1", "party-2", "party-3"]}
+    with closing(ran(tmp_path / "run", tmp_path, hostile=hostile)) as ledger:
+        (said,) = [text for text in ledger.meta["warnings"] if "may lie" in text]
+    assert said.startswith(
+        "3 may lie, and class 'u' is known to party-1, party-2, party-3, party-4, party-5"
+    )
+
+
+def test_what_nobody_would_lie_in_is_refused(tmp_path):
+    masked = {"name": "ensemble_distillation", "rounds": 1, "secure_aggregation": {}}
+    for changes, said in (
+        ({"methods": ["avg"], "protocol": masked}, "under masks none arrives"),
+        ({"methods": ["private_sums"]}, "private_sums has none"),
+        ({"hostile": {"attack": "random", "parties": -1}}, "hostile.parties"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            ran(tmp_path / "run", tmp_path, **changes)
+    honest = {"attack": "random", "parties": 0}
+    ran(tmp_path / "run", tmp_path, methods=["avg"], protocol=masked, hostile=honest).close()
 
 
 def test_a_protocol_without_a_rule_is_not_guarded(tmp_path):

@@ -19,6 +19,8 @@ from consilience.report import read_results, verdict, write_report
 from consilience.report.toml import to_toml
 from helpers.configurations import spec_with
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 CONFIG = """
 name = "exchange"
 methods = [

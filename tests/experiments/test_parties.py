@@ -22,6 +22,8 @@ from consilience.learners import ForeignCode, trusting
 from consilience.report.page import write_report
 from consilience.report.reading import read_results
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 CONFIG = """
 name = "sites"
 methods = ["local", "avg", "central"]
@@ -148,3 +150,69 @@ def test_test_rows_are_grouped_by_a_category_and_by_site(table: Path, tmp_path: 
         with trusting():
             found[column] = set(gather(parse_spec(document, where="test"), 0).subgroups)
     assert found == {"noise": {"f", "m"}, "site": {"east", "north", "unlabelled", "vendor"}}
+
+
+MANY = """
+name = "many"
+methods = ["avg"]
+[data]
+name = "digits"
+public = 30
+test_rows = 40
+[partition]
+name = "iid"
+parties = 8
+[[models]]
+name = "naive-bayes"
+[protocol]
+rounds = 3
+participation = 2
+[network]
+"""
+
+
+def many(network: str) -> Spec:
+    """Eight parties of which two are drawn a round."""
+    return parse_spec(tomllib.loads(MANY + network), where="test")
+
+
+def test_parties_that_are_made_when_they_are_drawn_learn_the_same(tmp_path: Path) -> None:
+    start(many('kind = "local"'), tmp_path / "all")
+    start(many('kind = "population"\nlive = 1'), tmp_path / "few")
+    with closing(Ledger(tmp_path / "few" / LEDGER)) as ledger:
+        ledger.forget_after("avg", 0, 1)
+        ledger.mark("avg", 0, "running")
+    resume(tmp_path / "few")
+    every, few = (read_results(tmp_path / name).methods[0] for name in ("all", "few"))
+    assert (every.rounds, few.rounds) == ((0, 1, 2, 3), (1, 2, 3))
+    after, found = every.scores["accuracy"][:, 1:], few.scores["accuracy"]
+    measured = np.isfinite(found)
+    assert measured.sum(axis=2).tolist() == [[2, 2, 2]]
+    assert np.array_equal(found[measured], after[measured])
+    assert (
+        "6 of 8 parties and seeds were not measured" in write_report(tmp_path / "few").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "change", "said"),
+    [
+        (
+            'kind = "population"',
+            {"protocol": {"rounds": 2, "participation": 9}},
+            "participation is 9",
+        ),
+        (
+            'kind = "population"',
+            {"hostile": {"attack": "constant"}},
+            "lie in this process",
+        ),
+        ('kind = "population"\nlive = 0', {}, "live"),
+    ],
+)
+def test_a_population_that_cannot_be_is_refused_before_anything_is_done(
+    tmp_path: Path, network: str, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        start(parse_spec(tomllib.loads(MANY + network) | change, where="test"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,8 @@ from consilience.experiments import start
 from consilience.experiments.configuration import parse_spec
 from consilience.report import read_results, write_report
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 CONFIG = """
 name = "tiny"
 methods = ["local", { protocol = "private_sums", label = "private", privacy = { epsilon = 3.0 } }]

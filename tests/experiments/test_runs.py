@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -100,15 +100,19 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "methods"),
-    [("wire", ["local", "avg", "uwa", "class-holders", "central"]), ("processes", ["uwa"])],
+    ("network", "methods"),
+    [
+        ({"kind": "wire"}, ["local", "avg", "uwa", "class-holders", "central"]),
+        ({"kind": "processes", "processes": 1}, ["uwa"]),
+    ],
+    ids=["wire", "processes"],
 )
 def test_the_same_bits_wherever_parties_live(
-    kind: str, methods: list[str], local: Path, tmp_path: Path
+    network: dict[str, Any], methods: list[str], local: Path, tmp_path: Path
 ) -> None:
-    start(spec_with(MIXED, network__kind=kind, methods=methods), tmp_path / kind)
-    assert numbers(tmp_path / kind) == numbers(local, methods)
-    assert models(tmp_path / kind, methods) == models(local, methods) != {}
+    start(spec_with(MIXED, network=network, methods=methods), tmp_path / "run")
+    assert numbers(tmp_path / "run") == numbers(local, methods)
+    assert models(tmp_path / "run", methods) == models(local, methods) != {}
 
 
 def test_every_arm_did_what_it_says(local: Path) -> None:
@@ -191,9 +195,9 @@ def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.Mon
     """Rehearsed last, it is what the run begins with; the others are gathered again when they are run."""
     gathered = []
 
-    def counted(spec: Spec, seed: int) -> SimulatedParties:
+    def counted(spec: Spec, seed: int, **options: Any) -> SimulatedParties:
         gathered.append(seed)
-        return gather(spec, seed)
+        return gather(spec, seed, **options)
 
     monkeypatch.setattr(run, "gather", counted)
     start(spec_with(CONFIG, methods=["avg"], seeds=[4, 2]), tmp_path / "run")
@@ -202,15 +206,22 @@ def test_the_first_seed_is_gathered_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_first_parties_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rehearsed, asked what they know of the public rows, trained by the first method: the same ones."""
-    made, parties = [], SimulatedParties.parties
+    made, maker = [], SimulatedParties.maker
 
-    def counted(setup: SimulatedParties, **options: Any) -> list[Party]:
-        made.append(options.get("pooled", False))
-        return parties(setup, **options)
+    def counted(setup: SimulatedParties, **options: Any) -> Callable[[str], Party]:
+        of_name = maker(setup, **options)
 
-    monkeypatch.setattr(SimulatedParties, "parties", counted)
-    start(spec_with(CONFIG, methods=["avg", "uwa", "central"]), tmp_path / "run")
-    assert made == [False, False, True]
+        def one(name: str) -> Party:
+            made.append((name, options.get("pooled", False)))
+            return of_name(name)
+
+        return one
+
+    monkeypatch.setattr(SimulatedParties, "maker", counted)
+    spec = spec_with(CONFIG, methods=["avg", "uwa", "central"])
+    start(spec, tmp_path / "run")
+    names = gather(spec, spec.seed_list[0]).names
+    assert sorted(made) == sorted([(name, pooled) for name in names for pooled in (False, False, True)])
 
 
 def test_hospitals_have_own_rows_among_everyones_tests(tmp_path: Path) -> None:

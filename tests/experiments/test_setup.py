@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from consilience.data.dataset import as_texts
 from consilience.data.registry import DatasetEntry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
+from consilience.experiments.measured_rows import own_tests
 from consilience.experiments.setup import Scaling, SimulatedParties
 from consilience.experiments.spec import ReportSpec
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
@@ -210,3 +212,135 @@ def test_the_class_that_is_looked_for_is_one_of_two() -> None:
     check_two_classes(ReportSpec(positive="ill"), two)
     with pytest.raises(InvalidInput, match=r"report\.positive: there is no class 'il'\n.*'ill'"):
         check_two_classes(ReportSpec(positive="il"), two)
+
+
+WARDS = ("east", "north", "south")
+ODD = {
+    "age": None, "gap": "", "code": "Z", "mark": "unknown", "word": "many", "whole": "1.5",
+    "day": "soon", "flag": "maybe", "empty": "7", "spelt": "LEBT", "ill": "YES", "grade": "unclear",
+    "value": "unclear", "time": "9.5", "event": "0", "flu": "", "cold": "1",
+}  # fmt: skip
+"""Columns of a table, and what only the ward north has in them."""
+
+
+def wards(seed: int, n: int) -> list[dict[str, str]]:
+    """Rows of three wards in turn; in every column every other row of north holds what no one else has."""
+    rng, rows = np.random.default_rng(seed), []
+    for i in range(n):
+        a, b = (int(one) for one in rng.integers(0, 4, 2))
+        row = {
+            "age": f"{rng.normal(50, 9):.1f}", "gap": f"{a + 0.5}", "code": "AB"[a % 2], "mark": str(b),
+            "word": str(a * b), "whole": str(a + b), "day": f"2026-0{1 + a}-0{1 + b}", "empty": "",
+            "flag": ("true", "false")[b % 2], "spelt": ("lebt", "tot")[a % 2], "ill": ("yes", "no")[b % 2],
+            "grade": ("2", "10")[a % 2], "value": f"{a - b}.25", "time": str(1 + a), "event": str(b % 2),
+            "flu": str(a % 2), "cold": str(b % 2), "clinic": WARDS[i % 3],
+        }  # fmt: skip
+        if row["clinic"] == "north" and i % 2:
+            row |= {name: odd for name, odd in ODD.items() if odd is not None}
+        rows.append(row)
+    return rows
+
+
+def store(path: Path, rows: list[dict[str, str]]) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".xlsx":  # numbers as numbers, beside words
+        cells = [
+            [float(one) if re.fullmatch(r"-?[\d.]+", one) else one for one in row.values()]
+            for row in rows
+        ]
+        pd.DataFrame(cells, columns=frame.columns).to_excel(path, index=False)
+    else:
+        X = frame[["age", "time"]].astype(float).to_numpy()
+        arrays = {"X": X, "y": frame["ill"].to_numpy(str), "clinic": frame["clinic"].to_numpy(str)}
+        np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "target", "model", "files"),
+    [
+        ("csv", {"target": "ill"}, "naive-bayes", True),
+        ("csv", {"target": "ill"}, "naive-bayes", False),
+        ("csv", {"target": "grade"}, "naive-bayes", False),
+        ("csv", {"target": "value"}, "ridge", False),
+        ("csv", {"time": "time", "event": "event"}, "random-forest", True),
+        ("csv", {"labels": ["flu", "cold"]}, "random-forest", False),
+        ("parquet", {"target": "grade"}, "naive-bayes", False),
+        ("xlsx", {"target": "value"}, "ridge", True),
+        ("npz", {}, "naive-bayes", False),
+    ],
+)
+def test_nothing_is_left_of_a_group_that_left(
+    tmp_path: Path, suffix: str, target: dict[str, Any], model: str, files: bool
+) -> None:
+    """All that a run begins with is of the others' rows: columns, categories, gaps, classes, draws."""
+    for folder in ("whole", "never"):
+        (tmp_path / folder).mkdir()
+        for i, (name, n) in enumerate([("rows", 180), ("tests", 60), ("public", 40)]):
+            rows = wards(i, n)
+            if folder == "never" or name == "public":
+                rows = [row for row in rows if row["clinic"] != "north"]
+            store(tmp_path / folder / f"{name}.{suffix}", rows)
+
+    def gathered(folder: str, **more: Any) -> SimulatedParties:
+        home = tmp_path / folder
+        data = {"name": "csv", "path": str(home / f"rows.{suffix}"), "group": "clinic", **target}
+        if suffix != "npz":
+            named = [
+                one
+                for part in target.values()
+                for one in ([part] if isinstance(part, str) else part)
+            ]
+            data["drop"] = sorted(
+                {"ill", "grade", "value", "time", "event", "flu", "cold"} - {*named}
+            )
+        data |= (
+            {"test": str(home / f"tests.{suffix}"), "public_file": str(home / f"public.{suffix}")}
+            if files
+            else {"public": 0.2}
+        )
+        document = {
+            "name": "wards",
+            "methods": ["local"],
+            "data": data,
+            "models": [{"name": model}],
+        }
+        if "time" in target:
+            document["outcome"] = {"horizon": 4, "bins": 4}
+        return gather(parse_spec(document | more, where="test"), seed=0)
+
+    left, never = gathered("whole", without=["north"]), gathered("never")
+    assert left.names == never.names == ("east", "south")
+    assert left.dataset.classes == never.dataset.classes
+    assert left.dataset.schema == never.dataset.schema
+    assert left.public.schema == never.public.schema
+    pairs = [
+        (getattr(left.dataset, f), getattr(never.dataset, f))
+        for f in ("X", "y", "X_test", "y_test")
+    ]
+    pairs += [(left.public.X, never.public.X)]
+    pairs += [*zip(left.rows, never.rows, strict=True), *zip(left.own, never.own, strict=True)]
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_who_stays_keeps_its_model_and_own_rows_are_of_those_who_stay() -> None:
+    """Rows that are dealt are dealt as before; a party's own test rows do not hang on who left."""
+    document = tomllib.loads(CONFIG) | {"models": [{"name": "ridge"}, {"name": "svr"}]}
+    document["partition"] = {"name": "shards", "parties": 3, "share": 0.5}
+    whole = gather(parse_spec(document, where="test"), seed=0)
+    left = gather(parse_spec(document | {"without": ["party-1"]}, where="test"), seed=0)
+    assert left.names == whole.names[1:] and left.models == whole.models[1:]
+    held = [whole.dataset.y[rows] for rows in whole.rows[1:]]
+    own = own_tests(whole.dataset, "shares", left.names, held, [])
+    assert own is not None
+    for ours, theirs, rows, kept in zip(left.own, own, left.rows, whole.rows[1:], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(rows, kept)
+    with pytest.raises(InvalidInput, match="without: no party is called 'party-4'"):
+        gather(parse_spec(document | {"without": ["party-4"]}, where="test"), seed=0)

@@ -64,6 +64,5 @@ PROGRAM = [sys.executable, "-P", "-c", "from consilience.cli import main; main()
 
 def shell(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Call the command line in a process of its own."""
-    return subprocess.run(
-        [*PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120, **options
-    )
+    given = {"timeout": 120, **options}
+    return subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, text=True, **given)

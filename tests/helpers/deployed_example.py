@@ -7,29 +7,40 @@ import os
 import re
 import signal
 import time
-from contextlib import AbstractContextManager, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing
+from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import cycle
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from consilience import Federation, protocols  # noqa: F401 (as the command does)
+from consilience import Federation, Party, protocols  # noqa: F401 (as the command does)
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.processes import held
 from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Failure
 from consilience.networks import LocalNetwork
 from consilience.networks.incoming import Arrival, task_names
+from consilience.protocols import Protocol, Round
 from consilience.site import read_party
 from consilience.tasks.base import Task
+from consilience.transforms.privacy_ledger import FOLDER as RELEASES
+from consilience.transforms.privacy_ledger import PrivacyLedger
+from consilience.validation.sections import read_toml
 from helpers.command_line import PROGRAM, shell
 from helpers.party_sites import as_deployed
 
 Absence = tuple[str, int, str]
 """A party, a round, and the tasks that it was asked for in vain."""
+
+SLOWEST = 600
+"""Seconds that a command may take, on a machine with much other work."""
 
 QUIET_AFTER = 30.0
 """Seconds in which what was stopped is gone."""
@@ -46,26 +57,90 @@ def example() -> ModuleType:
 
 
 @dataclass
+class SetBack:
+    """A party that came back with an earlier state.
+
+    Attributes:
+        name: the party.
+        kept: round and tasks of the last answer that the state was written after.
+        first: round and tasks of the first answer that it was asked for with it.
+    """
+
+    name: str
+    kept: tuple[int, str]
+    first: tuple[int, str]
+    state: Party | None = None
+
+
+@dataclass
 class Replayed(LocalNetwork):
     """Parties of this process that are not asked what they could not be asked elsewhere."""
 
     left_out: frozenset[Absence] = field(default=frozenset(), kw_only=True)
+    was: SetBack | None = field(default=None, kw_only=True)
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
-        if (name, tasks[0].round, task_names(tasks)) in self.left_out:
+        asked, was = (tasks[0].round, task_names(tasks)), self.was
+        if (name, *asked) in self.left_out:
             return Arrival(Failure(party=name, reason="left out"), 0, 0.0)
-        return super()._answer(name, tasks, request)
+        if was is None or was.name != name:
+            return super()._answer(name, tasks, request)
+        if asked == was.first:
+            assert was.state is not None
+            self._members[name] = was.state
+        answer = super()._answer(name, tasks, request)
+        if asked == was.kept:
+            was.state = deepcopy(self._members[name])
+        return answer
 
 
 class Deployed:
     """The example's federation in a folder; leave the ``with`` block, and all is stopped."""
 
     def __init__(self, folder: Path, *, rounds: int, parties: int = 4) -> None:
-        made = example()
-        made.MODELS = dict(list(made.MODELS.items())[:parties])
-        self.folder, self.names = folder, tuple(made.MODELS)
-        made.prepare(folder, rounds=rounds, timeout=300)
+        self.made = example()
+        self.made.MODELS = dict(list(self.made.MODELS.items())[:parties])
+        self.folder, self.names = folder, tuple(self.made.MODELS)
+        self.made.prepare(folder, rounds=rounds, timeout=300)
         self.center = folder / "coordinator"
+
+    def simplify(self, *models: str, kind: str = "classification", limits: str = "") -> None:
+        """Have the hospitals hold small tables of numbers and quick models, in place of the example's.
+
+        Args:
+            models: the hospitals' models by name, one after another.
+            kind: ``"classification"`` or ``"regression"``.
+            limits: further lines of a party's limits and sections behind them.
+        """
+        rng, columns = np.random.default_rng(0), ["a", "b", "c", "d"]
+        address = read_toml(self.center / "coordinator.toml", missing="")["address"]
+        public = pd.DataFrame(rng.normal(size=(40, 4)).round(3), columns=columns)
+        public.to_csv(self.center / "public.csv", index=False)
+        for name, model in zip(self.names, cycle(models), strict=False):
+            home = self.folder / name
+            public.to_csv(home / "public.csv", index=False)
+            for file, rows in (("patients", 80), ("test", 40)):
+                table = pd.DataFrame(rng.normal(size=(rows, 4)).round(3), columns=columns)
+                score = table["a"] + table["b"] * table["c"]
+                yes_or_no = np.where(score > 0, "yes", "no")
+                table["disease"] = yes_or_no if kind == "classification" else score.round(3)
+                table.to_csv(home / f"{file}.csv", index=False)
+            says = 'classes = ["no", "yes"]' if kind == "classification" else ""
+            filled = {"public": 'public = "public.csv"', "says": says, "options": ""}
+            text = self.made.PARTY.format(name=name, model=model, address=address, **filled)
+            text = text.replace('kind = "classification"', f'kind = "{kind}"')
+            text = text.replace('unknown = "missing"\n', "")
+            named = 'federation = "coordinator"\n'
+            self.party(name).write_text(text.replace(named, named + limits))
+
+    def changed(self, **values: str) -> None:
+        """Put other values of keys into the coordinator's configuration."""
+        path = self.center / "coordinator.toml"
+        text = path.read_text()
+        for key, value in values.items():
+            text, found = re.subn(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+            assert found, key
+        path.write_text(text)
 
     def __enter__(self) -> Deployed:
         return self
@@ -81,12 +156,24 @@ class Deployed:
 
     def start(self, *names: str) -> None:
         """Have parties take part."""
-        for name in names or self.names:
-            self.said("party", "start", self.party(name), "--detach")
+        self._each("start", "--detach", names=names)
+
+    def stop(self, *names: str) -> None:
+        """Have parties take part no more."""
+        self._each("stop", names=names)
+
+    def _each(self, verb: str, *words: str, names: tuple[str, ...]) -> None:
+        with ThreadPoolExecutor() as pool:  # a command takes seconds to begin
+            said = [
+                pool.submit(self.said, "party", verb, self.party(name), *words)
+                for name in names or self.names
+            ]
+        for one in said:
+            one.result()
 
     def said(self, *words: object) -> str:
         """What a command says; it must end well."""
-        done = shell(*words)
+        done = shell(*words, timeout=SLOWEST)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -101,14 +188,15 @@ class Deployed:
         while True:
             alive = held(run / "flower")
             if (run / "ledger.sqlite").exists() and (
-                self._done() or (round is not None and self.kept() >= round)
+                self.is_done() or (round is not None and self.kept() >= round)
             ):
                 return self.status()
             assert alive, (run / "log").read_text()
             assert time.monotonic() < until, f"after {seconds} s: {self.status()}"
             time.sleep(1)
 
-    def _done(self) -> bool:
+    def is_done(self) -> bool:
+        """Whether the ledger says that the run has ended."""
         with self.ledger() as ledger:
             return bool(ledger.done)
 
@@ -134,9 +222,7 @@ class Deployed:
     def ended(self) -> dict[str, Any]:
         """Have the round that goes on be the last one, and wait for it."""
         self.said("coordinator", "stop", self.center)
-        path = self.center / "coordinator.toml"
-        last = f"rounds = {self.kept() + 1}"
-        path.write_text(re.sub(r"^rounds = \d+", last, path.read_text(), flags=re.MULTILINE))
+        self.changed(rounds=str(self.kept() + 1))
         self.said("coordinator", "resume", self.center, "--detach")
         return self.wait()
 
@@ -161,26 +247,83 @@ class Deployed:
         """The coordinator's own process and its SuperLink."""
         return self.pids(self.center / "run" / "flower")
 
-    def different(self) -> list[str]:
+    def in_one_process(
+        self, protocol: Protocol, *, was: SetBack | None = None
+    ) -> tuple[dict[str, Party], Round]:
+        """Run the same federation in this process: the parties, and the last round.
+
+        Those who were left out of an exchange are left out of it here too, and what a party has released with
+        noise is what it released there.
+
+        Args:
+            protocol: the coordinator's, or another one.
+            was: a party's state that was set back there.
+        """
+        spec, ledger = read_coordinator(self.center), self.center / "run" / "ledger.sqlite"
+        absent = frozenset(self.left_out()) if ledger.exists() else frozenset()
+        with ExitStack() as stack:
+            members = []
+            for name in self.names:
+                own = read_party(self.party(name))
+                members.append(as_deployed(own))
+                if (own.state / RELEASES).exists():
+                    releases = stack.enter_context(closing(PrivacyLedger(own.state / RELEASES)))
+                    members[-1].privacy.accountant.keep_in(releases)
+            network = Replayed(members, spec.rows(), left_out=absent, was=was)
+            federation = Federation.over(network, spec.rows(), seed=spec.seed)
+            *_, last = federation.rounds(protocol)
+        return dict(network._members), last
+
+    def answers_of(self, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What the model that a party holds says of rows, as probabilities or values and as logits."""
+        with read_party(self.party(name)).site(wait=QUIET_AFTER) as site:
+            party = site.party()
+            assert party is not None
+            return answers(party, rows)
+
+    def different(self, *, was: SetBack | None = None) -> list[str]:
         """The parties whose models are not those of the same federation in one process.
 
-        Those who were left out of an exchange are left out of it there too.
+        Args:
+            was: a party's state that was set back.
         """
         spec = read_coordinator(self.center)
-        specs = {name: read_party(self.party(name)) for name in self.names}
-        members = {name: as_deployed(spec) for name, spec in specs.items()}
-        network = Replayed(members.values(), spec.rows(), left_out=frozenset(self.left_out()))
-        list(Federation.over(network, spec.rows(), seed=spec.seed).rounds(spec.make_protocol()))
+        members, _ = self.in_one_process(spec.make_protocol(), was=was)
         found = []
         for name, here in members.items():
-            with specs[name].site(wait=QUIET_AFTER) as site:
-                there = site.party()
             rows = np.concatenate([here.X, here.test[0], spec.rows().X])
-            for ask in ("predict", "logits"):
-                one, other = (getattr(party.learner, ask)(rows) for party in (here, there))
-                if not np.array_equal(one, other):
-                    found.append(f"{name}: {ask}")
+            there = self.answers_of(name, rows)
+            for kind, values in answers(here, rows).items():
+                if not np.array_equal(values, there[kind]):
+                    found.append(f"{name}: {kind}")
         return found
+
+
+def answers(party: Party, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """What a party's model says of rows, in every form that it has."""
+    kinds = ("predict", "logits") if party.kind == "classification" else ("predict",)
+    return {kind: getattr(party.learner, kind)(rows) for kind in kinds}
+
+
+_OFTEN = """\
+import time
+
+_sleep = time.sleep
+time.sleep = lambda seconds: _sleep({seconds} if seconds == 3 else seconds)
+"""
+
+
+def look_often(folder: Path, seconds: float) -> None:
+    """Have SuperNodes that are started from now on look for messages more often than every 3 s.
+
+    Args:
+        folder: to be made, for a file that every Python reads when it starts.
+        seconds: between looks, in place of Flower's 3.
+    """
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_OFTEN.format(seconds=seconds))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder.resolve()), before]))
 
 
 def kill(*pids: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -38,11 +39,19 @@ class Loopback:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def supernode(self, number: int) -> None:
-        """Start one; its configuration says which it is, and where its party's state may be."""
+    def supernode(self, number: int, programs: Path | None = None) -> None:
+        """Start one; its configuration says which it is, and where its party's state may be.
+
+        Args:
+            number: which it is.
+            programs: a folder of programs that take the place of Flower's.
+        """
         config = f'number={number} home="{self.home(number)}"'
         command = [flower.BIN / "flower-supernode", "--insecure", "--superlink", self.address]
         command += ["--port", str(flower.free_port()), "--node-config", config]
+        if programs is not None:
+            found = f"{programs}{os.pathsep}{flower.BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+            command = ["env", f"PATH={found}", *command]
         self._stack.enter_context(flower.process(f"supernode-{number}", command, self.folder))
 
     def home(self, number: int) -> Path:

@@ -211,7 +211,7 @@ def dies_at(
 
             def hook(event: str, arguments: tuple[Any, ...]) -> None:
                 nonlocal count
-                if event.startswith(("open", "os.", "shutil.")) and any(
+                if changes(event, arguments) and any(
                     str(home) in os.fsdecode(one)
                     for one in arguments
                     if isinstance(one, str | bytes | Path)
@@ -226,6 +226,13 @@ def dies_at(
     _, status = os.waitpid(pid, 0)
     assert status in (0, signal.SIGKILL), status
     return status != 0
+
+
+def changes(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Tell whether Python is about to change a folder; to die before a look is to die before what follows."""
+    if event == "open":
+        return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    return event.startswith(("os.", "shutil.")) and event not in ("os.listdir", "os.scandir")
 
 
 if __name__ == "__main__":

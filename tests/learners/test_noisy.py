@@ -9,9 +9,11 @@ import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.errors import ConsilienceError, InvalidInput
+from consilience.federation.forming import negotiate
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.transforms.accounting import NoisyTraining
@@ -125,6 +127,34 @@ def test_what_was_trained_without_noise_does_not_leave() -> None:
     answer(one, [FitPrivate(round=1)])
     assert not isinstance(answer(one, [PredictPublic(round=1)]), Failure)
     assert isinstance(answer(one, [PredictPublic(round=1)]), tuple)
+
+
+class Counts(nn.Module):
+    """A layer whose work hangs on what a row holds, as one for texts of different lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, rows):
+        return self.last(rows[:, : int((rows > -99).any(dim=0).sum())])
+
+
+def test_a_network_without_gradients_by_row_is_refused_when_its_party_joins() -> None:
+    """Before anything is trained, by name, and with what to do: of texts as of any other."""
+    texts = np.array(["one two", "three"] * 15)
+    for model, X_of, rows in (
+        (Counts(), X, PUBLIC.X),
+        ("text-embedding", texts, np.array(["four five", "six"])),
+    ):
+        one = Party("p", model, X_of, Y, classes=("a", "b"))
+        one.protect(BUDGET)
+        one.public = Public(rows)
+        failure = answer(one, [Join(agreement=negotiate([Describe().run(one)], one.public))])
+        assert isinstance(failure, Failure) and failure.code == "budget", failure
+        name = "text_embedding" if model == "text-embedding" else "Counts"
+        assert name in failure.reason and "row by row" in failure.reason
+        assert "private_sums" in failure.mend
 
 
 def test_what_cannot_be_bounded_is_refused_with_the_reason() -> None:

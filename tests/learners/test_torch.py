@@ -131,7 +131,7 @@ def test_parties_that_share_a_module_start_apart_and_it_stays_as_it_was() -> Non
     mine.eval()
     with torch.no_grad():
         expected = mine(torch.tensor(X, dtype=torch.float32)).double().numpy()
-    np.testing.assert_array_equal(kept.logits(X), expected)
+    np.testing.assert_allclose(kept.logits(X), expected, atol=1e-6)
     assert all(torch.equal(before[name], value) for name, value in mine.state_dict().items())
 
 
@@ -542,3 +542,31 @@ def test_same_bits_on_a_gpu(tmp_path: Any) -> None:
     other = as_learner(network(dropout=0.3, norm=True), recipe={"device": "cpu"})
     other.load(tmp_path / "m.safetensors")
     np.testing.assert_allclose(other.predict(X), answers[0], atol=1e-5)
+
+
+def test_a_preset_is_tried_once_for_rows_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one row; a module of one's own each time, with two. Parameters are the same bits all the same."""
+    from consilience.learners.torch import modules
+
+    tried: list[int] = []
+    whole = modules.forward_in_parts
+
+    def counted(module: Any, X: Any, precision: Any) -> Any:
+        tried.append(len(X))
+        return whole(module, X, precision)
+
+    monkeypatch.setattr(modules, "forward_in_parts", counted)
+    preset, own = make("mlp"), as_learner(nn.Linear(2, 3))
+    for learner in (preset, own):
+        learner.bind(3)
+        for rows in (np.zeros((5, 2)), np.ones((4, 2))):
+            learner.check(rows)
+    preset.check(np.zeros((5, 3)))
+    assert tried == [1, 2, 2, 1]
+    first, again = preset, make("mlp")
+    again.bind(3)
+    for learner in (first, again):
+        learner.start(np.zeros((5, 2)), rng=rng())  # type: ignore[attr-defined]
+        assert not learner.module.training  # type: ignore[attr-defined]
+    for name, part in first.parameters().items():  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(part, again.parameters()[name])  # type: ignore[attr-defined]

@@ -18,10 +18,13 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from consilience.learners.torch.batched import engine as batched  # noqa: E402
-from consilience.learners.torch.batched import perceptron, stack  # noqa: E402
+from consilience.learners.torch.batched import perceptron, stack, stages  # noqa: E402
 from consilience.learners.torch.batched.architecture import architecture  # noqa: E402
 from consilience.learners.torch.batched.stack import Stack  # noqa: E402
+from consilience.learners.torch.batched.steps import Job  # noqa: E402
 from consilience.learners.torch.batched.vmap import Vmapped  # noqa: E402
+from consilience.learners.torch.losses import CROSS_ENTROPY  # noqa: E402
+from consilience.learners.torch.recipe import TorchRecipe  # noqa: E402
 
 CLASSES = 3
 RECIPE = {"first_epochs": 3, "epochs": 2, "batch_size": 8, "learning_rate": 0.01}
@@ -183,7 +186,7 @@ def test_a_product_has_the_bits_of_alone(dtype: Any) -> None:
     draw = np.random.default_rng(0).normal
 
     def stacked(matrices: Any) -> Any:
-        room = stack._room(torch.empty(0, dtype=dtype), len(matrices), *matrices.shape[1:])
+        room = stages.room(torch.empty(0, dtype=dtype), len(matrices), *matrices.shape[1:])
         return room.copy_(torch.from_numpy(matrices))
 
     for n, k, m in product((1, 2, 5, 8, 33, 64), repeat=3):
@@ -195,7 +198,7 @@ def test_a_product_has_the_bits_of_alone(dtype: Any) -> None:
                 for X, turned in zip((A, B), across, strict=True)
             )
             out = stacked(np.zeros_like(A[these] @ B[these]))
-            stack._product(left, right, out)()
+            stages.product(left, right, out)()
             return out.numpy()
 
         for across in product((False, True), repeat=2):
@@ -462,12 +465,12 @@ def test_shared_rows_are_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_cannot_train_with_others(sizes_together: list[int]) -> None:
-    """Another width or recipe, short numbers, dropout, batch norm, early stopping: one by one, as ever."""
+    """Another width or recipe, short numbers, means over all steps, a single row's norm: one by one."""
     recipes = [RECIPE, {**RECIPE, "learning_rate": 0.02}]
     layers = [
         lambda: nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).bfloat16(),
-        lambda: nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5), nn.Linear(4, 3)),
-        lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)),
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 3)),
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.AlphaDropout(0.5), nn.Linear(4, 3)),
     ]
     made: list[Callable[[], Learner]] = [
         lambda: make("mlp", hidden=(4,), recipe=recipes[0]),
@@ -477,22 +480,129 @@ def test_who_cannot_train_with_others(sizes_together: list[int]) -> None:
     ]
     X, y = np.random.default_rng(0).normal(size=(12, 5)), np.eye(3)[np.arange(12) % 3]
 
-    def one(make_one: Callable[[], Learner], early: bool) -> Callable[[], Any]:
+    def one(make_one: Callable[[], Learner]) -> Callable[[], Any]:
         def function() -> Any:
             learner = make_one()
             learner.bind(CLASSES)
-            given = {"validation": (X[:4], y[:4])} if early else {}
-            learner.fit(X, y, rng=np.random.default_rng(1), **given)
+            learner.fit(X, y, rng=np.random.default_rng(1))
             return learner.parameters()  # type: ignore[attr-defined]
 
         return function
 
-    functions = [one(m, early=False) for m in made]
-    stopping = {**RECIPE, "early_stop": 1}
-    functions += [one(lambda: make("mlp", hidden=(4,), recipe=stopping), early=True)] * 2
+    functions = [one(m) for m in made]
     together = BatchScheduler(functions).results()
     assert sizes_together == []
     assert furthest([f() for f in functions], together) == 0
+
+
+OF_ONES_OWN = {
+    "norm": (nn.Linear(5, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, CLASSES)),
+    "norm first": (nn.BatchNorm1d(5, affine=False), nn.Linear(5, CLASSES)),
+    "dropout": (nn.Dropout(0.1), nn.Linear(5, 6), nn.Tanh(), nn.Dropout(), nn.Linear(6, CLASSES)),
+    "both": (nn.Linear(5, 6), nn.Sigmoid(), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, CLASSES)),
+}
+
+
+@pytest.mark.parametrize("early_stop", [None, 1])
+@pytest.mark.parametrize("kind", OF_ONES_OWN)
+def test_draws_and_memory_of_ones_own(
+    kind: str,
+    early_stop: int | None,
+    sizes_together: list[int],
+    recorded: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Running means, what dropout drops and when to stop are each network's, whoever trains beside it."""
+    monkeypatch.setattr(stack, "_DRAWN", 5_000)
+    recipe = {**RECIPE, "first_epochs": 12, "learning_rate": 0.05, "early_stop": early_stop}
+
+    def use(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.fit(X, y, rng=own, phase="first", validation=(X[:9], y[::-1][:9]))
+        said.append((own.bytes(8), learner.logits(X[:2])))  # no more drawn than was trained on
+
+    def run(together: bool) -> tuple[list[Any], list[Any]]:
+        said.clear()
+        made = trained(
+            lambda: as_learner(nn.Sequential(*OF_ONES_OWN[kind]), recipe=recipe),
+            together=together,
+            sizes=(20, 33, 17, 12),
+            use=use,
+        )
+        return made, sorted(said, key=lambda one: one[0])
+
+    said: list[Any] = []
+    (alone, drawn), (together, beside) = (run(one) for one in (False, True))
+    assert max(sizes_together) == 4
+    assert furthest(alone, together) == 0
+    for one, other in zip(drawn, beside, strict=True):
+        assert one[0] == other[0] and np.array_equal(one[1], other[1])
+    recorded()
+    if "dropout" not in kind and kind != "both":
+        assert furthest(run(False)[0], alone) < 2e-5  # torch's, up to rounding
+
+
+def test_gradients_through_norm_and_dropout_are_those_that_torch_records() -> None:
+    """Two networks, three rows and one that fills up; what batch norm keeps, too."""
+    net = nn.Sequential(
+        nn.BatchNorm1d(2), nn.Linear(2, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh(), nn.Dropout(0.2),
+        nn.Linear(4, 3),
+    ).double()  # fmt: skip
+    layers = perceptron.layers_of(architecture(net), (2,))
+    named = {n: p for n, p in net.state_dict().items() if p.is_floating_point()}
+    torch.manual_seed(0)
+    parts = {n: torch.rand(2, *p.shape, dtype=torch.float64) for n, p in named.items()}
+    before = {name: part.clone() for name, part in parts.items()}
+    slopes = {name: torch.zeros_like(part) for name, part in parts.items()}
+    X, aims = torch.randn(2, 4, 2, dtype=torch.float64), torch.rand(2, 4, 3, dtype=torch.float64)
+    even = torch.tensor([1, 1, 1, 0], dtype=torch.float64).expand(2, 1, 4) / 3
+    share = even * torch.tensor([0.5, 1, 1.5, 1], dtype=torch.float64)
+    masks = (torch.rand(2, 16) < 0.8).double() / 0.8
+    step = stages.Step(layers, parts, slopes, 4, 2)
+    step.outputs.inputs.copy_(X)
+    step(CROSS_ENTROPY, aims.mT, share, even, masks)
+    for i in range(2):
+        net.load_state_dict({n: part[i] for n, part in before.items()}, strict=False)
+        net.train().zero_grad()
+        h = net[3](net[2](net[1](net[0](X[i, :3])))) * masks[i].view(4, 4)[:, :3].T
+        (CROSS_ENTROPY.values(net[5](h), aims[i, :3]) * share[i, 0, :3]).sum().backward()
+        for name, part in net.named_parameters():
+            torch.testing.assert_close(slopes[name][i], part.grad)
+        for name, part in net.named_buffers():
+            if name in parts:
+                torch.testing.assert_close(parts[name][i], part)
+
+
+def test_dropout_drops_its_share() -> None:
+    """Of 3,200 numbers that stay with a chance of 0.7, within 4 standard deviations, scaled up."""
+    net = nn.Sequential(nn.Linear(5, 100), nn.Dropout(0.3), nn.Linear(100, 3))
+    job = Job(
+        net, lambda: torch.zeros(20, 5), (5,), 0, torch.zeros(20, 3), None, 2,
+        np.random.default_rng(0), TorchRecipe(batch_size=32), CROSS_ENTROPY, GradientCorrection(), 1,
+    )  # fmt: skip
+    member = Stack([job], perceptron.layers_of(architecture(net), (5,))).members[0]
+    (first, second) = member.next(2)[3]
+    assert first.shape == (3_200,) and not np.array_equal(first, second)
+    assert np.unique(first.round(6)).tolist() == [0, round(1 / 0.7, 6)]
+    assert abs((first > 0).mean() - 0.7) < 4 * (0.7 * 0.3 / 3_200) ** 0.5
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_early_stopping_side_by_side_on_a_gpu(sizes_together: list[int]) -> None:
+    recipe = {**RECIPE, "first_epochs": 12, "learning_rate": 0.1, "early_stop": 1}
+
+    def use(learner: Learner, X: Any, y: Any, own: np.random.Generator) -> None:
+        learner.fit(X, y, rng=own, phase="first", validation=(X[:9], y[::-1][:9]))
+        drawn.append(own.bytes(8))
+
+    def made() -> Learner:
+        layers = nn.Linear(5, 6), nn.GELU(), nn.Linear(6, CLASSES)
+        return as_learner(nn.Sequential(*layers), recipe=recipe)
+
+    drawn: list[bytes] = []
+    alone, together = (trained(made, together=one, use=use) for one in (False, True))
+    assert sizes_together == [5]
+    assert set(drawn[:5]) == set(drawn[5:])  # each has stopped where it would have alone
+    assert furthest(alone, together) < 2e-5
 
 
 def test_students_that_end_at_different_spells_learn_together(sizes_together: list[int]) -> None:

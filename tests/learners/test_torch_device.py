@@ -196,6 +196,7 @@ def job(rows: int, *, epochs: int, module: Any = None, **recipe: Any) -> Job:
             plan,
             CROSS_ENTROPY,
             GradientCorrection(),
+            0,
         ),
     )
 
@@ -224,15 +225,10 @@ def test_perceptrons_as_one_lie_on_the_device() -> None:
 
 
 def test_a_network_alone_moves_the_order_of_rows_alone() -> None:
-    learner: Any = as_learner(nn.Linear(5, 3), recipe={"batch_size": 4})
-    learner.bind(3)
-    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).to(META)
-    X, targets = torch.zeros(20, 5, device=META), torch.zeros(20, 3, device=META)
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    given = job(20, epochs=3, module=module, batch_size=4)
     with Moves() as moves:
-        steps = train(
-            module, X, targets, None, epochs=3, rng=rng(), recipe=learner.recipe,
-            loss=CROSS_ENTROPY, correction=GradientCorrection(),
-        )  # fmt: skip
+        steps = train(given)
     assert steps == 15
     assert moves.shapes == [(20,)] * 3
 

@@ -72,8 +72,7 @@ def test_large_messages_both_ways_and_a_party_that_stalls():
     Then worker 1 is stopped with SIGSTOP: its parties are late, the others are not held up; woken, its
     late answer is dropped and the next question is answered by all.
     """
-    X = np.zeros((120_000, 1))
-    X[::2] = 1
+    X = np.zeros((120_000, 1))  # all alike, so that no density is estimated
     parties = [Party(f"p{i}", Share(), POINTS, ["x", "x", "y"], calibration=0) for i in range(5)]
     public = Public(X)
     network = ProcessNetwork(parties, public)
@@ -139,22 +138,14 @@ def test_at_least_one(what):
         ProcessNetwork(parties, public, **{what: 0})
 
 
-def test_workers_for_the_cores_that_may_be_used(monkeypatch: pytest.MonkeyPatch):
-    """LOKY_MAX_CPU_COUNT limits the cores as an affinity or a container does."""
-    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
-    parties, public = classifiers()
-    network = ProcessNetwork(parties, public)
-    try:
-        assert len(network._workers) == 1
-    finally:
-        network.close()
-
-
-def answered(model: Share, X: np.ndarray, *, workers: int, threads: int = 1) -> list[float]:
+def answered(
+    model: Share, X: np.ndarray, *, workers: int, threads: int = 1, given: int | None = None
+) -> list[float]:
     """What two parties with a regression say of the first public row, in that many workers."""
     parties = [Party(n, model, X[:3], [0.0, 1.0, 2.0], calibration=0) for n in "ab"]
-    network = ProcessNetwork(parties, Public(X), processes=workers, threads=threads)
+    network = ProcessNetwork(parties, Public(X), processes=given, threads=threads)
     try:
+        assert len(network._workers) == workers
         Federation.over(network, network.public).form()
         network.ask(FitPrivate(round=1))
         replies = network.ask(PredictPublic(round=1, outputs="values"))
@@ -164,21 +155,23 @@ def answered(model: Share, X: np.ndarray, *, workers: int, threads: int = 1) -> 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_library_has_the_threads_that_were_asked_for(
+def test_workers_keep_the_cores_busy_and_every_library_has_its_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int
 ):
+    """LOKY_MAX_CPU_COUNT limits the cores as an affinity or a container does: here to one worker's."""
     pytest.importorskip("torch")
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", str(threads))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    model = Threads("regression")
-    assert answered(model, POINTS, workers=1, threads=threads) == [threads, threads]
+    answer = answered(Threads("regression"), POINTS, workers=1, threads=threads)
+    assert answer == [threads, threads]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="no such figures")
 def test_public_rows_are_in_memory_once():
     """With 64 MB more of public rows a worker's own memory is as before; both read all of them."""
     model = Memory("regression")
-    little = max(answered(model, np.ones((1_000, 8)), workers=1))
-    much = max(answered(model, np.ones((1_000, 8_000)), workers=2))
+    little = max(answered(model, np.ones((1_000, 8)), workers=1, given=1))
+    much = max(answered(model, np.ones((1_000, 8_000)), workers=2, given=2))
     assert much - little < 16_000
 
 

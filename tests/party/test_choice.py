@@ -373,7 +373,7 @@ def test_every_network_gives_the_same_bits(kind: str):
     network = (
         LocalNetwork(members, public, wire=True)
         if kind == "wire"
-        else ProcessNetwork(members, public, processes=2)
+        else ProcessNetwork(members, public, processes=1)
     )
     try:
         other = Federation.over(network, public).run(protocol, progress=False)

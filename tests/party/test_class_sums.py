@@ -14,7 +14,9 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.messages.scores import ClassSums
 from consilience.numerics.class_sums import (
+    NO_BOUNDS,
     SCALE,
     TREES,
     PublicBasis,
@@ -27,7 +29,9 @@ from consilience.numerics.class_sums import (
     taught_by,
 )
 from consilience.party.class_sums import sums_of
+from consilience.party.shared_space import shared_space
 from consilience.protocols import private_sums
+from consilience.protocols.predictions.private_sums import _teacher
 from consilience.tasks.class_sums import SumClasses, features_by, public_basis, usual_features
 from consilience.tasks.lifecycle import Describe
 from consilience.tasks.outgoing import answer
@@ -152,9 +156,29 @@ def test_leaves_are_shared_by_rows_that_no_split_parts() -> None:
 def test_features_are_chosen_by_the_public_rows() -> None:
     far = Public(np.exp(3 * RNG.normal(size=(200, 3))))
     assert usual_features(far) == "leaves" == public_basis(far).kind
-    assert usual_features(PUBLIC) == usual_features(TEXTS) == "directions"
+    assert (usual_features(PUBLIC), usual_features(TEXTS)) == ("kernel", "directions")
+    assert [
+        len(public_basis(one).matrix) for one in (PUBLIC, Public(RNG.normal(size=(60, 15))))
+    ] == [10, 15]
     with pytest.raises(InvalidInput, match="public rows are texts"):
         public_basis(TEXTS, "leaves")
+
+
+def test_features_are_nearly_as_wide_as_one_another_and_most_rows_as_long_as_they_may_be() -> None:
+    """Directions have the power ¾ of the kernel's variances, the mean's aside."""
+    basis, rows = bases()["kernel"], shared_space(PUBLIC, 0).of_sums.public
+    near = basis.kernels(rows, rows)
+    wide = ((near @ basis.matrix.T.astype(float)) ** 2).sum(axis=0)
+    variances = np.linalg.eigvalsh(near)[::-1]
+    np.testing.assert_allclose(wide / wide[0], (variances[1:4] / variances[1]) ** 0.75, rtol=1e-4)
+    lengths = np.linalg.norm(features_by(basis, PUBLIC), axis=1)
+    assert np.isclose(lengths, 1).mean() > 0.95
+
+
+def test_sums_of_texts_are_of_single_words() -> None:
+    """Of words that two texts have: "red" and "sea", and of two alike their pair is left aside."""
+    assert shared_space(TEXTS, 0).of_sums.public.shape == (3, 2)
+    assert shared_space(Public(np.array(["red sea", "red sea"])), 0).public_words.shape == (2, 3)
 
 
 def test_truncation_never_makes_a_row_longer() -> None:
@@ -256,18 +280,35 @@ def test_settings_that_bound_nothing_are_refused() -> None:
 
 
 def test_without_noise_the_sums_make_the_density_ratio() -> None:
-    """Of all directions: uLSIF's solution on the public rows, by plain linear algebra."""
+    """Of all directions: uLSIF's solution on the public rows, about an even ratio, by linear algebra."""
     basis, party = bases()["directions"], joined()
     sums, features = sums_of(party, basis) / SCALE, features_by(basis, PUBLIC)
     rows = sums[:, -1].sum() / 0.2
     assert rows == pytest.approx(30, rel=1e-4)
     ridge = 0.5 * 60 / rows
-    plain = features @ np.linalg.inv(features.T @ features + ridge * np.eye(4)) @ sums.T
+    even = rows / 60 / 3
+    apart = (sums - even * features.sum(axis=0)).T
+    plain = even + features @ np.linalg.inv(features.T @ features + ridge * np.eye(4)) @ apart
     ratios = class_ratios(sums, features, 0.0, 0.5, features)
     np.testing.assert_allclose(ratios, np.maximum(plain, 0), atol=1e-9)
+    drowned = class_ratios(sums, features, 1e6, 0.5, features)
+    np.testing.assert_allclose(drowned, even, rtol=1e-2)
     values, taught = taught_by(np.array([[3.0, 1.0], [0.0, 0.0]]))
     np.testing.assert_allclose(values[0], [3.002 / 4.004, 1.002 / 4.004])
     assert taught.tolist() == [True, False]
+
+
+def test_a_party_that_claims_more_rows_than_others_is_scaled_down_to_a_cap() -> None:
+    """Lengths of 2, 2 and 2000 rows, of which the last counts for 1.5 times 2."""
+    rows = np.array([[1.0, 0.0], [0.0, 1.0]])
+    own, lie = rows * SCALE, rows[::-1] * 1000 * SCALE
+    sums = [
+        ClassSums(party=name, round=1, values=values.astype(np.int64))
+        for name, values in (("a", own), ("b", own), ("c", lie), ("d", 1.5e-3 * lie))
+    ]
+    capped = _teacher(sums[:3], rows, 0.5, NO_BOUNDS, "median").values
+    np.testing.assert_allclose(capped, _teacher([*sums[:2], sums[3]], rows, 0.5, NO_BOUNDS).values)
+    assert capped[0, 0] > 0.5 > _teacher(sums[:3], rows, 0.5, NO_BOUNDS).values[0, 0]
 
 
 def test_a_run_keeps_to_the_budget_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,17 +25,28 @@ from consilience import (
 )
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
 from consilience.aggregation.guard import Guard
+from consilience.aggregation.sums import bits_for
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.messages.sums import Sum
+from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import Arrival
 from consilience.party.secure_sums import SUMS, member_of
-from consilience.protocols import Protocol, iterative_distillation, private_sums
-from consilience.protocols.secure_rounds import SecureAggregation
-from consilience.tasks.lifecycle import Checkpoint, Restore
+from consilience.protocols import (
+    Protocol,
+    federated_adam,
+    federated_averaging,
+    iterative_distillation,
+    private_sums,
+)
+from consilience.protocols.secure_rounds import SecureAggregation, SumsNetwork
+from consilience.tasks.lifecycle import Checkpoint, Join, Restore
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.transforms.privacy import Budget
 from helpers.party_sites import SiteNetwork
+from helpers.quadratic_losses import quadratic_parties
 
 RNG = np.random.default_rng(0)
 X, PUBLIC = RNG.normal(size=(100, 3)), Public(RNG.normal(size=(20, 3)))
@@ -75,6 +87,49 @@ def test_teachers_are_those_without_masks(rule: Aggregator) -> None:
     np.testing.assert_allclose(masked, plain, rtol=0, atol=2**-23)  # float32's own steps are 2^-24
 
 
+@pytest.mark.parametrize(
+    ("protocol", "weights"),
+    [(federated_averaging, "rows"), (federated_averaging, "uniform"), (federated_adam, "rows")],
+    ids=lambda one: getattr(one, "name", one),
+)
+def test_means_of_parameters_are_those_without_masks(protocol: Any, weights: Any) -> None:
+    """2^-25 of a party's sum of parameters times rows, and as much of float64 without masks."""
+
+    def parameters(**options: Any) -> list[Any]:
+        network = LocalNetwork(quadratic_parties(), Public.none())
+        federation = Federation.over(network, Public.none(), strict=False)
+        made = protocol(rounds=3, weights=weights, **options)
+        found = [one.state.memory["parameters"] for one in federation.rounds(made)]
+        left = {one.left for one in network.deliveries}
+        assert ("MaskedInput(3)" in left) == ("secure_aggregation" in options), left
+        return found
+
+    plain, masked = parameters(), parameters(secure_aggregation=SECURE)
+    np.testing.assert_allclose(masked, plain, rtol=0, atol=2**-20)
+
+
+def test_means_of_parameters_between_sites_are_the_same_bits(tmp_path: Path) -> None:
+    """Every request opens the party's folder anew: what it has trained is there."""
+    none, protocol = Public.none(), federated_averaging(rounds=2, secure_aggregation=SECURE)
+    here, sites = (
+        list(Federation.over(network, none, strict=False).rounds(protocol))[-1].state.memory
+        for network in (
+            LocalNetwork(quadratic_parties(), none),
+            SiteNetwork(quadratic_parties(), none, tmp_path),
+        )
+    )
+    np.testing.assert_array_equal(here["parameters"], sites["parameters"])
+
+
+def test_a_rule_by_rows_asks_for_predictions_and_for_no_parameters() -> None:
+    """Its form of a sum has the name of one of parameters, which few hospitals allow."""
+    network = LocalNetwork(parties(), PUBLIC)
+    rule = count_weighted()
+    rounds(network, ensemble_distillation(aggregate=rule, rounds=1, secure_aggregation=SECURE))
+    asked = {one.tasks for one in network.deliveries}
+    assert "SumMasked" in asked and "SumTrained" not in asked
+
+
 def test_values_are_those_without_masks() -> None:
     plain, masked = (
         teachers(
@@ -99,31 +154,63 @@ def test_class_sums_are_the_same_bit_for_bit(model: Any) -> None:
     np.testing.assert_array_equal(masked, plain)
 
 
-def test_class_sums_go_on_from_a_round_with_the_same_parties(tmp_path: Path) -> None:
-    """One sum of all in every round: resumed it is opened again, for the same set."""
+def test_class_sums_go_on_from_a_round_without_one_of_the_parties() -> None:
+    """There is one sum of all; another one without it would tell its rows, and is not asked for."""
     protocol = private_sums(rounds=2, secure_aggregation=SECURE)
-    network = SiteNetwork(parties("abc"), PUBLIC, tmp_path)
-    federation = Federation.over(network, PUBLIC, strict=False)
-    steps = federation.rounds(protocol)
-    done = [next(steps), next(steps)]
-    network.ask(Checkpoint(round=1))
-    expected = next(steps).teacher.values
-    network.require(Restore(round=1))
-    (again,) = federation.rounds(protocol, state=done[1].state)
-    np.testing.assert_array_equal(again.teacher.values, expected)
+    federation = Federation(parties("abcd"), public=PUBLIC, strict=False)
+    federation.form()
+    done = list(federation.rounds(protocol.with_options(rounds=1)))[-1]
+    (state,) = decode(encode([done.state]))
+    federation.network._members.pop("d")  # type: ignore[attr-defined]
+    (again,) = federation.rounds(protocol, state=state)
+    np.testing.assert_array_equal(again.teacher.values, done.teacher.values)
+    asked = {
+        one.tasks for one in federation.network.deliveries if "2" in one.tasks or one.round == 2
+    }
+    assert asked == {"FitPrivate", "Distill"}
 
 
 def test_a_roster_is_checked_within_a_run(tmp_path: Path) -> None:
     """One party's keys are not signed by the key that the others know it by: they go on without any sum."""
-    roster = {name: make_key(tmp_path / name, name) for name in "abcd"}
+    roster = {name: make_key(tmp_path / name, name) for name in "abc"}
+    make_key(tmp_path / "d", "d")
     members = parties("abc")
+    network = LocalNetwork(members, PUBLIC)
+    (bare,) = rounds(network, ONE_ROUND)[1].notes
+    assert "since a, b, c hold no roster of the others' keys" in bare
     for one in members:
         member = member_of(one)
         member.identity, member.roster = (tmp_path / one.name).read_bytes(), roster
-    assert len(teachers(ONE_ROUND, members)) == 1
+    member_of(members[2]).roster = None
+    (half,) = rounds(network, ONE_ROUND)[1].notes
+    assert "since c hold no roster" in half
+    member_of(members[2]).roster = roster
+    (held,) = rounds(network, ONE_ROUND)[1].notes
+    assert "each holds the others' keys against a roster of its own" in held
     member_of(members[0]).identity = (tmp_path / "d").read_bytes()
     with pytest.raises(QuorumLost, match="keys that party 'a' did not sign"):
         teachers(ONE_ROUND, members)
+
+
+def test_scores_that_no_training_changes_are_known_of_a_party_that_a_round_lacks() -> None:
+    """The 16 rows that party e trains on, by two sums between which the models learn; a run says so."""
+    network, found = LocalNetwork(parties(), PUBLIC), []
+    Federation.over(network, PUBLIC, strict=False).form()
+    view = SumsNetwork(network, SECURE, count_weighted())
+    for round, there in ((1, "abcde"), (2, "abcd")):
+        half = np.full((20, 2), 0.5, dtype=np.float32)
+        network.ask(FitPrivate(round=round), Distill(round=round, targets=half, alpha=0.5 * round))
+        total = view.ask(PredictPublic(round=round), to=tuple(there)).of(Sum)[0].values
+        found.append(int(total.view(np.int64)[-1]) >> bits_for(2.0**31))
+    assert found == [80, 64]
+    said = "of a party that one of two rounds lacks it knows what no training changes: "
+    for rule, scores in ((count_weighted(), "RowCount."), (density_ratio(), "DensityRatios.")):
+        protocol = ONE_ROUND.with_options(aggregate=rule)
+        assert said + scores in str(rounds(LocalNetwork(parties("abc"), PUBLIC), protocol)[1].notes)
+    assert said not in str(rounds(LocalNetwork(parties("abc"), PUBLIC), ONE_ROUND)[1].notes)
+    none, weighted = Public.none(), federated_averaging(rounds=1, secure_aggregation=SECURE)
+    federation = Federation.over(LocalNetwork(quadratic_parties(), none), none, strict=False)
+    assert said + "RowCount." in str(list(federation.rounds(weighted))[1].notes)
 
 
 def test_a_party_with_a_budget_adds_no_predictions() -> None:
@@ -150,7 +237,7 @@ def test_what_leaves_is_keys_shares_and_masked_integers() -> None:
         "SumOpening(5×33)",
     }
     assert done[1].teacher.weights.tolist() == [[0.2] * 20] * 5
-    assert "4 or more parties that join hands" in done[1].teacher.notes[0]
+    assert "4 or more parties that join hands" in done[1].notes[0]
 
 
 class Losing(LocalNetwork):
@@ -202,6 +289,60 @@ def test_there_is_no_sum_of_fewer_than_the_threshold(step: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "rule", "rows"),
+    [("abcd", avg(), 20), ("abcd", avg(), 19), ("abcde", majority_vote(), 20)],
+    ids=["another round", "other public rows", "another rule"],
+)
+def test_a_coordinator_that_asks_twice_learns_no_difference(
+    names: str, rule: Aggregator, rows: int
+) -> None:
+    """Two sums of the same models, of which one lacks a party, would tell what that party says."""
+    members = {one.name: one for one in parties()}
+
+    def summed(asked: str, rule: Aggregator, round: int, rows: int) -> Any:
+        some = Public(PUBLIC.X[:rows])
+        network = LocalNetwork([members[name] for name in asked], some)
+        Federation.over(network, some, strict=False).form()
+        view = SumsNetwork(network, SECURE, rule)
+        view.ask(FitPrivate(round=round))
+        return view.ask(PredictPublic(round=round)).of(Sum)[0]
+
+    first = summed("abcde", avg(), 1, 20)
+    again = summed("abcde", avg(), 3, 20)
+    np.testing.assert_array_equal(again.values, first.values)
+    with pytest.raises(QuorumLost, match=r"a sum of other parties, or of another question"):
+        summed(names, rule, 2, rows)
+
+
+def test_a_coordinator_that_asks_fewer_than_agreed_gets_no_sum() -> None:
+    """Triples of five parties that agreed would tell each answer."""
+    network = LocalNetwork(parties(), PUBLIC)
+    Federation.over(network, PUBLIC, strict=False).form()
+    view = SumsNetwork(network, SECURE, avg())
+    view.ask(FitPrivate(round=1))
+    with pytest.raises(QuorumLost, match="3 parties are left, and 4 open the sum"):
+        view.ask(PredictPublic(round=1), to="abc")
+    lying = replace(network.agreed, summed=tuple("abc"))
+    with pytest.raises(QuorumLost, match="3 of 5 parties would open the sum, of 4 to 5"):
+        network.agreement = lying
+        view.ask(PredictPublic(round=1), to="abc")
+
+
+def test_a_party_that_comes_later_is_taught_and_in_no_sum() -> None:
+    """Without it there are the same sums; a sum of other parties than agreed would tell its answers."""
+    members, two = parties("abcd"), ONE_ROUND.with_options(rounds=2)
+    federation = Federation(members[:3], public=PUBLIC, strict=False)
+    whole = federation.resume(federation.run(ONE_ROUND, progress=False), two, join=members[3:])
+    assert whole.rounds[2].teacher.parties == tuple("abc")
+    np.testing.assert_array_equal(
+        whole.rounds[2].teacher.values, teachers(two, parties("abcd")[:3])[1]
+    )
+    assert "they came later, and taught: d" in str(whole.rounds[2].notes)
+    asked = {one.tasks for some in whole.deliveries for one in some if one.party == "d"}
+    assert asked == {"Distill"}, asked
+
+
+@pytest.mark.parametrize(
     ("protocol", "names", "reason"),
     [
         (
@@ -217,6 +358,11 @@ def test_there_is_no_sum_of_fewer_than_the_threshold(step: str) -> None:
             "'median' looks at single parties' answers",
         ),
         (lambda: ONE_ROUND, "ab", "a sum of 2 parties, of 3"),
+        (
+            lambda: ONE_ROUND.with_options(participation=2),
+            "abcde",
+            "2 parties take part in a round, and 4 open a sum",
+        ),
         (
             lambda: ensemble_distillation(
                 rounds=1, aggregate=replace(avg(), screen=Guard()), secure_aggregation=SECURE
@@ -254,6 +400,38 @@ def test_a_party_resumes_at_every_step_from_its_folder(tmp_path: Path) -> None:
     assert held == ["state"] * 3  # and none in round-00001
 
 
+class SetBack(SiteNetwork):
+    """Before a task, party c comes back with the folder that it had after it joined."""
+
+    step = ""
+
+    def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:
+        old = self.home / "old"
+        if self.step in [type(task).__name__ for task in tasks]:
+            shutil.rmtree(self.home / "c")
+            old.rename(self.home / "c")
+            self._members["c"] = parties("abcd")[2]  # another process
+            self._members["c"].public = PUBLIC
+        arrivals = super().exchange(tasks, to, request)
+        if isinstance(tasks[0], Join):
+            shutil.copytree(self.home / "c", old, symlinks=True)
+        return arrivals
+
+
+@pytest.mark.parametrize(
+    ("step", "left"),
+    [("OpenSum", "abd"), ("ShareSecrets", "abd"), ("SumMasked", "abd"), ("OpenMasks", "abcd")],
+)
+def test_a_party_may_come_back_with_an_old_state(step: str, left: str, tmp_path: Path) -> None:
+    network = SetBack(parties("abcd"), PUBLIC, tmp_path)
+    network.step = step
+    done = rounds(network, ONE_ROUND)
+    plain = ensemble_distillation(aggregate=avg(), rounds=1)
+    expected = teachers(plain, [one for one in parties("abcd") if one.name in left])
+    assert done[1].teacher.parties == tuple(left)
+    np.testing.assert_array_equal(done[1].teacher.values, expected[0])
+
+
 def test_neither_restoring_nor_joining_opens_a_sum_again(tmp_path: Path) -> None:
     network = SiteNetwork(parties("abcd"), PUBLIC, tmp_path)
     federation = Federation.over(network, PUBLIC, strict=False)
@@ -267,5 +445,5 @@ def test_neither_restoring_nor_joining_opens_a_sum_again(tmp_path: Path) -> None
         assert party is not None and party.sums is not None
         assert party.sums.state.opened and not party.sums.state.private.size
     network._members.pop("d")
-    with pytest.raises(QuorumLost, match="over other parties"):
+    with pytest.raises(QuorumLost, match="a sum of other parties"):
         rounds(network, ONE_ROUND)  # the same seed: the same answers, of three

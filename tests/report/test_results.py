@@ -267,6 +267,17 @@ def test_runs_side_by_side(make_run: Make) -> None:
     assert found.as_rows()[-1]["run"] == "two"
 
 
+def test_runs_with_liars_are_headed_by_the_attack(make_run: Make) -> None:
+    values = {"avg": {0: {"accuracy": [[0.2, 0.2], [0.5, 0.5]]}}}
+    one = make_run(values, name="one")
+    two = make_run(values, name="two", hostile={"attack": "lma", "parties": 2})
+    found = compare([one, two])
+    assert found.warnings == ()
+    assert found.attacks == {"one": "nobody lies", "two": "lma, 2"}
+    assert [row["attack"] for row in found.as_rows()] == ["nobody lies", "lma, 2"]
+    assert "lma, 2" in printed(found.table())
+
+
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
@@ -276,6 +287,7 @@ def test_runs_side_by_side(make_run: Make) -> None:
         ({"data": {"name": "digits", "public": 200}}, "its data"),
         ({"models": [{"name": "knn"}]}, "its models"),
         ({"protocol": {"rounds": 2}}, "its rounds (2 against 1)"),
+        ({"robustness": {"watch": False}}, "its protection from liars ([robustness])"),
     ],
 )
 def test_an_unfair_comparison_is_said(

@@ -14,8 +14,8 @@ from consilience.deployment.certificates import make_key
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.secure_sums import MaskedInput, SumKeys
 from consilience.messages.wire import encode
-from consilience.secure.masks import combine, mask, public_of, shared_key
-from consilience.secure.secure_sum import SumMember, least_threshold, open_sum
+from consilience.secure.masks import combine, least_threshold, mask, public_of, shared_key
+from consilience.secure.secure_sum import SumMember, open_sum
 
 DOMAIN = bytes(range(32))
 
@@ -40,7 +40,10 @@ class Sum:
 
     def keys(self, names: Iterable[str], domain: bytes = DOMAIN) -> None:
         given = {
-            name: self.ask(name, "open", domain, self.threshold, "q", round=1) for name in names
+            name: self.ask(
+                name, "open", domain, self.threshold, "q", among=sorted(self.members), round=1
+            )
+            for name in names
         }
         self.domain, self.public = domain, tuple(given.values())
 
@@ -51,8 +54,8 @@ class Sum:
         def one(name: str) -> MaskedInput:
             return self.ask(
                 name, "mask", self.shared, "q",
-                lambda masked: MaskedInput(
-                    party=name, round=1, values=masked(self.inputs[name]), stated=None
+                lambda masked: (
+                    MaskedInput(party=name, round=1, values=masked(self.inputs[name])), "model"
                 ),
             )  # fmt: skip
 
@@ -105,15 +108,15 @@ def test_the_sum_is_exact_of_four_of_five_or_more_and_there_is_none_of_fewer(
 
 
 def test_parties_drop_out_at_every_step() -> None:
-    inputs = numbers("abcdefgh")
-    run = Sum("abcdefgh", inputs, 5)
-    run.keys("abcdefg")  # h is gone, and 5 is still enough of 7
-    run.shares("abcdef")
-    run.masked("abdef")
-    np.testing.assert_array_equal(run.opened("abdef"), sum(inputs[name] for name in "abdef"))
-    run = whole("abcdefg", 5, inputs)
-    total = run.opened("abcde")  # f and g are in the sum, and gone before it is opened
-    np.testing.assert_array_equal(total, sum(inputs[name] for name in "abcdefg"))
+    inputs = numbers("abcdefghij")
+    run = Sum("abcdefghij", inputs, 7)
+    run.keys("abcdefghi")  # j is gone, and 7 of 10 are enough
+    run.shares("abcdefgh")
+    run.masked("abdefgh")
+    np.testing.assert_array_equal(run.opened("abdefgh"), sum(inputs[name] for name in "abdefgh"))
+    run = whole("abcdefghij", 7, inputs)
+    total = run.opened("abcdefg")  # h, i and j are in the sum, and gone before it is opened
+    np.testing.assert_array_equal(total, sum(inputs[name] for name in "abcdefghij"))
 
 
 def statistic(values: Any) -> float:
@@ -194,7 +197,7 @@ def test_the_same_question_is_not_summed_up_over_another_set() -> None:
     run.keys("abcde", again)
     run.shares("abcde")
     run.masked("abcd")
-    with pytest.raises(KnowledgeRefused, match="over other parties"):
+    with pytest.raises(KnowledgeRefused, match="a sum of other parties"):
         run.opened("abcd")
     run.masked("abcde")
     np.testing.assert_array_equal(run.opened("abcde"), sum(inputs.values()))
@@ -234,9 +237,8 @@ def begun(names: str, threshold: int) -> tuple[SumMember, tuple[SumKeys, ...]]:
     ],
 )
 def test_too_few_parties_are_refused(names: str, threshold: int, reason: str) -> None:
-    member, keys = begun(names, threshold)
     with pytest.raises(KnowledgeRefused, match=reason):
-        member.share(keys)
+        begun(names, threshold)
 
 
 def test_keys_that_are_not_right_are_refused() -> None:
@@ -281,11 +283,13 @@ def test_parties_on_a_roster_take_no_keys_of_others(tmp_path: Any) -> None:
         name: SumMember(name, identity=(tmp_path / name).read_bytes(), roster=roster)
         for name in "abc"
     }
-    keys = tuple(one.open(DOMAIN, 3, "q", round=1) for one in members.values())
+    keys = tuple(one.open(DOMAIN, 3, "q", among="abc", round=1) for one in members.values())
     members["a"].share(keys)
-    between = SumMember("c").open(DOMAIN, 3, "q", round=1)  # the coordinator's own, for c
+    between = SumMember("c").open(DOMAIN, 3, "q", among="abc", round=1)  # the coordinator's, for c
     with pytest.raises(KnowledgeRefused, match="'c' did not sign"):
         members["b"].share((*keys[:2], between))
-    stranger = SumMember("d").open(DOMAIN, 3, "q", round=1)
     with pytest.raises(KnowledgeRefused, match="'d' is not on its roster"):
-        members["b"].share((*keys, stranger))
+        members["b"].open(DOMAIN, 3, "q", among="abcd", round=1)
+    members["a"].roster = roster | {"d": "", "e": ""}
+    with pytest.raises(KnowledgeRefused, match="3 of the 5 on its roster"):
+        members["a"].open(DOMAIN, 3, "q", among="abc", round=1)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from consilience.deployment.certificates import make_key
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.messages.schema import Public
 from consilience.numerics.coarse_ratios import Coarseness
@@ -163,6 +164,23 @@ def test_a_model_of_ones_own_file(folder: Path) -> None:
         spec_of(folder, text.replace("own_trees.py", "broken_trees.py")).party()
 
 
+def test_a_roster_holds_the_keys_of_the_others(folder: Path) -> None:
+    lines = {name: make_key(folder / f"{name}.key", name) for name in ("north", "east", "south")}
+    table = "\n".join(f'{name} = "{line}"' for name, line in lines.items())
+    own = '[coordinator]\naddress = "127.0.0.1:1"\nkey = "north.key"\n'
+    party = spec_of(folder, f"{FILLED}{own}[roster]\n{table}").party()
+    assert party.roster == {name: lines[name] for name in ("east", "south")}
+    assert party.identity == (folder / "north.key").read_bytes()
+    for wrong, why in (
+        (table, "and there is none"),
+        (f'{own}[roster]\neast = "{lines["east"]}"', "names 1 others"),
+        (f'{own}[roster]\neast = "east"\nsouth = "{lines["south"]}"', "no public key of a party"),
+    ):
+        text = wrong if wrong.startswith(own) else f"[roster]\n{wrong}"
+        with pytest.raises(InvalidInput, match=why):
+            spec_of(folder, FILLED + text).party()
+
+
 def test_a_trial_says_what_is_there_and_keeps_nothing(folder: Path) -> None:
     before = sorted(folder.iterdir())
     found = try_out(spec_of(folder))
@@ -260,7 +278,7 @@ def test_every_key_of_the_template_is_known(folder: Path) -> None:
     lines: list[Any] = []
     for line in text.splitlines():
         opened = line.removeprefix("# ")
-        section = opened.startswith(("[data.", "[limits.", "[coordinator]"))
+        section = opened.startswith(("[data.", "[limits.", "[coordinator]", "[roster]"))
         lines.append(opened if "=" in opened or section else line)
     (folder / "party.toml").write_text("\n".join(lines))
     spec = read_party(folder / "party.toml")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from consilience import networks, protocols  # noqa: F401 (every task is registered)
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Receipt
+from consilience.messages.scores import Certainties
 from consilience.site import EVERYTHING, GROUPS, Limits
 from consilience.tasks.base import Task, bookkeeping_tasks, task_types
+from consilience.tasks.parameters import DescribeParameters
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.scores import ScoreCertainty
+from consilience.tasks.secure_sums import SumMasked, SumQuestion
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
@@ -147,3 +154,23 @@ def test_what_leaves_the_model_as_it_is() -> None:
     }
     static = {name for name, kind in OURS.items() if kind.static}
     assert static == said - {"Checkpoint", "Evaluate", "PredictPublic", "ScorePublic", *MASKED}
+
+
+def test_a_party_may_answer_in_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare, alone = PredictPublic(round=1), Limits(masks=True)
+    certainty = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
+    for task in (bare, certainty, replace(certainty, epsilon=0.1)):  # nor with noise of its own
+        Limits().refuse([task], federation="")
+        name = task.reply_type.__name__
+        with pytest.raises(KnowledgeRefused, match=rf"limits.masks: {name} would leave it as it"):
+            alone.refuse([task], federation="")
+    with monkeypatch.context() as patch:
+        patch.setattr(Certainties, "privacy_cost", None)  # its author states none
+        with pytest.raises(KnowledgeRefused, match=r"limits.masks: Certainties"):
+            alone.refuse([certainty], federation="")
+    asked = SumQuestion(tasks=(bare,), form="mean", settings={})
+    alone.refuse([FitPrivate(round=1), SumMasked(round=1, shared=(), asked=asked)], federation="")
+    parameters = Limits(masks=True, allow=("predictions", "parameters"))
+    parameters.refuse([DescribeParameters(round=0, counted=False)], federation="")
+    with pytest.raises(KnowledgeRefused, match=r"limits.masks: Architecture"):
+        parameters.refuse([DescribeParameters(round=0)], federation="")

@@ -31,16 +31,17 @@ def network() -> Party:
 
 
 def test_a_network_is_trained_on_private_rows_once(tmp_path: Path) -> None:
-    """After a restart, another seed and another federation it predicts the same, and has spent no more."""
+    """After a restart, with another seed, federation and ε it predicts the same, and has spent no more."""
     said = []
-    for seed, federation in ((0, "heart"), (7, "lung")):
-        with PartySite(network, tmp_path, limits=LIMITS) as site:
+    for seed, federation, epsilon in ((0, "heart", 3.0), (7, "lung", 8.0)):
+        limits = LIMITS.model_copy(update={"epsilon": epsilon})
+        with PartySite(network, tmp_path, limits=limits) as site:
             joined = ask(site, Join(agreement=agreement(seed=seed)), federation=federation)
             assert isinstance(joined, Receipt), joined
             early = ask(site, PredictPublic(round=1), federation=federation)
             assert isinstance(early, Failure) and "not trained with noise yet" in early.reason
             ask(site, FitPrivate(round=1), federation=federation)
-        with PartySite(network, tmp_path, limits=LIMITS) as site:
+        with PartySite(network, tmp_path, limits=limits) as site:
             said.append(ask(site, PredictPublic(round=1), federation=federation))
             ask(site, FitPrivate(round=2), federation=federation)
             said.append(ask(site, PredictPublic(round=2), federation=federation))
@@ -61,12 +62,12 @@ def test_shards_answer_once(tmp_path: Path) -> None:
 
     task = PollShards(round=1, rows=np.arange(4), teachers=3, anyway=True)
     said = []
-    for seed in (0, 7):
-        with PartySite(declared, tmp_path, limits=Limits(epsilon=3.0, delta=1e-3)) as site:
+    for seed, epsilon in ((0, 3.0), (7, 8.0)):
+        with PartySite(declared, tmp_path, limits=Limits(epsilon=epsilon, delta=1e-3)) as site:
             ask(site, Join(agreement=agreement(seed=seed)))
             said.append(ask(site, task))
     np.testing.assert_array_equal(said[0].values, said[1].values)
-    assert said[0].epsilon == 3.0 and len(entries(tmp_path / FOLDER)) == 1
+    assert [one.epsilon for one in said] == [3.0, 8.0] and len(entries(tmp_path / FOLDER)) == 1
     with PartySite(declared, tmp_path / "free", limits=Limits()) as site:
         ask(site, Join(agreement=agreement()))
         assert "it has no budget of privacy" in ask(site, task).reason

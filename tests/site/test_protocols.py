@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
@@ -75,7 +76,7 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         drawn.append(1)
         return np.random.default_rng(7)
 
-    monkeypatch.setattr("consilience.transforms.privacy.SystemNoise", fixed)
+    monkeypatch.setattr("consilience.transforms.mechanisms.SystemNoise", fixed)
     rule = certainty_weighted(regularization=0.5, epsilon=0.5)
     case = ProtocolCase(
         ensemble_distillation(aggregate=rule, rounds=3, participation=3), classifiers
@@ -157,7 +158,7 @@ def test_the_contract_of_networks(tmp_path: Path) -> None:
 def test_any_model_comes_back(tmp_path: Path) -> None:
     def made() -> tuple[list[Party], Public]:
         given, public = classifiers()
-        models = [DecisionTreeClassifier(), GaussianNB(), "knn", "random-forest"]
+        models = [DecisionTreeClassifier(), GaussianNB(), "knn", RandomForestClassifier(3)]
         return [Party(p.name, m, p.X, p.y) for p, m in zip(given, models, strict=True)], public
 
     case = ProtocolCase(ensemble_distillation(aggregate=uwa(), rounds=2), made)

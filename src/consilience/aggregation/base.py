@@ -73,6 +73,11 @@ Screen = Callable[
 ]
 """From replies and its memory to the replies that a rule may see, who is left out and why, and its memory."""
 
+Completion = Callable[
+    [Replies, Mapping[str, Any]], tuple[Replies, tuple[str, ...], Mapping[str, Any]]
+]
+"""From replies and its memory to replies with old ones of the absent, notes on these, and its memory."""
+
 
 @dataclass(frozen=True)
 class Aggregator:
@@ -100,6 +105,8 @@ class Aggregator:
             classes and one for values; ``None`` for a rule that has one.
         screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
             such as :class:`~consilience.aggregation.guard.Guard`; ``None`` for none.
+        last: puts the last answers of absent parties in their place, before the screen looks at them
+            (:class:`~consilience.aggregation.lateness.LastAnswers`); ``None`` for those that answered alone.
 
     Raises:
         InvalidInput: a linear rule that needs something else than row counts.
@@ -116,6 +123,7 @@ class Aggregator:
     summed: tuple[str, Mapping[str, float]] | None = None
     forms: Callable[[Agreement], Aggregator] | None = None
     screen: Screen | None = None
+    last: Completion | None = None
 
     def __post_init__(self) -> None:
         if self.linear and not set(self.needs) <= {RowCount}:
@@ -143,7 +151,11 @@ class Aggregator:
                 where="protocol",
                 mend="Take auto, avg, mean-logits, density-ratio, median, trimmed-mean or certainty.",
             )
-        return self if self.forms is None else replace(self.forms(agreed), screen=self.screen)
+        return (
+            self
+            if self.forms is None
+            else replace(self.forms(agreed), screen=self.screen, last=self.last)
+        )
 
     def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
         """The teacher of these replies.
@@ -158,9 +170,14 @@ class Aggregator:
         for given in replies.of(Predictions):
             if given.kind != self.outputs:
                 raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
-        before, heard = memory or {}, replies
+        before = memory or {}
         left_out: Mapping[str, str] = {}
         kept: dict[str, Any] = {}
+        told: tuple[str, ...] = ()
+        if self.last is not None:
+            replies, told, answers = self.last(replies, before.get("last", {}))
+            kept |= {"last": answers} if answers else {}
+        heard = replies
         if self.screen is not None:
             heard, left_out, screened = self.screen(replies, before.get("screen", {}))
             kept |= {"screen": screened} if screened else {}
@@ -176,7 +193,7 @@ class Aggregator:
             all_weights[np.isin(replies.parties, heard.parties)] = weights
             weights = all_weights
         values = np.asarray(values, dtype=PRECISION[self.outputs])
-        notes = (*notes, *left_out.values())
+        notes = (*notes, *told, *left_out.values())
         return Teacher(values, weights, replies.parties, notes, kept)
 
     def _of_mean(self, replies: Replies) -> tuple[Array, Array]:
@@ -266,7 +283,7 @@ def onto_simplex(values: Array, otherwise: Array | None = None) -> Array:
         values: shape ``(n, n_classes)``.
         otherwise: of the same shape, for rows of which nothing is above 0; uniform by default.
     """
-    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1) > _ROUNDING
+    off = np.abs(values.astype(np.float64) @ np.ones(values.shape[1]) - 1) > _ROUNDING
     if (values < 0).any():
         off |= values.min(axis=1) < 0
     if not off.any():

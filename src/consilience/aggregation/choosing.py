@@ -21,7 +21,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.contradiction import contradictions
+from consilience.aggregation.contradiction import UNIFORM, constant
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -79,7 +79,7 @@ def auto() -> Aggregator:
     **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
     else predictions, calibrated, and their mean (for values, the mean). The teacher's notes say which it
-    was, what it chose, and whose model contradicts all others on rows near its own.
+    was, what it chose, and whose model says the same of every row.
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"
@@ -200,7 +200,7 @@ def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
         shares, by = shares_of(seen, sums), f"chosen by {sums.sum():,.0f} calibration rows"
     first, share = next(iter(shares.items()))
     how = f"{first}" if share == 1 else f"{first} with weight {share:.2f}"
-    return _taught(stack, DensityRatios, seen, shares, f"auto: density ratios, {how}, {by}")
+    return _taught(stack, seen, shares, f"auto: density ratios, {how}, {by}")
 
 
 def shares_of(seen: Witnesses, sums: Array) -> dict[_Choice, float]:
@@ -244,18 +244,17 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     seen, choice = Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
-    return _taught(
-        stack, CoarseRatios, seen, {choice: 1.0}, f"auto: coarse density ratios, {choice}"
-    )
+    return _taught(stack, seen, {choice: 1.0}, f"auto: coarse density ratios, {choice}")
 
 
 def _taught(
-    stack: Stack, kind: type[Any], seen: Witnesses, shares: Mapping[_Choice, float], note: str
+    stack: Stack, seen: Witnesses, shares: Mapping[_Choice, float], note: str
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """The mean teacher of choices, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
         return (*plain_mean(stack), ("auto: one party alone, as it is",))
-    notes = note, *contradictions(stack, stack.further[kind])
+    same = np.flatnonzero(constant(stack.outputs))
+    notes = note, *(f"{stack.parties[c]} {UNIFORM}" for c in same)
     values = sum(share * seen.teacher(one) for one, share in shares.items())
     weights = sum(share * seen.weights[one.models] for one, share in shares.items())
     return np.asarray(values), np.asarray(weights), notes

@@ -74,7 +74,8 @@ def mean_logits() -> Aggregator:
 def uwa() -> Aggregator:
     """Uncertainty-weighted averaging: weights are the softmax over parties of their log-densities.
 
-    ``w_c(x) = exp(l_c(x)) / sum_j exp(l_j(x))``; Kovalchuk et al. 2026, section 4.4, eq. 6.
+    ``w_c(x) = exp(l_c(x)) / sum_j exp(l_j(x))``; Kovalchuk et al. 2026, section 4.4, eq. 6. As a sum under
+    masks the log-densities are cut at ±14 (:mod:`consilience.aggregation.sums`).
     """
     return _density_weighted("uwa", 1.0)
 
@@ -92,8 +93,8 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     that: like :func:`~consilience.aggregation.reliability.density_ratio` it is for simulations.
 
     Args:
-        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone. Or ``"auto"``,
-            for which parties need calibration rows.
+        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone; under masks T l
+            is cut at ±14. Or ``"auto"``, for which parties need calibration rows.
     """
     if temperature == "auto":
         return _tempered_by_calibration()
@@ -230,7 +231,13 @@ def _tempered_by_calibration() -> Aggregator:
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:
     rule = partial(_by_density, temperature=temperature)
-    return Aggregator(name, rule, needs=(LogDensities,), one_class=True)
+    return Aggregator(
+        name,
+        rule,
+        needs=(LogDensities,),
+        one_class=True,
+        summed=("densities", {"temperature": temperature}),
+    )
 
 
 def _by_density(stack: Stack, temperature: float) -> tuple[Array, Array]:

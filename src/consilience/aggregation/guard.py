@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import softmax
 
 from consilience.aggregation.base import Stack
-from consilience.aggregation.contradiction import UNIFORM, contradicting
+from consilience.aggregation.contradiction import UNIFORM, constant, contradicting
 from consilience.errors import RunFailed
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.scores import (
@@ -25,6 +25,7 @@ from consilience.messages.scores import (
     InputRatios,
     LogDensities,
     RowCount,
+    Selection,
 )
 from consilience.validation.arrays import Array
 
@@ -35,12 +36,15 @@ _HALF = 0.5
 """Standard deviations by which the wrong votes of a party must outweigh the right ones, and rows that it must
 have claimed at secret rows: an honest specialist is not left out for its silence."""
 
-_SAME = 1e-3
-"""Range of a probability over rows that all have the same answer."""
+_ROUNDED = 1e-11
+"""Share of a sum of squares below which the spread around the mean is what rounding left."""
 
-_AGREED, _AT_ODDS = 0.3, 0.25
-"""Median correlation of parties with the others from which they are judged by it, and share of it below which
-one is at odds with all others."""
+_FIRST = 128
+"""Rows on which most parties have said every class that they know."""
+
+_AGREED, _AT_ODDS = 0.4, 0.45
+"""Median correlation of the judged parties with the others from which they are judged by it, and share of it
+below which one is at odds with all others (``benchmarks/liars.py``: honest ones had 0.56 of it and more)."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,11 @@ class Guard:
     claimed half a row there at least. A liar who lies on few rows is not found.
 
     **Watching** needs no setting, and leaves out of the round, where that is fewer than half: a party whose
-    model contradicts all others on rows near its own, where the rule asks for density ratios
-    (:func:`~consilience.aggregation.contradiction.contradicting`); and where it does not, one that says the
-    same of every row, and one whose answers do not vary with the others' though those do with one another.
+    model contradicts all others on rows near its own, where the rule asks for density ratios and has some
+    (:func:`~consilience.aggregation.contradiction.contradicting`), and one that sends the same as another;
+    and where it does not, one that says the same of every row, and speaks for all of them, and one whose
+    answers do not vary with those of others who know the same classes, where these are half of all classes,
+    though those do with one another.
 
     Args:
         most_rows: rows that one party may claim; ``"median"`` for 1.5 times the median of all claims;
@@ -162,18 +168,29 @@ class Guard:
 
 
 def _probabilities(predictions: list[Predictions]) -> Array | None:
-    """Probabilities of the parties, shape ``(m, n, K)``; ``None`` where there are none of classes."""
+    """Probabilities of the parties, shape ``(m, n, K)``; ``None`` where there are none of classes.
+
+    In memory the rows of a party and class lie side by side, which is how they are added up.
+    """
     if not predictions or predictions[0].kind == "values":
         return None
-    values = np.stack([one.values for one in predictions], dtype=np.float64)
+    rows, classes = predictions[0].values.shape
+    values = np.empty((classes, len(predictions), rows)).transpose(1, 2, 0)
+    for into, one in zip(values, predictions, strict=True):
+        into[:] = one.values
     return softmax(values, axis=2) if predictions[0].kind == "logits" else values
 
 
 def _ratios(replies: Replies) -> Array | None:
-    """Density ratios of the parties, shape ``(m, n, K)``, at least 0; ``None`` where none were asked for."""
+    """Density ratios of the parties, shape ``(m, n, K)``, at least 0; ``None`` where there are none.
+
+    So it is where the usual party's are all 0, as coarse ones of classes with few rows: a rule then goes by
+    the answers alone.
+    """
     for kind in (DensityRatios, CoarseRatios):
         if len(given := replies.of(kind)) == len(replies):
-            return np.maximum(np.stack([one.values for one in given], dtype=np.float64), 0)
+            found = np.maximum(np.stack([one.values for one in given], dtype=np.float64), 0)
+            return found if np.median(found.sum(axis=(1, 2))) > 0 else None
     return None
 
 
@@ -182,29 +199,77 @@ def _odd(replies: Replies, probabilities: Array, heard: list[int]) -> Iterator[t
     if len(heard) < 3:
         return
     parties = tuple(replies.parties[i] for i in heard)
-    said, ratios = probabilities[heard], _ratios(replies)
+    said = probabilities if len(heard) == len(probabilities) else probabilities[heard]
+    ratios = _ratios(replies)
+    same_of_all = constant(said)
     if ratios is not None:
         stack = Stack(parties, said, {}, replies.of(Predictions)[0].classes)
-        found = contradicting(stack, ratios[heard])
+        found = dict(contradicting(stack, ratios[heard]))
         # Of a model that says the same of every row the rows count all the same.
-        yield from ((party, told) for party, told in found if UNIFORM not in told)
+        yield from (one for one in found.items() if not same_of_all[parties.index(one[0])])
+        sent = [said[i].tobytes() + ratios[c].tobytes() for i, c in enumerate(heard)]
+        for i, party in enumerate(parties):
+            first = sent.index(sent[i])
+            if first < i and ratios[heard[i]].any():
+                yield party, f"{party} sends to the last digit what {parties[first]} does"
         return
-    varied = said - said.mean(axis=1, keepdims=True)
-    whole, length = varied.sum(axis=0), np.linalg.norm(varied, axis=(1, 2))
-    constant = np.ptp(said, axis=1).max(axis=1) < _SAME
-    others = np.array([np.linalg.norm(whole - one) for one in varied])
-    scale = np.maximum(length * others, 1e-12)
-    with_others = (varied * (whole - varied)).sum(axis=(1, 2)) / scale
-    usual = float(np.median(with_others))
-    for party, same, together in zip(parties, constant, with_others, strict=True):
+    together = _agreement(said)
+    judged = ~np.isnan(together)
+    usual = float(np.median(together[judged])) if judged.sum() >= 3 else 0.0
+    # A party of one class has one answer: the rows that it gives it for are what it knows.
+    chosen = {one.party for one in replies.of(Selection) if np.ptp(one.values.astype(int))}
+    for party, same, its in zip(parties, same_of_all, together, strict=True):
         if same:
-            yield party, f"{party} {UNIFORM}"
-        elif usual >= _AGREED and together < _AT_ODDS * usual:
+            if party not in chosen:
+                yield party, f"{party} {UNIFORM}"
+        elif usual >= _AGREED and its < _AT_ODDS * usual:
             yield (
                 party,
-                f"{party} contradicts all others: its answers and theirs correlate by {together:.2f}, "
-                f"those of the usual party by {usual:.2f}",
+                f"{party} contradicts all others on the classes that they know too: its answers and theirs "
+                f"correlate by {its:.2f}, those of the usual party by {usual:.2f}",
             )
+
+
+def _agreement(said: Array) -> Array:
+    """Correlate each party's answers with the mean of those who know the same classes, class by class.
+
+    A party knows a class that is its likeliest on some row. It is judged on classes that others know too, and
+    only where these are half of all or more: of what it says elsewhere most is on rows that it knows nothing
+    about, and a specialist is no liar.
+
+    Args:
+        said: probabilities, shape ``(m, n, K)``.
+
+    Returns:
+        Shape ``(m,)``; NaN for a party that is not judged.
+    """
+    # By sums over the rows of each party and class: copies of all answers for each would take far longer.
+    known, of_class = _known(said), said.transpose(2, 0, 1)
+    holders = known.sum(axis=0)
+    mean = (of_class @ np.full(said.shape[1], 1 / said.shape[1])).T
+    whole = (known.T[:, None].astype(float) @ of_class)[:, 0]
+    whole -= (mean * known).sum(axis=0)[:, None]
+    squares = (of_class[:, :, None] @ of_class[..., None])[..., 0, 0].T
+    spread = squares - said.shape[1] * mean**2
+    squares = np.where(spread > _ROUNDED * squares, spread, 0)
+    products = (of_class @ whole[..., None])[..., 0].T  # the whole is around 0, so they need not be
+    shared = known & (holders >= 2)
+    others = np.maximum(holders - 1, 1)
+    with_theirs = ((products - squares) / others * shared).sum(axis=1)
+    theirs = ((whole**2).sum(axis=1) - 2 * products + squares) / others**2 * shared
+    lengths = np.sqrt((squares * shared).sum(axis=1) * np.maximum(theirs.sum(axis=1), 0))
+    judged = 2 * shared.sum(axis=1) >= (holders > 0).sum()
+    found = np.divide(with_theirs, lengths, out=np.zeros(len(said)), where=lengths > 0)
+    return np.where(judged, found, np.nan)
+
+
+def _known(said: Array) -> Array:
+    """Mark the classes that are a party's likeliest on some row, the first of equals; shape ``(m, K)``."""
+    known = np.zeros((len(said), said.shape[2]), dtype=bool)
+    known[np.arange(len(said))[:, None], said[:, :_FIRST].argmax(axis=2)] = True
+    for m in np.flatnonzero(~known.all(axis=1)):
+        known[m, said[m, _FIRST:].argmax(axis=1)] = True
+    return known
 
 
 def _capped(replies: Replies, most: float | Literal["median"]) -> Replies:
@@ -215,14 +280,22 @@ def _capped(replies: Replies, most: float | Literal["median"]) -> Replies:
         if not given:
             continue
         claims = np.array([_claim(one) for one in given])
-        limit = float(np.median(claims))
-        if kind is not LogDensities:
-            limit = _ABOVE_USUAL * limit if most == "median" else float(most)
+        limit = float(np.median(claims)) if kind is LogDensities else capped_at(claims, most)
         for one, claim in zip(given, claims, strict=True):
             if claim > limit:
                 mine = answers[one.party]
                 mine[[each is one for each in mine].index(True)] = _within(one, claim, limit)
     return Replies({name: tuple(given) for name, given in answers.items()}, replies.missing)
+
+
+def capped_at(claims: Array, most: float | Literal["median"]) -> float:
+    """Give what one party may claim.
+
+    Args:
+        claims: of all, shape ``(m,)``.
+        most: a number, or ``"median"`` for 1.5 times the median of all claims.
+    """
+    return _ABOVE_USUAL * float(np.median(claims)) if most == "median" else float(most)
 
 
 def _claim(reply: Any) -> float:

@@ -16,6 +16,7 @@ sum of m parties is wrong by at most m half multiples.
 | ``input-ratios`` | S p, p, S, of density ratios of inputs to a power |
 | ``entropy`` | w p, w, of w = exp(-H(p) / T) |
 | ``certainty`` | s z, s, of certainties s and logits z |
+| ``densities`` | w p, of w = exp(T l) of log-densities l, T l cut at ±14 |
 | ``selected`` | p on the rows that it speaks for, p, and a mark on these rows |
 """
 
@@ -45,6 +46,7 @@ from consilience.messages.scores import (
     CoarseRatios,
     DensityRatios,
     InputRatios,
+    LogDensities,
     RowCount,
     Selection,
 )
@@ -56,6 +58,9 @@ _REACH: Mapping[OutputKind, float] = {"probabilities": 1.001, "logits": 2.0**15,
 
 _ROWS, _LARGE = 2.0**31, 2.0**37
 """Largest number of rows, and of rows times a value."""
+
+_CUT = 14.0
+"""Largest |T l| of log-densities l that weigh by exp(T l): integers of 64 bits hold no more decades."""
 
 Parts = Sequence[Array]
 Made = tuple[Array, Array | None]
@@ -123,12 +128,10 @@ class SummedRule(Aggregator):
     Attributes:
         form: of the rule.
         agreement: what the parties agreed on.
-        note: remark for the ledger.
     """
 
     form: SumForm = field(kw_only=True)
     agreement: Agreement = field(kw_only=True)
-    note: str = field(kw_only=True)
 
     def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
         """Make the teacher of the sum that every reply holds.
@@ -151,7 +154,7 @@ class SummedRule(Aggregator):
                 where=f"aggregator {self.name}",
             )
         shares = np.full((m, len(values)), 1 / m) * (True if taught is None else taught)
-        return Teacher(values.astype(PRECISION[self.outputs]), shares, total.parties, (self.note,))
+        return Teacher(values.astype(PRECISION[self.outputs]), shares, total.parties)
 
 
 def form_named(name: str, settings: Mapping[str, float], outputs: OutputKind) -> SumForm:
@@ -182,14 +185,8 @@ def form_of(rule: Aggregator) -> tuple[str, Mapping[str, float]] | None:
     return ("rows" if RowCount in rule.needs else "mean"), {}
 
 
-def summed_rule(rule: Aggregator, agreement: Agreement, note: str) -> SummedRule:
-    """Make a rule that is handed sums, of one that has a form.
-
-    Args:
-        rule: the rule.
-        agreement: what the parties agreed on.
-        note: remark for the ledger.
-    """
+def summed_rule(rule: Aggregator, agreement: Agreement) -> SummedRule:
+    """Make a rule that is handed sums, of one that has a form."""
     found = form_of(rule)
     assert found is not None
     form = _FORMS[found[0]](rule, **found[1])
@@ -200,7 +197,6 @@ def summed_rule(rule: Aggregator, agreement: Agreement, note: str) -> SummedRule
         calibrated=rule.calibrated,
         form=form,
         agreement=agreement,
-        note=note,
     )
 
 
@@ -217,6 +213,10 @@ def _weighted(stack: Stack, weights: Array) -> list[Array]:
 def _near(stack: Stack) -> Array:
     kind = DensityRatios if DensityRatios in stack.further else CoarseRatios
     return np.asarray(np.maximum(stack.further[kind][0], 0))
+
+
+def _by_density(stack: Stack, temperature: float) -> Array:
+    return np.asarray(np.exp(np.clip(temperature * stack.further[LogDensities][0], -_CUT, _CUT)))
 
 
 def _by_ratio(sums: Parts, parties: int) -> Made:
@@ -275,6 +275,11 @@ _FORMS: Mapping[str, Callable[..., SumForm]] = {
         (("NK", _REACH[rule.outputs]), ("N", 1.0)),
         lambda stack: _weighted(stack, np.exp(-entr(stack.outputs[0]).sum(axis=1) / temperature)),
         lambda sums, m: (sums[0] / sums[1][:, None], None),
+    ),
+    "densities": lambda rule, temperature: SumForm(
+        (("NK", math.exp(_CUT) * _REACH[rule.outputs]),),
+        lambda stack: _weighted(stack, _by_density(stack, temperature))[:1],
+        lambda sums, m: (sums[0] / sums[0].sum(axis=1, keepdims=True), None),
     ),
     "certainty": lambda rule: SumForm(
         (("NK", _REACH[rule.outputs]), ("N", 1.0)),

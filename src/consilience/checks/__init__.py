@@ -1,4 +1,4 @@
-"""The contracts of learners, aggregators, protocols and networks, as checks that anyone can run.
+"""The contracts of learners, aggregators, protocols and networks as checks; attacks on what leaves a party.
 
 Each of the four runs a list of small named checks and raises ``AssertionError`` at the first that does
 not hold, saying what was expected.

@@ -173,13 +173,19 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "private_sums, of values": ProtocolCase(
         protocols.private_sums(rounds=2, features="leaves", bounds=[-9, 9]), regressors
     ),
-    "averaged_distillation": ProtocolCase(protocols.averaged_distillation(rounds=2), model_senders),
-    "parallel_distillation": ProtocolCase(protocols.parallel_distillation(rounds=2), model_senders),
+    "averaged_distillation": ProtocolCase(
+        protocols.averaged_distillation(rounds=2), first_parties(model_senders, 3)
+    ),
+    "parallel_distillation": ProtocolCase(
+        protocols.parallel_distillation(rounds=2), first_parties(model_senders, 3)
+    ),
     "conjugate_distillation": ProtocolCase(
-        protocols.conjugate_distillation(rounds=3), kernel_machines, all_needed=True
+        protocols.conjugate_distillation(rounds=2),
+        first_parties(kernel_machines, 3),
+        all_needed=True,
     ),
     "ensemble_distillation": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=uwa(), rounds=3), classifiers
+        protocols.ensemble_distillation(aggregate=uwa(), rounds=2), classifiers
     ),
     "ensemble_distillation, damped, by some": ProtocolCase(
         protocols.ensemble_distillation(
@@ -188,7 +194,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         classifiers,
     ),
     "ensemble_distillation, accelerated": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=avg(), rounds=5, consensus=anderson(2)),
+        protocols.ensemble_distillation(aggregate=avg(), rounds=4, consensus=anderson(2)),
         classifiers,
     ),
     "ensemble_distillation, by probability": ProtocolCase(
@@ -217,20 +223,20 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         classifiers,
     ),
     "ensemble_distillation, of values": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=mean(), rounds=3).compressed(_VALUES), regressors
+        protocols.ensemble_distillation(aggregate=mean(), rounds=2).compressed(_VALUES), regressors
     ),
     "ensemble_distillation, of values by itself": ProtocolCase(
         protocols.ensemble_distillation(rounds=2), regressors
     ),
     "ensemble_distillation, summed": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=count_weighted(), rounds=3).with_options(
+        protocols.ensemble_distillation(aggregate=count_weighted(), rounds=2).with_options(
             secure_aggregation=SecureAggregation()
         ),
         classifiers,
     ),
-    "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=3), regressors),
+    "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=2), regressors),
     "iterative_distillation, accelerated": ProtocolCase(
-        protocols.iterative_distillation(rounds=5, consensus=anderson(2), deregularize=_LAPLACIAN),
+        protocols.iterative_distillation(rounds=4, consensus=anderson(2), deregularize=_LAPLACIAN),
         regressors,
     ),
     "iterative_distillation, damped, by some": ProtocolCase(
@@ -245,23 +251,23 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         ),
         regressors,
     ),
-    "local_only": ProtocolCase(protocols.local_only(rounds=3), classifiers),
-    "federated_averaging": ProtocolCase(protocols.federated_averaging(rounds=3), networks),
+    "local_only": ProtocolCase(protocols.local_only(rounds=2), classifiers),
+    "federated_averaging": ProtocolCase(protocols.federated_averaging(rounds=2), networks),
     "federated_adagrad": ProtocolCase(protocols.federated_adagrad(rounds=2), networks),
-    "federated_adam": ProtocolCase(protocols.federated_adam(rounds=3, participation=2), networks),
+    "federated_adam": ProtocolCase(protocols.federated_adam(rounds=2, participation=2), networks),
     "federated_yogi": ProtocolCase(protocols.federated_yogi(rounds=2), networks),
     "federated_proximal": ProtocolCase(
-        protocols.federated_proximal(rounds=3, strength=0.5, participation=3), networks
+        protocols.federated_proximal(rounds=2, strength=0.5, participation=3), networks
     ),
     "federated_fusion": ProtocolCase(protocols.federated_fusion(rounds=2), networks),
     "federated_fusion, by some": ProtocolCase(
         protocols.federated_fusion(rounds=2, participation=2), networks
     ),
     "federated_dynamics": ProtocolCase(
-        protocols.federated_dynamics(rounds=4, strength=1.0, participation=3, weights="rows"),
+        protocols.federated_dynamics(rounds=3, strength=1.0, participation=3, weights="rows"),
         networks,
     ),
-    "scaffold": ProtocolCase(protocols.scaffold(rounds=4, participation=2), networks),
+    "scaffold": ProtocolCase(protocols.scaffold(rounds=3, participation=2), networks),
     "functional_gradient_boosting": ProtocolCase(
         protocols.functional_gradient_boosting(
             rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0, participation=0.5

@@ -37,7 +37,8 @@ def attack(
         typer.Option(
             "--with",
             metavar="A,B",
-            help="membership and class-shares, of what left; lira and rmia, which ask about the rows.",
+            help="membership, class-shares and inversion, of what left; lira and rmia, which ask about "
+            "the rows.",
         ),
     ] = "membership,class-shares",
     holdout: Annotated[
@@ -68,7 +69,7 @@ def attack(
         from rich.table import Table
         from rich.text import Text
 
-        from consilience.attacks import attack_run
+        from consilience.checks.attacks import attack_run
         from consilience.experiments import stored_spec
         from consilience.federation.run_folder import read_configuration, run_of
         from consilience.report import write_report

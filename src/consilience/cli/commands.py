@@ -15,6 +15,7 @@ from consilience.cli.new import questions
 from consilience.cli.output import (
     Debug,
     Json,
+    Mlflow,
     check_target,
     handle_errors,
     say,
@@ -124,6 +125,15 @@ def resume(
             "with more rounds. Repeatable.",
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="A party that leaves: all rounds again as if it had never been there, into a new folder, "
+            "with a certificate. Repeatable.",
+        ),
+    ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
@@ -138,7 +148,7 @@ def resume(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Continue a run that was stopped, as if it never was; or a finished one with further parties."""
+    """Continue a run that was stopped; or do one again with further parties, or without some."""
     with handle_errors(debug) as context:
         from consilience.cli.progress import shown
         from consilience.experiments import resume as go_on
@@ -148,13 +158,32 @@ def resume(
         check_target(json_to)
         found = run_of(folder)
         deployed = read_configuration(found).kind == "deployed"
+        if late and without:
+            raise InvalidInput(
+                "--with and --without are one run each",
+                where="resume",
+                mend="Name one, then the other for the folder that it writes.",
+            )
+        if without and deployed and rounds is None and out is None:
+            from consilience.cli.coordinator import begin_without
+
+            with stopping():
+                begin_without(found.parent, without, context, quiet=quiet)
+            finish(found, json_to, quiet)
+            return
+        if without and rounds is None and not deployed:
+            from consilience.experiments import spec_without
+
+            spec, before = spec_without(folder, without)
+            start_run(spec, folder, out, trust, json_to, quiet, context, before)
+            return
         if late:
             if deployed:
                 raise InvalidInput(
                     "parties of a deployed federation join from their own machines",
                     where="--with",
-                    mend="Add a line for it to [parties] and more rounds to coordinator.toml, then: "
-                    + command("coordinator", "resume", found.parent),
+                    mend=f"Invite it: {command('coordinator', 'invite', found.parent)} NAME\n"
+                    "  Where the run is done, write more rounds into coordinator.toml, and resume it.",
                 )
             from consilience.experiments import spec_joined_by
             from consilience.site.configuration import read_party
@@ -165,7 +194,7 @@ def resume(
             return
         if rounds is not None or out is not None:
             raise InvalidInput(
-                "--rounds and --out are for parties that join",
+                "--rounds is for parties that join, --out for these and those that leave",
                 where="resume",
                 mend=f"Name one: {command('resume', folder)} --with party.toml",
             )
@@ -210,12 +239,15 @@ def compare(
 
 
 @app.command(epilog="Example: consilience report runs/digits-001")
-def report(folder: Run, debug: Debug = False) -> None:
+def report(folder: Run, mlflow: Mlflow = None, debug: Debug = False) -> None:
     """Build the page of a run anew, and say where it is."""
     with handle_errors(debug):
         from consilience.report import write_report
+        from consilience.report.mlflow_runs import write_mlflow
 
         typer.echo(write_report(folder))
+        if mlflow is not None:
+            say(f"runs of MLflow in {mlflow}: {write_mlflow(folder, mlflow):,}")
 
 
 @app.command(epilog="Example: consilience parties examples/heart.toml --out runs/heart-parties")

@@ -11,6 +11,7 @@ import typer
 from consilience.cli.output import (
     Debug,
     Json,
+    Port,
     check_target,
     facts_table,
     handle_errors,
@@ -22,6 +23,8 @@ from consilience.cli.output import (
 from consilience.errors import command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
     from rich.table import Table
 
@@ -54,7 +57,7 @@ def init(
 ) -> None:
     """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
     with handle_errors(debug):
-        from consilience.deployment.coordinator.configuration import write_coordinator
+        from consilience.deployment.coordinator.template import write_coordinator
 
         names = [name.strip() for name in parties.split(",")]
         typer.echo(write_coordinator(folder, names, address))
@@ -62,6 +65,70 @@ def init(
             f"give every party {folder / 'tls' / 'ca.pem'}; the public rows are sent to who has no file"
         )
         say(f"fill it in, then: {command('coordinator', 'start', folder)}")
+
+
+@coordinator.command(epilog="Example: consilience coordinator invite heart west")
+def invite(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="[default: NAME.invitation.json]")
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=365, metavar="N", help="For which it counts.")
+    ] = 14,
+    debug: Debug = False,
+) -> None:
+    """Write one file by which a party joins: address, authority, federation, a token that counts once."""
+    with handle_errors(debug):
+        from consilience.deployment.coordinator.parties import invite as written
+
+        path = Path(f"{name}.invitation.json") if out is None else out
+        made = written(folder, name, path, days=days)
+        typer.echo(path)
+        say(
+            f"counts until {made.until:%Y-%m-%d %H:%M} UTC; its fingerprint, for the telephone: {made.spoken}"
+        )
+        say("give it to the party alone, which answers with one line: consilience party join FILE")
+        say(f"then: {command('coordinator', 'add', folder)} 'LINE'")
+
+
+@coordinator.command(
+    epilog="Example: consilience coordinator add heart 'consilience-answer west …'"
+)
+def add(
+    folder: Folder,
+    line: Annotated[str, typer.Argument(metavar="LINE", help="The party's answer, in quotes.")],
+    debug: Debug = False,
+) -> None:
+    """Add the party that answers an invitation; a run that goes on takes it in with its next round."""
+    with handle_errors(debug):
+        from consilience.deployment.coordinator.parties import add as added
+
+        say(f"{added(folder, line)} was added: {_from_when(folder)}")
+
+
+@coordinator.command(epilog="Example: consilience coordinator remove heart south")
+def remove(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")],
+    debug: Debug = False,
+) -> None:
+    """Remove a party: it is cut off, and the others go on. What they learned from it stays."""
+    with handle_errors(debug):
+        from consilience.deployment.coordinator.parties import remove as removed
+
+        removed(folder, name)
+        say(f"{name} was removed: {_from_when(folder)}")
+
+
+def _from_when(folder: Path) -> str:
+    """From when a change of the parties counts."""
+    from consilience.deployment.processes import running
+
+    if running(folder / "run" / "flower") is not None:
+        return "from the next round"
+    return "when the coordinator is started or resumed"
 
 
 @coordinator.command(epilog="Example: consilience coordinator check heart")
@@ -103,6 +170,16 @@ def status(folder: Folder, json_to: Json = None, debug: Debug = False) -> None:
         found = coordinator_status(folder)
         _show(found, tables(json_to))
         write_json(asdict(found), json_to)
+
+
+@coordinator.command(epilog="Example: consilience coordinator page heart")
+def page(folder: Folder, port: Annotated[int, Port] = 9190, debug: Debug = False) -> None:
+    """Serve a live page of the federation to the browsers of this machine, until Ctrl-C."""
+    with handle_errors(debug), stopping():
+        from consilience.report.live.coordinator import CoordinatorPage
+        from consilience.report.live.server import serve
+
+        serve(CoordinatorPage(folder), port, say=say)
 
 
 @coordinator.command(epilog="Example: consilience coordinator stop heart")
@@ -156,6 +233,28 @@ def go_on_to_the_end(folder: Path, context: CommandContext, *, quiet: bool) -> N
 
     context.again = command("coordinator", "resume", folder)
     resume_coordinator(folder, report=(lambda line: None) if quiet else say)
+
+
+def begin_without(
+    folder: Path, names: Sequence[str], context: CommandContext, *, quiet: bool
+) -> None:
+    """Begin a coordinator's run anew as if parties had never been there, and see it to its end.
+
+    Args:
+        folder: the coordinator's.
+        names: of the parties.
+        context: is told which command goes on with the run, should this one be stopped.
+        quiet: report nothing but errors.
+    """
+    from consilience.deployment.coordinator.parties import leave
+    from consilience.deployment.coordinator.process import start_coordinator
+    from consilience.federation.leaving import READABLE
+
+    aside = leave(folder, names)
+    say(f"the run before was put aside: {aside}; delete it when the certificate is there")
+    context.again = command("coordinator", "resume", folder)
+    start_coordinator(folder, report=(lambda line: None) if quiet else say)
+    say(f"the certificate: {folder / 'run' / READABLE}")
 
 
 def _facts(found: dict[str, Any]) -> Table:

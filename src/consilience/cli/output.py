@@ -25,6 +25,13 @@ Json = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Mlflow = Annotated[
+    Path | None,
+    typer.Option("--mlflow", metavar="DB", help="Write the metrics to MLflow's database too."),
+]
+Port = typer.Option(
+    metavar="PORT", help="Of 127.0.0.1, where the page is served; 0 for any that is free."
+)
 """Options that many commands have."""
 
 

@@ -13,6 +13,7 @@ import typer
 from consilience.cli.output import (
     Debug,
     Json,
+    Port,
     check_target,
     facts_table,
     handle_errors,
@@ -51,6 +52,36 @@ def init(
         path = write_template(folder)
         typer.echo(path)
         say(f"fill it in, then: {command('party', 'check', path)}")
+
+
+@party.command(epilog="Example: consilience party join west.invitation.json")
+def join(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The coordinator's invitation.")],
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The party's. [default: its name]")
+    ] = None,
+    fingerprint: Annotated[
+        str, typer.Option(metavar="DIGITS", help="As the coordinator read it aloud.")
+    ] = "",
+    debug: Debug = False,
+) -> None:
+    """Make the party's key and configuration, and print one line that answers, to paste or to mail."""
+    with handle_errors(debug):
+        from consilience.deployment.invitation import read_invitation
+        from consilience.deployment.party.joining import join as answered
+
+        place = Path(read_invitation(file)[0].party) if folder is None else folder
+        invitation, line = answered(file, place, fingerprint=fingerprint)
+        typer.echo(line)
+        say(f"federation {invitation.federation!r} at {invitation.address}")
+        if not fingerprint:
+            say(f"compare by telephone before you start: {invitation.spoken}")
+        say(
+            "send the line above to the coordinator; it holds nothing secret, and must arrive whole"
+        )
+        path = place / "party.toml"
+        say(f"fill in {path}, then: {command('party', 'check', path)}")
+        say(f"and: {command('party', 'start', path)}")
 
 
 @party.command(epilog="Example: consilience party check north/party.toml")
@@ -234,6 +265,16 @@ def status(file: File, json_to: Json = None, debug: Debug = False) -> None:
         write_json(found, json_to)
 
 
+@party.command(epilog="Example: consilience party page north/party.toml")
+def page(file: File, port: Annotated[int, Port] = 9191, debug: Debug = False) -> None:
+    """Serve a live page of the party to the browsers of this machine, until Ctrl-C."""
+    with handle_errors(debug), stopping():
+        from consilience.report.live.party import PartyPage
+        from consilience.report.live.server import serve
+
+        serve(PartyPage(file), port, say=say)
+
+
 @party.command(epilog="Example: consilience party stop north/party.toml")
 def stop(file: File, debug: Debug = False) -> None:
     """End its part and all that it started; its state stays, and start goes on."""
@@ -300,27 +341,27 @@ def _public_rows(found: DryRunReport) -> str:
 
 
 def _log_table(log: Log) -> Table:
-    """The lines of an audit log as a table."""
+    """The lines of an audit log as a table; the notes have not left."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("time", "round", "tasks", "status", "left", "bytes", "sha256"):
-        table.add_column(name, no_wrap=name != "left")
+    for name in ("time", "round", "tasks", "status", "left", "bytes", "sha256", "note"):
+        table.add_column(name, no_wrap=name not in ("left", "note"))
     for entry in log.entries:
         left = ", ".join(
             f"{one['name']} {one['type']} {'×'.join(map(str, one['shape']))}"
             for one in entry.get("left", ())
             if one.get("shape") and one["type"] != "text"
         )
-        status, detail = str(entry.get("status", "")), str(entry.get("detail", ""))
         cells = (
             str(entry.get("time", ""))[:19].replace("T", " "),
             "" if entry.get("round") is None else str(entry["round"]),
             str(entry.get("tasks", "")),
-            status,
-            left or detail,
+            str(entry.get("status", "")),
+            left,
             f"{entry['bytes']:,}" if "bytes" in entry else "",
             str(entry.get("sha256", ""))[:12],
+            str(entry.get("detail", "")),
         )
         table.add_row(*map(_plain, cells))
     return table

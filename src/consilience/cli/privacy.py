@@ -38,7 +38,7 @@ def plan(
     epsilon: Annotated[float, typer.Option(help="Of every party, in all its life.")],
     parties: Annotated[int, typer.Option(help="How many there are.")],
     rows: Annotated[int, typer.Option(help="Private rows of each, a guess.")],
-    classes: Annotated[int, typer.Option(help="How many there are.")],
+    classes: Annotated[int, typer.Option(help="How many there are; 0 for values.")],
     delta: Annotated[float, typer.Option(help="At most 1 / (10 n) for n rows.")] = 1e-5,
     dimensions: Annotated[
         int | None, typer.Option(help="Of private_sums. [default: 24, or as many as there are]")
@@ -52,10 +52,14 @@ def plan(
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
-    """Say what ε buys with each mechanism; private_sums is simulated on the public rows."""
+    """Say what ε buys with each mechanism, and simulate it on the public rows."""
     with handle_errors(debug):
         from consilience.data import read_rows
-        from consilience.diagnostics.private_sums_plan import plan_others, plan_private_sums
+        from consilience.diagnostics.private_sums_plan import (
+            plan_others,
+            plan_private_sums,
+            simulate_others,
+        )
         from consilience.messages.schema import Public
         from consilience.numerics.class_sums import Features
         from consilience.transforms.privacy import Budget
@@ -65,20 +69,26 @@ def plan(
         check_choice("features", features or "directions", get_args(Features), where="privacy plan")
         found, budget = read_rows(file), Budget(epsilon, delta)
         scale: dict[str, int] = {"parties": parties, "rows": rows, "classes": classes}
-        others = plan_others(budget, **scale, teachers=teachers, answers=min(answers, len(found.X)))
+        public = Public(found.X, found.schema)
+        shards = {"teachers": teachers, "answers": min(answers, len(found.X))}
+        others = plan_others(budget, **scale, **shards)
         planned = plan_private_sums(
-            Public(found.X, found.schema),
+            public,
             budget,
             **scale,
             features=cast("Features | None", features),
             dimensions=dimensions,
         )
+        for name, facts in simulate_others(public, budget, **scale, **shards).items():
+            others[name] |= facts
         said = {
             name.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
             for name, value in planned.items()
         }
         said["note"] = (
             "clusters of the public rows stand in for classes, which are mostly harder to tell"
+            if classes
+            else "the widest direction of the public rows stands in for values"
         )
         console = tables(json_to)
         console.print(facts_table(f"private sums at epsilon {epsilon:g}", said))
@@ -98,6 +108,9 @@ audits = typer.Typer(suggest_commands=False)
 @audits.command(epilog="Example: consilience audit --epsilon 3 --trials 10000")
 def audit(
     epsilon: Annotated[float, typer.Option(help="Promised of one release.")] = 3.0,
+    of: Annotated[
+        str, typer.Option(help="What is released: sums, answers, training or certainties.")
+    ] = "sums",
     trials: Annotated[int, typer.Option(help="Replies, half of them with the canary.")] = 10_000,
     delta: Annotated[float, typer.Option(help="Of the promise.")] = 1e-5,
     adjacency: Annotated[
@@ -111,22 +124,23 @@ def audit(
     with handle_errors(debug):
         from dataclasses import asdict
 
-        from consilience.attacks.audit import audit as audited
+        from consilience.checks.attacks.audit import audit as audited
         from consilience.errors import RunFailed
         from consilience.transforms.privacy import Budget
 
         check_target(json_to)
-        found = audited(Budget(epsilon, delta, adjacency), trials, confidence=confidence)  # type: ignore[arg-type]
+        budget = Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]
+        found = audited(budget, trials, of=of, confidence=confidence)
         said = {
             "promised": f"epsilon {epsilon:g}, delta {delta:g}, {adjacency} of one row",
             "at least, of normal noise": f"epsilon {found.gdp:.2f}",
             "at least, of any noise": f"epsilon {found.clopper_pearson:.2f}",
-            "at least, by one release": f"epsilon {found.one_run:.2f}",
-            "beside the sums": "the reply says if the row is there"
+            "at least, by one release": f"epsilon {found.one_run:.2f}" if of == "sums" else "–",
+            "beside the numbers": "the reply says if the row is there"
             if found.told_beside
             else "nothing",
         }
-        tables(json_to).print(facts_table(f"audit of {trials:,} replies", said))
+        tables(json_to).print(facts_table(f"audit of {trials:,} replies, {of}", said))
         write_json(asdict(found), json_to)
         if found.broken:
             raise RunFailed(

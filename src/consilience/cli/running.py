@@ -15,6 +15,7 @@ from consilience.cli.trust import allowing
 if TYPE_CHECKING:
     from consilience.cli.output import CommandContext
     from consilience.experiments import Spec
+    from consilience.federation.leaving import Record
 
 RUNS = Path("runs")
 
@@ -27,6 +28,7 @@ def start_run(
     json_to: str | None,
     quiet: bool,
     context: CommandContext,
+    before: Record | None = None,
 ) -> None:
     """Run a configuration in a new folder, and show its results.
 
@@ -38,19 +40,25 @@ def start_run(
         json_to: file for the table as JSON; ``None`` for none.
         quiet: print nothing but the folder.
         context: is told the folder, should the run be stopped.
+        before: record of the run that it does again without some parties.
     """
+    from consilience.cli.imports import import_models
     from consilience.cli.progress import shown
     from consilience.experiments import start
+    from consilience.federation.leaving import READABLE
 
     context.run = folder = out if out is not None else next_folder(spec.name)
+    import_models(model.name for model in spec.models)
     foreign = spec.foreign_code()
     context.trust = bool(foreign)
     with (
         allowing(foreign, named, trust=trust, ask=True),
         shown(spec, quiet=quiet) as report,
     ):
-        start(spec, folder, report=report, warn=lambda line: say(f"warning: {line}"))
+        start(spec, folder, report=report, warn=lambda line: say(f"warning: {line}"), before=before)
     finish(folder, json_to, quiet)
+    if before is not None:
+        say(f"the certificate: {folder / READABLE}")
 
 
 def next_folder(name: str) -> Path:

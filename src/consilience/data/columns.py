@@ -57,11 +57,12 @@ def load_column(path: Path, name: str) -> Array:
     return found[name]
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, rows: Array | None = None) -> Table:
     """Read a CSV, Parquet or Excel file; of an Excel file the first sheet.
 
     Args:
         path: the file, with the names of its columns in the first line.
+        rows: mask of the rows to read, as if the file held no others; by default all.
 
     Raises:
         InvalidInput: no such file, another ending, two columns of one name, or it cannot be read.
@@ -78,14 +79,16 @@ def read_table(path: Path) -> Table:
     check_is_file(path)
     try:
         if path.suffix == ".xlsx":
-            return _from_excel(path)
-        found = _from_parquet(path) if path.suffix == ".parquet" else _from_csv(path)
+            return _from_excel(path, rows)
+        read = _from_parquet if path.suffix == ".parquet" else _from_csv
+        found = read(path, rows)
     except (arrow.ArrowException, OSError, UnicodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
     return Table.of(found, where=str(path))
 
 
-def _from_csv(path: Path) -> Any:
+def _from_csv(path: Path, rows: Array | None) -> Any:
+    import pyarrow as arrow
     from pyarrow import csv
 
     check_memory(8 * path.stat().st_size, "what it holds", where=str(path))
@@ -96,9 +99,22 @@ def _from_csv(path: Path) -> Any:
     header = next(lines.reader(io.StringIO(text), delimiter=separator), [])
     check_names([name.strip() for name in header], where=str(path))
     gaps = sorted({spelling for gap in GAPS for spelling in (gap, gap.upper(), gap.title())})
+    data = io.BytesIO(text.encode())
+    form = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    if rows is not None:  # written anew as texts: no other row says of what kind a column is
+        whole = csv.read_csv(
+            data,
+            csv.ReadOptions(autogenerate_column_names=True),
+            form,
+            csv.ConvertOptions(column_types={f"f{i}": arrow.string() for i in range(len(header))}),
+        )
+        data = io.BytesIO()
+        plain = csv.WriteOptions(include_header=False, delimiter=separator)
+        csv.write_csv(whole.filter([True, *rows]), data, plain)
+        data.seek(0)
     return csv.read_csv(
-        io.BytesIO(text.encode()),
-        parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        data,
+        parse_options=form,
         convert_options=csv.ConvertOptions(null_values=gaps, strings_can_be_null=True),
     )
 
@@ -148,7 +164,7 @@ def _separator(text: str, path: Path) -> str:
     return best[0] if best else ","
 
 
-def _from_excel(path: Path) -> Table:
+def _from_excel(path: Path, rows: Array | None) -> Table:
     import pandas as pd
 
     try:
@@ -166,13 +182,13 @@ def _from_excel(path: Path) -> Table:
         raise InvalidInput("there are no rows", where=str(path))
     names = [str(name).strip() for name in frame.iloc[0]]
     check_names(names, where=str(path))
-    body = frame.iloc[1:]
+    body = frame.iloc[1:] if rows is None else frame.iloc[1:][rows]
     return Table.of(
         {name: body[place].to_numpy() for place, name in enumerate(names)}, where=str(path)
     )
 
 
-def _from_parquet(path: Path) -> Any:
+def _from_parquet(path: Path, rows: Array | None) -> Any:
     """Read a Parquet file that declares no more than there is memory for.
 
     Values that repeat take a few bytes for any number of rows.
@@ -191,4 +207,5 @@ def _from_parquet(path: Path) -> Any:
             for place in range(about.num_columns)
         )
         check_unpacked_size(unpacked, about.num_rows, path)
-        return file.read()
+        found = file.read()
+        return found if rows is None else found.filter(rows)

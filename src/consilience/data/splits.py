@@ -1,12 +1,15 @@
-"""Setting rows aside: for the test, or as public data that nobody has labels for."""
+"""Setting rows aside: for the test, as public data that nobody has labels for, or of some groups alone."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.table_remarks import one_spelling
 
 Rows = NDArray[np.int64]
 
@@ -64,6 +67,28 @@ def take_public(
         aside.append(order[_equal_steps(len(order), count, rng)])
     public = np.sort(np.concatenate(aside))
     return np.setdiff1d(np.arange(n), public), public
+
+
+def of_groups(group: Array, groups: Sequence[str], where: str, *, tests: bool) -> Array:
+    """Find the rows of some groups: a mask, shape ``(n,)``; spellings that are read as one are one.
+
+    Args:
+        group: of each row, shape ``(n,)``.
+        groups: names of the groups.
+        where: the file, for errors.
+        tests: the rows are test rows, which a group may lack.
+
+    Raises:
+        InvalidInput: there is no such group.
+    """
+    spelling, _ = one_spelling([*group.tolist(), *groups], letters=False)
+    wanted = {spelling[name] for name in groups}
+    found = [spelling[name] for name in group.tolist()]
+    if (strange := sorted(wanted - set(found))) and not tests:
+        raise InvalidInput(
+            f"there is no group {strange[0]!r}", where=where, mend=nearest(strange[0], set(found))
+        )
+    return np.array([name in wanted for name in found], dtype=bool)
 
 
 def _count(amount: int | float, n: int, group: str = "") -> int:

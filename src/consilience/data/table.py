@@ -12,7 +12,7 @@ import numpy as np
 from consilience.data.columns import read_table
 from consilience.data.dataset import Dataset, as_texts, check_inputs
 from consilience.data.npz import array_names, read_arrays
-from consilience.data.splits import take_public
+from consilience.data.splits import of_groups, take_public
 from consilience.data.targets import (
     LabelColumns,
     Target,
@@ -29,8 +29,9 @@ from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
+from consilience.validation.table_columns import Lenient
 from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, text_rows
 
@@ -62,7 +63,7 @@ def load_table(
         event: the column that says whether there was an event: 1 or 0, yes or no, true or false.
         labels: in place of a target, columns of several labels, where a gap is not known.
         group: the column (array) of natural groups, such as the hospital; not an input.
-        groups: names of the groups that take part; by default all.
+        groups: names of the groups that take part, as if the files held no others; by default all.
         columns: the input columns; by default all but target and group. They may hold numbers, categories,
             truth values and dates, with gaps; or there is one, of texts.
         drop: columns that are no inputs, such as the number of a person.
@@ -192,16 +193,18 @@ def _labelled(
     kind: Kind | None,
 ) -> tuple[_Rows, _Rows | None, tuple[str, ...] | None]:
     """Training rows and test rows, if any, their targets as codes or values, and the classes."""
+    if path.suffix == ".npz":
+        wanted = replace(wanted, target=wanted.target or "y")
     rows = _read(path, wanted)
     where = str(path)
     kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
     check_choice("kind", kind, get_args(Kind), where=where)
     held_out = None
     if test is not None:
-        held_out = _read(Path(test), wanted, like=rows.schema)
+        held_out = _read(Path(test), wanted, like=rows.schema, tests=True)
     elif path.suffix == ".npz" and "X_test" in array_names(path):
-        held_out = _read_npz(path, wanted.target or "y", wanted.group, "_test")
-    if wanted.as_numbers and kind == "classification":
+        held_out = _read_npz(path, wanted, "_test")
+    if wanted.as_numbers:
         rows, held_out = _spelt_alike(rows, held_out)
     tail = rows.target[:0] if held_out is None else held_out.target
     y, y_test, classes = encoded(rows.target, tail, kind, where)
@@ -267,7 +270,7 @@ def read_rows(
     """
     path = Path(path)
     if path.suffix == ".npz":
-        X = _read_npz(path, None, None).X
+        X = _read_npz(path, _Wanted()).X
         return Rows(X if X.dtype == object else X.astype(np.float32), like)
     table = prepared(_chosen(read_table(path), _Wanted(columns=columns, drop=drop), str(path)))
     renamed = {own: name for own, name in (rename or {}).items() if own in table.columns}
@@ -289,16 +292,16 @@ class _Rows:
         return _Rows(X, self.target[rows], group, self.schema, self.notes)
 
 
-def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
+def _read(path: Path, wanted: _Wanted, like: Schema | None = None, *, tests: bool = False) -> _Rows:
     """Inputs, as numbers or the table that they are, targets and groups of a file.
 
-    Inputs are read as those of the schema ``like``, where one is given.
+    Inputs are read as those of the schema ``like``, where one is given; test rows may lack a group.
     """
     where = str(path)
     if path.suffix == ".npz":
-        if wanted.columns is not None or wanted.drop or wanted.groups:
-            raise InvalidInput("arrays have no named columns or groups to choose from", where=where)
-        return _read_npz(path, wanted.target or "y", wanted.group)
+        if wanted.columns is not None or wanted.drop:
+            raise InvalidInput("arrays have no named columns to choose from", where=where)
+        return _read_npz(path, wanted)
     table = read_table(path)
     if wanted.target is None:
         raise InvalidInput(
@@ -312,11 +315,9 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None) -> _Rows:
         values = target_column(table, wanted.group, where)
         group = as_texts(values if values.dtype.kind != "f" else [f"{one:.15g}" for one in values])
         if wanted.groups is not None:
-            if strange := sorted(set(wanted.groups) - set(group.tolist())):
-                what = f"there is no group {strange[0]!r}"
-                raise InvalidInput(what, where=where, mend=nearest(strange[0], set(group)))
-            part = np.isin(group, np.asarray(wanted.groups, dtype=object))
-            table, inputs, group = table.take(part), inputs.take(part), group[part]
+            part = of_groups(group, wanted.groups, where, tests=tests)
+            table, group = read_table(path, part), group[part]
+            inputs = _chosen(table, wanted, where)
     several = isinstance(wanted.target, LabelColumns)
     parts = [target_column(table, name, where, labels=several) for name in wanted.named]
     labels = joined_target(parts, wanted.target, where)
@@ -368,9 +369,10 @@ def _inputs(
     return rows.X.astype(np.float64, copy=False), rows.schema, rows.notes
 
 
-def _read_npz(path: Path, target: Target, group: str | None, side: str = "") -> _Rows:
+def _read_npz(path: Path, wants: _Wanted, side: str = "") -> _Rows:
     """The arrays of an .npz file; ``side`` is ``""`` or ``"_test"``."""
     there, where = array_names(path), str(path)
+    target, group = wants.target, wants.group
     named = target if isinstance(target, tuple) else (target,)
     wanted = [name + side for name in ("X", *named, group) if name is not None]
     for name in wanted:
@@ -392,4 +394,7 @@ def _read_npz(path: Path, target: Target, group: str | None, side: str = "") -> 
         raise InvalidInput(
             f"X has {len(X)} rows, {target}{side} has shape {labels.shape}", where=where
         )
-    return _Rows(X, labels, as_texts(arrays[group + side]) if group else None)
+    rows = _Rows(X, labels, as_texts(arrays[group + side]) if group else None)
+    if rows.group is None or wants.groups is None:
+        return rows
+    return rows.take(of_groups(rows.group, wants.groups, where, tests=side != ""))

@@ -15,8 +15,9 @@ from consilience.data.table import load_own
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.table_columns import Lenient, suggested_column
 from consilience.validation.table_remarks import numbers_persons, says_target
-from consilience.validation.table_rows import Lenient, own_names, rows_of, suggested_column
+from consilience.validation.table_rows import own_names, rows_of
 from consilience.validation.table_schema import Column, Schema
 from consilience.validation.tables import Table, text_rows
 

@@ -143,14 +143,24 @@ def check_authority(path: Path, *, where: str) -> None:
     Raises:
         MissingExtra: cryptography is not installed.
     """
+    check_certificates(_content(path, where, _AUTHORITY_MEND), str(path), where=where)
+
+
+def check_certificates(content: bytes, name: str, *, where: str) -> None:
+    """Raise ``InvalidInput`` as :func:`check_authority` does.
+
+    Args:
+        content: of a file.
+        name: of the file.
+        where: as there.
+    """
     require_cryptography()
     from cryptography import x509
 
-    content = _content(path, where, _AUTHORITY_MEND)
     try:
         certificates = x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        what = f"{path} holds {_kind(content)}, not the certificate of an authority"
+        what = f"{name} holds {_kind(content)}, not the certificate of an authority"
         raise InvalidInput(what, where=where, mend=_AUTHORITY_MEND) from error
     now = datetime.now(UTC)
     for one in certificates:
@@ -159,11 +169,11 @@ def check_authority(path: Path, *, where: str) -> None:
         except x509.ExtensionNotFound:
             signs = False
         if not signs and one.issuer != one.subject:
-            what = f"{path} is the certificate of a server, not of the authority that signed it"
+            what = f"{name} is the certificate of a server, not of the authority that signed it"
             raise InvalidInput(what, where=where, mend=_AUTHORITY_MEND)
         if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
             raise InvalidInput(
-                f"{path} is valid from {one.not_valid_before_utc:%Y-%m-%d} to "
+                f"{name} is valid from {one.not_valid_before_utc:%Y-%m-%d} to "
                 f"{one.not_valid_after_utc:%Y-%m-%d}",
                 where=where,
                 mend=f"Set the clock if it is wrong. {_AUTHORITY_MEND}",

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.numerics.class_sums import SCALE, Features, class_ratios, class_sums
+from consilience.numerics.class_sums import (
+    SCALE,
+    Features,
+    PublicBasis,
+    at_the_ends,
+    class_ratios,
+    class_sums,
+    fitted_values,
+)
 from consilience.numerics.randomness import SystemNoise, stream
-from consilience.party.shards import AnswersNoise, labels_right, teachers_needed, works
+from consilience.party.shards import (
+    FEWEST_RIGHT,
+    AnswersNoise,
+    labels_right,
+    teachers_needed,
+    works,
+)
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.privacy import Budget
+from consilience.validation.arrays import Array, read_only
+from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_number
 
 _DRAWS = 10
 """Simulated federations."""
+
+_RATE = 1.0
+"""Step size of the linear model that stands in for a network: its rows have length 1."""
+
+_UNIT: Array = read_only(np.array([[0.0, 1.0]]))
+"""Bounds of values that stand in for others."""
 
 FEWEST_ROWS = 20
 """Rows that a shard is to have, for a model of them to be worth asking."""
@@ -25,6 +49,56 @@ FEWEST_ROWS = 20
 MOST_NOISE = 0.2
 """Noise of a step, in each number of the mean of its clipped gradients, that a linear model of some hundred
 numbers still learns under: on digits, 0.06 leaves most of the accuracy and 0.34 little."""
+
+
+@dataclass(frozen=True)
+class _StandIns:
+    """Public rows in the place of private ones, and of their targets something that the rows show.
+
+    Attributes:
+        known: features of the public rows, shape ``(n, d + 1)``.
+        targets: one-hot clusters in the place of classes, or shares of the way along the widest direction in
+            the place of values, shape ``(n, outputs)``.
+        classes: number of classes; 0 for values.
+    """
+
+    known: Array
+    targets: Array
+    classes: int
+
+    @classmethod
+    def of(cls, public: Public, basis: PublicBasis, classes: int) -> _StandIns:
+        known = features_by(basis, public)
+        if not classes:
+            centred = known[:, :-1] - known[:, :-1].mean(axis=0)
+            along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+            return cls(known, ((along - along.min()) / np.ptp(along))[:, None], 0)
+        from sklearn.cluster import KMeans
+
+        clusters = KMeans(classes, n_init=3, random_state=0).fit_predict(known)
+        return cls(known, np.eye(classes)[clusters], classes)
+
+    def right(self, told: Array, rows: Any = slice(None)) -> float:
+        """Share of public rows with the right cluster, or of the values' variance that is told."""
+        targets = self.targets[rows]
+        if self.classes:
+            return float(np.mean(told.argmax(axis=1) == targets.argmax(axis=1)))
+        return float(1 - ((told - targets) ** 2).mean() / targets.var())
+
+    def sums(self, drawn: Array) -> Array:
+        """Exact sums of drawn rows, shape ``(classes, d + 1)``, or ``(2, d + 1)`` for values."""
+        rows, targets = self.known[drawn], self.targets[drawn]
+        if self.classes:
+            return class_sums(rows, targets.argmax(axis=1), self.classes) / SCALE
+        ends = at_the_ends(targets, _UNIT).T
+        parts = (ends[:, :, None] * rows).reshape(-1, rows.shape[1])
+        return class_sums(parts, np.repeat([0, 1], len(rows)), 2) / SCALE
+
+    def taught(self, sums: Array, sigma: float) -> Array:
+        """What private sums teach of the public rows."""
+        if self.classes:
+            return class_ratios(sums, self.known, sigma, 0.5, self.known)
+        return fitted_values(sums, self.known, sigma, 0.5, _UNIT, self.known)
 
 
 def plan_private_sums(
@@ -39,48 +113,38 @@ def plan_private_sums(
 ) -> dict[str, Any]:
     """Simulate the teacher of private sums, with public rows drawn in the place of private ones.
 
-    Clusters of the public rows stand in for classes: real ones are mostly harder to tell apart, so that what
-    fails here fails there.
+    Clusters of the public rows stand in for classes, and the widest of their directions for values: real ones
+    are mostly harder to tell, so that what fails here fails there.
 
     Args:
         public: the public rows.
         budget: of every party.
         parties: their number.
         rows: private rows of each; a guess, and not looked up at any party.
-        classes: number of classes.
+        classes: number of classes; 0 for values.
         features: of the protocol, as by default there.
         dimensions: of the protocol.
 
     Returns:
         ``features`` and their ``dimensions``; ``sigma`` of one party's noise, for rows of length 1;
         ``noise_to_signal`` of the sums of all; and the shares of public rows that the teacher says the right
-        cluster of, without noise and with it.
+        cluster of, or of the values' variance that it tells, without noise and with it.
 
     Raises:
-        InvalidInput: fewer than two classes, no party, or too few public rows.
+        InvalidInput: one class, no party, or too few public rows.
     """
-    for name, value, least in (("parties", parties, 1), ("rows", rows, 1), ("classes", classes, 2)):
-        check_number(name, value, at_least=least, whole=True, where="privacy plan")
-    if len(public) < 2 * classes:
-        raise InvalidInput(f"{len(public)} public rows for {classes} classes", where="privacy plan")
-    from sklearn.cluster import KMeans
-
-    basis = public_basis(public, features, dimensions)
-    known = features_by(basis, public)
-    clusters = KMeans(classes, n_init=3, random_state=0).fit_predict(known)
+    basis, known = _stand_ins(public, parties, rows, classes, features, dimensions)
     total = budget.sigma * parties**0.5
     clean: list[float] = []
     noisy: list[float] = []
     strength = []
     for draw in range(_DRAWS):
         rng = stream(0, "coordinator", draw, "privacy plan")
-        drawn = rng.integers(len(public), size=parties * rows)
-        exact = class_sums(known[drawn], clusters[drawn], classes) / SCALE
+        exact = known.sums(rng.integers(len(public), size=parties * rows))
         noise = rng.normal(scale=total, size=exact.shape)
         strength.append(float(np.linalg.norm(noise) / np.linalg.norm(exact)))
         for found, sums, wide in ((clean, exact, 0.0), (noisy, exact + noise, total)):
-            told = class_ratios(sums, known, wide, 0.5, known).argmax(axis=1)
-            found.append(float(np.mean(told == clusters)))
+            found.append(known.right(known.taught(sums, wide)))
     return {
         "features": basis.kind,
         "dimensions": basis.matrix.shape[0],
@@ -89,6 +153,128 @@ def plan_private_sums(
         "right_without_noise": float(np.mean(clean)),
         "right_with_noise": float(np.mean(noisy)),
     }
+
+
+def _stand_ins(
+    public: Public,
+    parties: int,
+    rows: int,
+    classes: int,
+    features: Features | None = None,
+    dimensions: int | None = None,
+) -> tuple[PublicBasis, _StandIns]:
+    """The basis of a plan and its stand-ins, once the numbers are found to be some."""
+    least = 2 if classes else 0
+    for name, value, low in (
+        ("parties", parties, 1),
+        ("rows", rows, 1),
+        ("classes", classes, least),
+    ):
+        check_number(name, value, at_least=low, whole=True, where="privacy plan")
+    if len(public) < max(2 * classes, 10):
+        of = f"{classes} classes" if classes else "values"
+        raise InvalidInput(f"{len(public)} public rows for {of}", where="privacy plan")
+    basis = public_basis(public, features, dimensions)
+    return basis, _StandIns.of(public, basis, classes)
+
+
+def simulate_others(
+    public: Public,
+    budget: Budget,
+    *,
+    parties: int,
+    rows: int,
+    classes: int,
+    teachers: int = 25,
+    answers: int = 300,
+) -> dict[str, dict[str, Any]]:
+    """Simulate answers of shards and training with noise, as :func:`plan_private_sums` does private sums.
+
+    The nearest class mean, or a ridge regression, stands in for the models of shards, and a linear model in
+    features of the public rows for a network.
+
+    Args:
+        public: the public rows.
+        budget: of every party.
+        parties: their number.
+        rows: private rows of each; a guess.
+        classes: number of classes; 0 for values.
+        teachers: models of each party, for answers of shards.
+        answers: public rows that are answered.
+
+    Returns:
+        By mechanism, as :func:`plan_others` names them: the shares that the mean of all parties' answers says
+        right, without noise and with it.
+
+    Raises:
+        InvalidInput: as :func:`plan_private_sums`.
+    """
+    _, known = _stand_ins(public, parties, rows, classes)
+    asked = np.linspace(0, len(public) - 1, min(answers, len(public))).astype(int)
+    kind: Kind = "classification" if classes else "regression"
+    outputs = max(classes, 1)
+    wide = AnswersNoise(budget, SystemNoise, kind).sigmas(len(asked), outputs)[0] / SCALE
+    how = NoisyTraining(rows, batch=min(64, rows))
+    noise = how.noise(budget.epsilon if budget.each is None else budget.each, budget.delta)
+    votes, said = np.zeros((len(asked), outputs)), np.zeros((2, len(public), outputs))
+    for party in range(parties):
+        rng = stream(0, str(party), 0, "privacy plan")
+        drawn = rng.integers(len(public), size=rows)
+        votes += _answers(known, drawn, rng.integers(teachers, size=rows), teachers, asked)
+        said[0] += _trained(known, drawn, how, 0.0, rng) / parties
+        said[1] += _trained(known, drawn, how, noise, rng) / parties
+    noisy = votes + wide * parties**0.5 * stream(0, "all", 0, "privacy plan").normal(
+        size=votes.shape
+    )
+    models = 1 if classes else parties * teachers  # values are means
+    return {
+        "private_answers": {
+            "simulated_without_noise": known.right(votes / models, asked),
+            "simulated_with_noise": known.right(noisy / models, asked),
+        },
+        "training with noise": {
+            "simulated_without_noise": known.right(said[0]),
+            "simulated_with_noise": known.right(said[1]),
+        },
+    }
+
+
+def _answers(known: _StandIns, drawn: Array, places: Array, teachers: int, asked: Array) -> Array:
+    """Sum up the answers of models of one party's shards, shape ``(n_asked, outputs)``."""
+    rows, total = known.known[asked], np.zeros((len(asked), max(known.classes, 1)))
+    for shard in range(teachers):
+        mine = drawn[places == shard]
+        X, y = known.known[mine], known.targets[mine]
+        if not known.classes:
+            moments = X.T @ X + 0.1 * np.eye(X.shape[1])
+            total += np.clip(rows @ np.linalg.solve(moments, X.T @ y), 0, 1)
+        elif (there := y.any(axis=0)).sum() < 2:
+            total += 1 / known.classes
+        else:
+            means = (y.T @ X)[there] / y.sum(axis=0)[there, None]
+            nearest = (2 * rows @ means.T - (means**2).sum(axis=1)).argmax(axis=1)
+            total[np.arange(len(rows)), np.flatnonzero(there)[nearest]] += 1
+    return total
+
+
+def _trained(
+    known: _StandIns, drawn: Array, how: NoisyTraining, noise: float, rng: np.random.Generator
+) -> Array:
+    """Train a linear model of one party by clipped gradients with noise; its answers to all public rows."""
+    X, y = known.known[drawn], known.targets[drawn]
+    weights = np.zeros((X.shape[1], y.shape[1]))
+    for _ in range(how.steps):
+        batch = rng.random(len(X)) < how.rate
+        slopes = _outputs(X[batch] @ weights, known) - y[batch]
+        norms = np.linalg.norm(slopes, axis=1) * np.linalg.norm(X[batch], axis=1)
+        slopes /= np.maximum(1, norms / how.clip)[:, None]
+        step = X[batch].T @ slopes + rng.normal(scale=noise * how.clip, size=weights.shape)
+        weights -= _RATE * step / how.batch
+    return _outputs(known.known @ weights, known)
+
+
+def _outputs(logits: Array, known: _StandIns) -> Array:
+    return softmax(logits, axis=1) if known.classes else logits
 
 
 def plan_others(
@@ -100,38 +286,42 @@ def plan_others(
         budget: of every party.
         parties: their number.
         rows: private rows of each; a guess, and not looked up at any party.
-        classes: number of classes.
+        classes: number of classes; 0 for values.
         teachers: models of each party, for answers of shards.
         answers: public rows that are answered.
 
     Returns:
         By mechanism: its noise; the share of labels that noise leaves right, where four models of five have
-        them right, the ``models`` of all parties, and as many as 95 of 100 labels take; and a ``verdict``.
-        What noise would drown, :func:`.private_answers` refuses to begin.
+        them right, the ``models`` of all parties, and as many as 95 of 100 labels take; or how far values are
+        off, as a share of their bounds; and a ``verdict``. What noise would drown, :func:`.private_answers`
+        refuses to begin.
 
     Raises:
-        InvalidInput: fewer than two classes or models, no party, or no row.
+        InvalidInput: one class, fewer than two models, no party, no row, or a δ beyond 1 / (10 n).
     """
     given = {"parties": parties, "rows": rows, "answers": answers}
     for name, value in given.items():
         check_number(name, value, at_least=1, whole=True, where="privacy plan")
-    for name, value in {"classes": classes, "teachers": teachers}.items():
+    for name, value in {"classes": classes or 2, "teachers": teachers}.items():
         check_number(name, value, at_least=2, whole=True, where="privacy plan")
-    noise = AnswersNoise(budget, SystemNoise, "classification")
-    wide = noise.sigmas(answers, classes)[0] / SCALE
+    budget.check_delta(rows, where="privacy plan")
+    noise = AnswersNoise(budget, SystemNoise, "classification" if classes else "regression")
+    wide = noise.sigmas(answers, max(classes, 1))[0] / SCALE
     said: dict[str, dict[str, Any]] = {}
     for name, models in (("private_answers", teachers), ("noise on predictions", 1)):
-        right = labels_right(models * parties, wide * parties**0.5, classes)
-        verdict = "works" if works(right, classes) else "noise drowns it"
+        facts: dict[str, Any] = {"sigma": wide, "models": models * parties}
+        if classes:
+            right = labels_right(models * parties, wide * parties**0.5, classes)
+            needed = teachers_needed(answers, budget.release.mu, parties)
+            facts |= {"right_with_noise": right, "models_needed": needed}
+            fits = works(right, classes)
+        else:
+            facts["off_by"] = wide / (models * parties**0.5)
+            fits = facts["off_by"] <= 1 - FEWEST_RIGHT
+        facts["verdict"] = "works" if fits else "noise drowns it"
         if rows < FEWEST_ROWS * models:
-            verdict = f"{rows} rows are few for {models} models"
-        said[name] = {
-            "sigma": wide,
-            "right_with_noise": right,
-            "models": models * parties,
-            "models_needed": teachers_needed(answers, budget.release.mu, parties),
-            "verdict": verdict,
-        }
+            facts["verdict"] = f"{rows} rows are few for {models} models"
+        said[name] = facts
     how = NoisyTraining(rows, batch=min(64, rows))
     multiplier = how.noise(budget.epsilon if budget.each is None else budget.each, budget.delta)
     said["training with noise"] = {

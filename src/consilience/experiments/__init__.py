@@ -1,9 +1,10 @@
 """Experiments: a configuration, its seeds and its methods, run, recorded and resumed."""
 
-from consilience.experiments.configuration import parse_spec, read_spec
+from consilience.experiments.configuration import parse_spec, read_spec, stored_spec
 from consilience.experiments.coverage import public_known
+from consilience.experiments.late import spec_joined_by, spec_without
 from consilience.experiments.method_run import Progress
-from consilience.experiments.run import resume, spec_joined_by, start, stored_spec
+from consilience.experiments.run import resume, start
 from consilience.experiments.setup import SimulatedParties, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.ledger import Ledger
@@ -19,6 +20,7 @@ __all__ = [
     "read_spec",
     "resume",
     "spec_joined_by",
+    "spec_without",
     "start",
     "stored_spec",
 ]

@@ -1,4 +1,4 @@
-"""Read a configuration file, put settings in, and validate it."""
+"""Read the configuration of a file or a run folder, put settings in, and validate it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, command
 from consilience.experiments.spec import Spec
+from consilience.federation.run_folder import read_configuration
 from consilience.validation.sections import first_of, read_toml
 
 
@@ -37,6 +38,26 @@ def read_spec(
     document.setdefault("name", re.sub(r"[^A-Za-z0-9._]+", "-", path.stem).strip("-._") or "run")
     where = " ".join([str(path), *(f"--set {text}" for text in settings)])
     return parse_spec(document, where=where, relative_to=path.parent)
+
+
+def stored_spec(folder: Path) -> Spec:
+    """Read the configuration of a simulated run alone: no model that it names is made or imported.
+
+    Raises:
+        InvalidInput: not the folder of a simulated run, or one of a version that this one does not read.
+        RunFailed: the configuration is damaged.
+    """
+    stored = read_configuration(folder)
+    if stored.kind != "simulated":
+        raise InvalidInput(
+            "this is the run of a deployed federation, which has no parties of its own",
+            where=str(folder),
+            mend=f"Go on with it by: {command('coordinator', 'resume', folder.parent)}",
+        )
+    try:
+        return parse_spec(stored.values, where=str(stored.path))
+    except (ValueError, RecursionError) as error:
+        raise stored.damaged(error) from error
 
 
 def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:

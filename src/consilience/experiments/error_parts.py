@@ -15,11 +15,13 @@ a client errs on a class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from consilience.messages.replies import Predictions
+from consilience.protocols import Round
 from consilience.validation.arrays import Array
 
 
@@ -113,3 +115,30 @@ def _by_group(values: Array, codes: Array, counts: Array) -> Array:
     """Means over the rows of each group: ``(…, n, k)`` to ``(…, groups, k)``."""
     share = (codes == np.arange(len(counts))[:, None]) / counts[:, None]
     return np.asarray(share @ values)
+
+
+def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict[str, float]:
+    """Split the squared error of a round's weighted mean of probabilities into its parts, by name.
+
+    The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
+    al. 2026 (:func:`teacher_error`). Nothing where the teacher is no
+    such mean, as of a rule that weighs classes, or after a consensus step.
+
+    Args:
+        round: with its teacher and what the parties predicted.
+        labels: true classes of the public rows, shape ``(n_public,)``.
+        classes: names of the classes, in the order of the outputs.
+    """
+    teacher = round.teacher
+    said = [] if round.replies is None else round.replies.of(Predictions)
+    if teacher is None or teacher.weights is None or not said or said[0].kind != "probabilities":
+        return {}
+    counted = np.isclose(teacher.weights.sum(axis=0), 1)  # others are not taught
+    if not counted.any():
+        return {}
+    weights, truth = teacher.weights[:, counted], labels[counted]
+    outputs = np.stack([one.values[counted] for one in said])
+    mean = np.einsum("mn,mnk->nk", weights, outputs)
+    if not np.allclose(mean, teacher.values[counted], atol=1e-4):
+        return {}
+    return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))

@@ -1,19 +1,26 @@
-"""Parties that join a simulated run after a round, with rows of files of their own."""
+"""Parties that join a simulated run after a round, with rows of files of their own, or are left out of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from consilience.data import Dataset
-from consilience.errors import InvalidInput, nearest
+from consilience.errors import InvalidInput, command, nearest
+from consilience.experiments.configuration import parse_spec, stored_spec
 from consilience.experiments.spec import LateSpec, ModelSpec, Spec
 from consilience.federation.driver import total_rounds
+from consilience.federation.leaving import REMAINS, Record, record_of
+from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import CONFIGURATION, LEDGER
 from consilience.learners.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
+from consilience.site.configuration import PartySpec
 from consilience.validation.arrays import Array, check_alike
 from consilience.validation.labels import label_names
 from consilience.validation.table_rows import rows_of
@@ -214,3 +221,93 @@ def with_late(
         own_tests=tuple(found[name][1] for name in names),
         models=tuple(found[name][2] for name in names),
     )
+
+
+def staying(spec: Spec, names: Sequence[str]) -> list[str]:
+    """Leave parties out of the names of all that rows are dealt to.
+
+    Args:
+        spec: the configuration.
+        names: of the parties, those that are left out included.
+
+    Raises:
+        InvalidInput: there is no such party, or nobody would be left.
+    """
+    known = [*names, *(late.name for late in spec.late)]
+    if strangers := sorted(set(spec.without) - set(known)):
+        raise InvalidInput(
+            f"no party is called {strangers[0]!r}",
+            where="without",
+            mend=nearest(strangers[0], known),
+        )
+    stay = [name for name in names if name not in spec.without]
+    if not stay:
+        raise InvalidInput("no party would be left", where="without", mend="Name fewer.")
+    return stay
+
+
+def spec_joined_by(folder: Path, late: Sequence[PartySpec], rounds: int | None = None) -> Spec:
+    """Make the configuration by which a finished run goes on with further parties.
+
+    Args:
+        folder: the run folder.
+        late: the parties, which join after its last round; of their files name, rows and model count.
+        rounds: number of all rounds; by default twice those that are done.
+
+    Raises:
+        InvalidInput: not the folder of a simulated run, or it is not finished.
+    """
+    spec = stored_spec(folder)
+    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
+        done = ledger.done
+    if any((method.label, seed) not in done for method in spec.methods for seed in spec.seed_list):
+        raise InvalidInput(
+            "this run is not finished, and a party joins after its last round",
+            where=str(folder),
+            mend=f"First: {command('resume', folder)}",
+        )
+    document, after = spec.model_dump(mode="json"), spec.protocol.rounds
+    document["protocol"]["rounds"] = 2 * after if rounds is None else rounds
+    document["late"] += [
+        {
+            "name": party.name,
+            "after": after,
+            "data": party.data.model_dump(mode="json"),
+            "model": party.model.model_dump(mode="json"),
+        }
+        for party in late
+    ]
+    return parse_spec(document, where=str(folder / CONFIGURATION))
+
+
+def spec_without(folder: Path, names: Sequence[str]) -> tuple[Spec, Record]:
+    """Make the configuration of a run as if parties had never been there, and the record of the run before.
+
+    Args:
+        folder: the run folder; it stays as it is.
+        names: of the parties.
+
+    Raises:
+        InvalidInput: not the folder of a simulated run, or there is no such party in it.
+    """
+    spec = stored_spec(folder)
+    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
+        before = record_of(folder, ledger, names)
+    document = spec.model_dump(mode="json")
+    late = [one for one in document["late"] if one["name"] not in names]
+    dealt = set(names) - {one.name for one in spec.late}
+    document |= {"late": late, "without": sorted({*spec.without, *dealt})}
+    lists = [(document["robustness"], key) for key in ("let_in", "leave_out")]
+    if (hostile := document["hostile"]) and not isinstance(hostile["parties"], int):
+        lists.append((hostile, "parties"))
+    for section, key in lists:
+        section[key] = [name for name in section[key] if name not in names]
+    if hostile and not hostile["parties"]:
+        document["hostile"] = None
+    holds = {
+        "read": True,
+        "public": spec.data.public_file is not None,
+        "dealt": bool(document["without"]) and spec.partition.name != "group",
+    }
+    remains = [REMAINS[what] for what, so in holds.items() if so]
+    return parse_spec(document, where=str(folder / CONFIGURATION)), {**before, "remains": remains}

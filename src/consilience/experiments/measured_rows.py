@@ -1,14 +1,15 @@
-"""Scores of single test rows, kept in a simulated run's ledger: from these come the intervals of its gains.
+"""Test rows of a simulated run: which are a party's own, and scores of single ones for intervals of gains.
 
 A simulation holds everyone's rows and models in one place. Of a deployed party only metrics leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from consilience.data import Dataset
 from consilience.learners import Model
 from consilience.numerics.outcomes import Outcome
 from consilience.party.metrics import log_losses, outcome_scores
@@ -87,3 +88,36 @@ def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Except
     if not np.isfinite(scores).all() or (not signed and scores.min(initial=0) < 0):
         raise damaged(f"scores of rows under {metric!r:.100} are not what they can be")
     return scores
+
+
+def own_tests(
+    dataset: Dataset, by: str, names: Sequence[str], held: Sequence[Array], dealt: Sequence[Array]
+) -> tuple[Array, ...] | None:
+    """Weights of the test rows as each party's own; ``None`` where its classes alone decide.
+
+    Args:
+        dataset: with the test rows.
+        by: of the partition.
+        names: of the parties.
+        held: labels or values of each party's private rows.
+        dealt: test rows that were dealt to each party by inputs.
+    """
+    tests = dataset.strata(dataset.y_test)
+    if by == "classes":
+        return None
+    if by == "chance":
+        return (np.ones(len(tests)),) * len(names)
+    if by == "inputs":
+        return tuple(np.isin(np.arange(len(tests)), rows).astype(np.float64) for rows in dealt)
+    if by == "group":
+        assert dataset.group_test is not None
+        return tuple(np.equal(dataset.group_test, name).astype(np.float64) for name in names)
+    # A class weighs as much as it has of the party's rows, over what it has of the test rows.
+    bins = len(dataset.strata_names or ()) or len(names)
+    if dataset.strata_names is None:
+        edges = np.quantile(np.concatenate(held), np.arange(1, bins) / bins)
+        held = [np.searchsorted(edges, values, side="right") for values in held]
+        tests = np.searchsorted(edges, tests, side="right")
+    everywhere = np.bincount(tests, minlength=bins) / len(tests)
+    shares = [np.bincount(labels, minlength=bins) / len(labels) for labels in held]
+    return tuple(share[tests] / everywhere[tests] for share in shares)

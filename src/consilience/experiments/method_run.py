@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Teacher
 from consilience.aggregation.guard import SecretLabels
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.experiments.measured_rows import row_scores
@@ -30,10 +29,16 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import file_name, model_folder, public_file
 from consilience.files import inside, write_whole
 from consilience.learners import Model
-from consilience.messages.replies import Metrics, Predictions
+from consilience.messages.replies import Metrics
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.networks import LocalNetwork, Network, ProcessNetwork
+from consilience.networks import (
+    LocalNetwork,
+    Network,
+    Population,
+    PopulationNetwork,
+    ProcessNetwork,
+)
 from consilience.networks.hostile import HostileNetwork
 from consilience.numerics.randomness import stream
 from consilience.party.mixed_model import MixedModel
@@ -42,7 +47,6 @@ from consilience.party.state import write_mixture
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.protocols.methods import MethodSpec, budget_of
 from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic
-from consilience.validation.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class MethodRun:
     folder: Path
     ledger: Ledger
     report: Report
-    ready: list[Party] | None = None
+    ready: Iterable[Party] | None = None
 
     def run(self) -> None:
         """Do the rounds that are not done yet, and keep the models.
@@ -97,18 +101,22 @@ class MethodRun:
         Raises:
             RunFailed: too few parties answered, or nothing can be written.
         """
-        parties, budget = self.ready, budget_of(self.method)
-        if parties is None or budget is not None or self.method.aggregate == "central":
-            pooled = self.method.aggregate == "central"
-            parties = self.setup.parties(pooled=pooled, budget=budget)
-        for party in parties:
-            party.home = inside(self._states / file_name(party.name), self.folder)
-            inside(self._model_folder(party.name), self.folder)
-            answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
-            party.keep_answers(inside(answers, self.folder))
+        parties = self.ready
+        budget, central = budget_of(self.method), self.method.aggregate == "central"
+        made = self.setup.maker(pooled=central, budget=budget)
+        if self.spec.network.kind == "population":
+            live = self.spec.network.live
+            parties = Population(
+                self.setup.names, lambda name: self._settled(made(name)), live=live
+            )
+        else:
+            if parties is None or budget is not None or central:
+                parties = map(made, self.setup.names)
+            parties = list(map(self._settled, parties))
         self._late: dict[int, list[Party]] = {}
+        self._measured: tuple[str, ...] | None = None
         after = {late.name: late.after for late in self.spec.late}
-        if self.method.aggregate not in ("local", "central"):
+        if after and self.method.aggregate not in ("local", "central"):
             found = self.ledger.last_checkpoint(self.method.label, self.seed)
             done = found[0] if found else 0
             for party in parties:
@@ -124,6 +132,20 @@ class MethodRun:
             raise (error if error.where else error.located("run")).located(place) from error
         finally:
             self._network.close()
+
+    @property
+    def _drawn(self) -> bool:
+        """Tell whether only the parties of a round are looked at, of more than anyone would train."""
+        alone = self.method.aggregate in ("local", "central")
+        return self.spec.network.kind == "population" and not alone
+
+    def _settled(self, party: Party) -> Party:
+        """The party, told where in the run folder its files are."""
+        party.home = inside(self._states / file_name(party.name), self.folder)
+        inside(self._model_folder(party.name), self.folder)
+        answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
+        party.keep_answers(inside(answers, self.folder))
+        return party
 
     def _run_rounds(self) -> None:
         label, seed, ledger = self.method.label, self.seed, self.ledger
@@ -149,6 +171,8 @@ class MethodRun:
             if stop is not None:
                 self._federation.admit(self._late[stop])
         models = self._network.models()
+        if self._measured is not None:
+            models = {name: models[name] for name in self._measured if name in models}
         self._score_rows(models, self._rounds)
         if self.spec.keep_models == "all" or (
             self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
@@ -217,8 +241,10 @@ class MethodRun:
         return state, number
 
     def _evaluate(self, round: Round) -> Mapping[str, Metrics]:
+        if self._drawn:
+            self._measured = () if round.replies is None else round.replies.parties
         if round.number == self._rounds or round.number % self.spec.evaluate_every == 0:
-            return self._federation.evaluate(round.number)
+            return self._federation.evaluate(round.number, parties=self._measured)
         return {}
 
     def _mean_metric(self, metrics: Mapping[str, Metrics]) -> float | None:
@@ -235,7 +261,7 @@ class MethodRun:
         """Have all parties write their states if it is time to; a party that cannot keeps the run going."""
         now = time.perf_counter()
         pause = max(self.spec.checkpoint_seconds, 10 * self._cost)
-        if round.number == self._rounds or now - self._saved_at < pause:
+        if self._drawn or round.number == self._rounds or now - self._saved_at < pause:
             return False
         task = Checkpoint(round=round.number, previous=self._last_checkpoint)
         kept = self._network.gather(task)
@@ -260,6 +286,8 @@ class MethodRun:
         judged = round.teacher is not None and truth is not None and bool(classes)
         accuracy = None
         if judged:
+            from consilience.experiments.error_parts import teacher_parts  # not before there is one
+
             assert round.teacher is not None
             said = np.asarray(classes)[round.teacher.values.argmax(axis=1)]
             accuracy = float((said == truth).mean())
@@ -267,14 +295,16 @@ class MethodRun:
             ledger.add_round(label, seed, done, self._network.deliveries, teacher_accuracy=accuracy)
             if judged:
                 assert round.teacher is not None and truth is not None
-                ledger.write("trust", trust(round.teacher, truth, label, seed, round.number))
+                ledger.add_trust(label, seed, round.number, round.teacher, truth)
                 parts = teacher_parts(round, truth, classes)
                 ledger.write(
                     "teachers",
                     [(label, seed, round.number, name, value) for name, value in parts.items()],
                 )
         self._network.deliveries.clear()
-        if round.number == 0 and all(one.aggregate != "local" for one in self.spec.methods):
+        if self._drawn or round.number:
+            return
+        if all(one.aggregate != "local" for one in self.spec.methods):
             self._score_rows(self._network.models(), 0)
 
     def _model_folder(self, party: str) -> Path:
@@ -316,56 +346,19 @@ class MethodRun:
             write_whole(folder / "model.json", json.dumps(about, indent=2))
 
 
-def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict[str, float]:
-    """Split the squared error of a round's weighted mean of probabilities into its parts, by name.
-
-    The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
-    al. 2026 (:func:`~consilience.experiments.error_parts.teacher_error`). Nothing where the teacher is no
-    such mean, as of a rule that weighs classes, or after a consensus step.
-
-    Args:
-        round: with its teacher and what the parties predicted.
-        labels: true classes of the public rows, shape ``(n_public,)``.
-        classes: names of the classes, in the order of the outputs.
-    """
-    teacher = round.teacher
-    said = [] if round.replies is None else round.replies.of(Predictions)
-    if teacher is None or teacher.weights is None or not said or said[0].kind != "probabilities":
-        return {}
-    counted = np.isclose(teacher.weights.sum(axis=0), 1)  # others are not taught
-    if not counted.any():
-        return {}
-    weights, truth = teacher.weights[:, counted], labels[counted]
-    outputs = np.stack([one.values[counted] for one in said])
-    mean = np.einsum("mn,mnk->nk", weights, outputs)
-    if not np.allclose(mean, teacher.values[counted], atol=1e-4):
-        return {}
-    from consilience.experiments.error_parts import teacher_error  # not before there is a teacher
-
-    return asdict(teacher_error(outputs, weights, np.asarray(classes) == truth[:, None], truth))
+def check_liars(spec: Spec) -> None:
+    """Raise ``InvalidInput`` where parties would lie elsewhere than in this process, in memory."""
+    if spec.hostile is not None and spec.network.kind not in ("local", "wire"):
+        raise InvalidInput(
+            f"parties lie in this process alone, and network.kind is {spec.network.kind!r}",
+            where="hostile",
+            mend='Set network.kind = "local".',
+        )
 
 
-def trust(
-    teacher: Teacher, labels: Array, method: str, seed: int, round: int
-) -> Iterator[tuple[Any, ...]]:
-    """Compute every party's mean weight on the public rows of every class, as rows of the ledger.
-
-    Args:
-        teacher: with the parties' weights, if it has any.
-        labels: true classes of the public rows, shape ``(n_public,)``.
-        method: label of the method.
-        seed: the seed.
-        round: the round.
-    """
-    if teacher.weights is None:
-        return
-    for label in np.unique(labels):
-        means = teacher.weights[:, labels == label].mean(axis=1)
-        for party, weight in zip(teacher.parties, means, strict=True):
-            yield method, seed, round, party, str(label), float(weight)
-
-
-def make_network(spec: Spec, parties: list[Party], public: Public, seed: int) -> Network:
+def make_network(
+    spec: Spec, parties: Sequence[Party] | Population, public: Public, seed: int
+) -> Network:
     """Make the network that a configuration asks for.
 
     Args:
@@ -373,19 +366,12 @@ def make_network(spec: Spec, parties: list[Party], public: Public, seed: int) ->
         parties: who lives on it.
         public: the public rows.
         seed: of the run.
-
-    Raises:
-        InvalidInput: parties lie elsewhere than in this process.
     """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
+    if isinstance(parties, Population):
+        return PopulationNetwork(parties, public, **limits)
     if spec.hostile is not None and len(parties) > 1:
-        if chosen.kind not in ("local", "wire"):
-            raise InvalidInput(
-                f"parties lie in this process alone, and network.kind is {chosen.kind!r}",
-                where="hostile",
-                mend='Set network.kind = "local".',
-            )
         lies: dict[str, Any] = {"hostile": spec.hostile, "seed": seed}
         return HostileNetwork(parties, public, wire=chosen.kind == "wire", **lies, **limits)
     if chosen.kind == "processes":

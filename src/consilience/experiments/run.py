@@ -7,29 +7,29 @@ The run folder is described in :mod:`consilience.federation.run_folder`; one met
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
-from consilience.experiments.configuration import parse_spec
+from consilience.experiments.configuration import stored_spec
 from consilience.experiments.coverage import public_known
 from consilience.experiments.late import check_late
 from consilience.experiments.measured_rows import MOST_NUMBERS
-from consilience.experiments.method_run import MethodRun, Report
-from consilience.experiments.setup import SimulatedParties, gather
+from consilience.experiments.method_run import MethodRun, Report, check_liars
+from consilience.experiments.setup import SimulatedParties, everyone, gather
 from consilience.experiments.spec import Spec
 from consilience.federation.federation import Federation
-from consilience.federation.forming import check_classes_fixed
+from consilience.federation.forming import check_classes_fixed, known_to_few
+from consilience.federation.leaving import Record, certify, keep_record
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import (
     CONFIGURATION,
     LEDGER,
     locked,
     now,
-    read_configuration,
     store_configuration,
 )
 from consilience.files import write_folder
@@ -38,10 +38,9 @@ from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.messages.replies import METRICS, SharedModel
 from consilience.messages.schema import Agreement, Public
-from consilience.networks import LocalNetwork
+from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
 from consilience.party.party import Party
 from consilience.protocols.methods import budget_of
-from consilience.site.configuration import PartySpec
 
 
 def start(
@@ -50,6 +49,7 @@ def start(
     *,
     report: Report = lambda progress: None,
     warn: Callable[[str], None] = lambda line: None,
+    before: Record | None = None,
 ) -> None:
     """Run a configuration in a new folder.
 
@@ -60,6 +60,8 @@ def start(
         folder: where.
         report: is told where the run is.
         warn: is told, before anything is trained, what bodes ill and does not keep it from running.
+        before: record of the run that this one does again without some parties; at its end the certificate
+            is written (:mod:`consilience.federation.leaving`).
 
     Raises:
         ForeignCode: a model is of such code; nothing of it was imported.
@@ -72,7 +74,7 @@ def start(
     warnings = _warnings(spec, rehearsal)
     for line in warnings:
         warn(line)
-    _open(spec, folder, warnings)
+    _open(spec, folder, warnings, before)
     _continue(spec, folder, report, rehearsal)
 
 
@@ -104,7 +106,7 @@ class Rehearsal:
 
     seed: int
     setup: SimulatedParties
-    parties: list[Party]
+    parties: list[Party] | Population
 
 
 _RARE = 10
@@ -114,26 +116,33 @@ _RARE = 10
 def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
     """Warn of odd columns, and where the parties know little of the public rows."""
     told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
-    told += [f"{one.name}: {remark}." for one in rehearsal.parties for remark in one.rare][:_RARE]
+    parties = [] if isinstance(rehearsal.parties, Population) else rehearsal.parties
+    told += [f"{one.name}: {remark}." for one in parties for remark in one.rare][:_RARE]
     told += [
         f"{late.name} joins after round {late.after}: means of rounds before are without it."
         for late in spec.late
     ]
-    if not any(method.needs_public for method in spec.methods):
-        return told
+    if spec.hostile is not None and not spec.robustness.secret_labels:
+        liars = spec.hostile.liars(rehearsal.setup.names, rehearsal.seed)
+        if few := known_to_few(rehearsal.setup.holders, len(liars)):
+            told.append(f"{few}: no rule without secret labels tells who of them is right.")
+    if not parties or not any(method.needs_public for method in spec.methods):
+        return told  # of a population nobody is asked who is not drawn
     try:
-        found = public_known(spec, rehearsal.setup, rehearsal.seed, rehearsal.parties)
+        found = public_known(spec, rehearsal.setup, rehearsal.seed, parties)
         return told + list(found.warnings)
     except ConsilienceError as error:  # rows that cannot be judged may serve all the same
         return [*told, f"What the parties know of the public rows cannot be said: {error.what}"]
 
 
-def _open(spec: Spec, folder: Path, warnings: list[str]) -> None:
+def _open(spec: Spec, folder: Path, warnings: list[str], before: Record | None) -> None:
     """Make the run folder, whole or not at all."""
 
     def fill(part: Path) -> None:
         store_configuration(part, "simulated", spec)
         Ledger.begin(part / LEDGER, warnings=warnings)
+        if before is not None:
+            keep_record(part, before)
 
     try:
         write_folder(folder, fill)
@@ -157,73 +166,20 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
         raise error.said_in(folder / CONFIGURATION) from error
 
 
-def spec_joined_by(folder: Path, late: Sequence[PartySpec], rounds: int | None = None) -> Spec:
-    """Make the configuration by which a finished run goes on with further parties.
-
-    Args:
-        folder: the run folder.
-        late: the parties, which join after its last round; of their files name, rows and model count.
-        rounds: number of all rounds; by default twice those that are done.
-
-    Raises:
-        InvalidInput: not the folder of a simulated run, or it is not finished.
-    """
-    spec = stored_spec(folder)
-    with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
-        done = ledger.done
-    if any((method.label, seed) not in done for method in spec.methods for seed in spec.seed_list):
-        raise InvalidInput(
-            "this run is not finished, and a party joins after its last round",
-            where=str(folder),
-            mend=f"First: {command('resume', folder)}",
-        )
-    document, after = spec.model_dump(mode="json"), spec.protocol.rounds
-    document["protocol"]["rounds"] = 2 * after if rounds is None else rounds
-    document["late"] += [
-        {
-            "name": party.name,
-            "after": after,
-            "data": party.data.model_dump(mode="json"),
-            "model": party.model.model_dump(mode="json"),
-        }
-        for party in late
-    ]
-    return parse_spec(document, where=str(folder / CONFIGURATION))
-
-
-def stored_spec(folder: Path) -> Spec:
-    """Read the configuration of a simulated run alone: no model that it names is made or imported.
-
-    Raises:
-        InvalidInput: not the folder of a simulated run, or one of a version that this one does not read.
-        RunFailed: the configuration is damaged.
-    """
-    stored = read_configuration(folder)
-    if stored.kind != "simulated":
-        raise InvalidInput(
-            "this is the run of a deployed federation, which has no parties of its own",
-            where=str(folder),
-            mend=f"Go on with it by: {command('coordinator', 'resume', folder.parent)}",
-        )
-    try:
-        return parse_spec(stored.values, where=str(stored.path))
-    except (ValueError, RecursionError) as error:
-        raise stored.damaged(error) from error
-
-
 def rehearse(spec: Spec) -> Rehearsal:
     """Do everything short of training, for every seed, so that what cannot work says so at once.
 
     Returns:
         The data and parties of the first seed, which is rehearsed last and need not be gathered again.
     """
+    check_liars(spec)
     for seed in reversed(spec.seed_list):
-        setup = gather(spec, seed)
+        setup = gather(spec, seed, checked=seed != spec.seed_list[-1])
         for method in spec.methods:
             setup.informed(method.aggregate)
             if (budget := budget_of(method)) is not None:
                 setup.parties(budget=budget)
-        parties = setup.parties()
+        parties = everyone(spec, setup)
         if seed == spec.seed_list[-1]:
             for party in parties:
                 party.check_saving()
@@ -231,17 +187,25 @@ def rehearse(spec: Spec) -> Rehearsal:
     return Rehearsal(seed, setup, parties)
 
 
-def _check_methods(spec: Spec, setup: SimulatedParties, parties: list[Party], seed: int) -> None:
+def _check_methods(
+    spec: Spec, setup: SimulatedParties, parties: list[Party] | Population, seed: int
+) -> None:
     """Raise ``InvalidInput`` unless parties can form a federation, and every method can begin with them."""
     limits: dict[str, Any] = {"timeout": spec.network.timeout, "quorum": spec.network.quorum}
     late = {one.name for one in spec.late}
 
-    def formed(members: list[Party]) -> tuple[Agreement, LocalNetwork]:
-        network = LocalNetwork(members, setup.public, **limits)
-        federation = Federation.over(network, setup.public, seed=seed, strict=spec.strictly)
+    def formed(members: list[Party] | Population) -> tuple[Agreement, Network]:
+        network: Network
+        if isinstance(members, Population):
+            network = PopulationNetwork(members, setup.public, **limits)
+        else:
+            network = LocalNetwork(members, setup.public, **limits)
+        bears: dict[str, Any] = {"strict": spec.strictly, "tolerates": spec.robustness.unaided}
+        federation = Federation.over(network, setup.public, seed=seed, **bears)
         return federation.form(), network
 
-    before, _ = formed([party for party in parties if party.name not in late])
+    early = [party for party in parties if party.name not in late] if late else parties
+    before, _ = formed(early)
     agreed, network = formed(parties) if late else (before, _)
     check_classes_fixed(agreed.classes, before.classes)
     measured = METRICS[agreed.kind] if setup.outcome is None else setup.outcome.metrics
@@ -293,7 +257,7 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
                 remaining = [method for method in spec.methods if (method.label, seed) not in done]
                 if not remaining:
                     continue
-                ready: list[Party] | None = None
+                ready: Iterable[Party] | None = None
                 if rehearsal is not None and rehearsal.seed == seed:
                     setup, ready = rehearsal.setup, rehearsal.parties
                     rehearsal = None
@@ -304,6 +268,7 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
                     MethodRun(spec, method, seed, setup, folder, ledger, report, ready).run()
                     ready = None
             ledger.note(finished=now())
+            certify(folder, ledger)
     except OSError as error:
         raise RunFailed(
             f"cannot be written ({error.strerror})",

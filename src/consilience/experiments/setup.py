@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -25,12 +25,14 @@ from consilience.data import (
 )
 from consilience.data.targets import outcome_for
 from consilience.errors import InvalidInput, nearest
-from consilience.experiments.late import read_late, with_late, with_rows
+from consilience.experiments.late import read_late, staying, with_late, with_rows
+from consilience.experiments.measured_rows import own_tests
 from consilience.experiments.spec import DataSpec, ModelSpec, Spec
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
+from consilience.networks import Population
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
@@ -104,7 +106,13 @@ class SimulatedParties:
     outcome: Outcome | None = None
 
     def parties(self, *, pooled: bool = False, budget: Budget | None = None) -> list[Party]:
-        """Make new parties, measured on everyone's test rows.
+        """Make new parties, measured on everyone's test rows; see :meth:`maker`."""
+        return list(map(self.maker(pooled=pooled, budget=budget), self.names))
+
+    def maker(
+        self, *, pooled: bool = False, budget: Budget | None = None
+    ) -> Callable[[str], Party]:
+        """Give a function that makes a new party of its name.
 
         Args:
             pooled: whether each has all private rows.
@@ -113,8 +121,12 @@ class SimulatedParties:
         labelled = zip(self.rows, self.models, strict=True)
         everything = np.sort(np.concatenate([rows for rows, model in labelled if model.labels]))
         test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
-        made = [
-            Party(
+        whose = zip(self.rows, self.own, self.models, strict=True)
+        held = dict(zip(self.names, whose, strict=True))
+
+        def made(name: str) -> Party:
+            own, weights, model = held[name]
+            party = Party(
                 name,
                 make(model.name, **model.options),
                 self.dataset.X[everything if pooled else own],
@@ -130,12 +142,9 @@ class SimulatedParties:
                 outcome=self.outcome,
                 classes=() if budget is None else self.dataset.classes or (),
             )
-            for name, own, weights, model in zip(
-                self.names, self.rows, self.own, self.models, strict=True
-            )
-        ]
-        for party in made:
             party.protect(budget)
+            return party
+
         return made
 
     @property
@@ -188,15 +197,26 @@ class SimulatedParties:
         return y if self.dataset.classes is None else np.asarray(self.dataset.classes)[y]
 
 
-def gather(spec: Spec, seed: int) -> SimulatedParties:
+def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
     """Load the data, set the public rows aside, deal out the rest and the models.
+
+    Args:
+        spec: the configuration.
+        seed: one of its seeds.
+        checked: the models were made for another seed before, and are not tried again.
 
     Raises:
         ForeignCode: a model's code is of others, outside of :func:`~consilience.learners.trusting`.
         InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
     """
-    spec.check_models()
-    dataset = _load(spec.data.name, json.dumps(_seeded(spec.data, seed), sort_keys=True))
+    if not checked:
+        spec.check_models()
+    grouped, options = spec.partition.name == "group", _seeded(spec.data, seed)
+    groups: tuple[str, ...] = ()
+    if grouped and spec.without:  # read as if the others were all that there is
+        groups = _groups(spec.data.name, json.dumps(options, sort_keys=True))
+        options = {**options, "groups": staying(spec, groups)}
+    dataset = _load(spec.data.name, json.dumps(options, sort_keys=True))
     if spec.data.flat:
         dataset = dataset.flat()
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
@@ -204,7 +224,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     outcome = outcome_for(spec.outcome, dataset)
     check_two_classes(spec.report, dataset)
-    late = [read_late(one, dataset) for one in spec.late]
+    late = [read_late(one, dataset) for one in spec.late if one.name not in spec.without]
     whole = with_rows(dataset, late)
     subgroups = subgroups_of(spec.report, whole, spec.data.options.get("group"))
     stay, public, labels = _public(spec, dataset, seed)
@@ -214,8 +234,7 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         dataset, public, scaling = _standardized(dataset, public)
         if scaling is not None:
             whole = replace(whole, X=scaling(whole.X), X_test=scaling(whole.X_test))
-    grouped = spec.partition.name == "group"
-    options = dict(spec.partition.options)
+    deal = dict(spec.partition.options)
     parties = spec.partition.parties
     if grouped:
         if dataset.group is None:
@@ -224,8 +243,9 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
                 where="partition",
                 mend="For a table of your own name the column: data.group = …",
             )
-        options["group"] = dataset.group[stay]
-        parties = parties or len(np.unique(dataset.group))
+        deal["group"] = dataset.group[stay]
+        left = len(set(groups).intersection(spec.without))
+        parties = parties - left if parties else len(np.unique(dataset.group))
     if parties is None:
         raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
     by, kinds = PARTITIONS[spec.partition.name].by, dataset.strata(dataset.y)
@@ -233,10 +253,10 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
     if by == "inputs":  # test rows are dealt by the rule that is made of the private ones
         encode = np.asarray if dataset.schema is None else dataset.schema.encode
         X = encode(np.concatenate([dataset.X[stay], dataset.X_test]))
-        options |= {"X": X, "fitted": len(stay)}
+        deal |= {"X": X, "fitted": len(stay)}
         y = np.concatenate([y, dataset.strata(dataset.y_test)])
     dealt = partition(
-        spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **options
+        spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **deal
     )
     for model in (*spec.models, *(one.model for one in spec.late)):
         kind = _kind(model)
@@ -251,21 +271,22 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
                 f'of your own is read wrongly, say data.kind = "{kind}".',
             )
     width = len(str(parties))
-    names = (
-        [str(dataset.group[stay[rows[0]]]) for rows in dealt]
-        if grouped and dataset.group is not None
-        else [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
-    )
-    private = [rows[rows < len(stay)] for rows in dealt]
-    tests = [rows[rows >= len(stay)] - len(stay) for rows in dealt]
+    names = [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
+    if grouped:
+        names = np.unique(deal["group"]).tolist()
+    held = dict(zip(names, dealt, strict=True))
+    brought = dict(zip(groups or names, _dealt(spec.models, groups or names), strict=True))
+    names = names if groups else staying(spec, names)
+    private = [held[name][held[name] < len(stay)] for name in names]
+    tests = [held[name][held[name] >= len(stay)] - len(stay) for name in names]
     setup = SimulatedParties(
         dataset=dataset,
         public=public.with_encoder(encoder),
         public_labels=labels,
         names=tuple(names),
         rows=tuple(stay[rows] for rows in private),
-        own_tests=_own_tests(dataset, by, names, [kinds[stay[rows]] for rows in private], tests),
-        models=_dealt(spec.models, names),
+        own_tests=own_tests(dataset, by, names, [kinds[stay[rows]] for rows in private], tests),
+        models=tuple(brought[name] for name in names),
         calibration=spec.calibration,
         purpose=spec.purpose,
         trusts=spec.trusts,
@@ -274,6 +295,13 @@ def gather(spec: Spec, seed: int) -> SimulatedParties:
         outcome=outcome,
     )
     return with_late(setup, whole, late) if late else setup
+
+
+def everyone(spec: Spec, setup: SimulatedParties) -> list[Party] | Population:
+    """Make new parties, or have them made when they are asked, where the configuration says so."""
+    if spec.network.kind == "population":
+        return Population(setup.names, setup.maker(), live=spec.network.live)
+    return setup.parties()
 
 
 def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:
@@ -298,39 +326,6 @@ def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec
         )
     turn = {name: others[i % len(others)] for i, name in enumerate(left)}
     return tuple(named.get(name) or turn[name] for name in names)
-
-
-def _own_tests(
-    dataset: Dataset, by: str, names: Sequence[str], held: Sequence[Array], dealt: Sequence[Array]
-) -> tuple[Array, ...] | None:
-    """Weights of the test rows as each party's own; ``None`` where its classes alone decide.
-
-    Args:
-        dataset: with the test rows.
-        by: of the partition.
-        names: of the parties.
-        held: labels or values of each party's private rows.
-        dealt: test rows that were dealt to each party by inputs.
-    """
-    tests = dataset.strata(dataset.y_test)
-    if by == "classes":
-        return None
-    if by == "chance":
-        return (np.ones(len(tests)),) * len(names)
-    if by == "inputs":
-        return tuple(np.isin(np.arange(len(tests)), rows).astype(np.float64) for rows in dealt)
-    if by == "group":
-        assert dataset.group_test is not None
-        return tuple(np.equal(dataset.group_test, name).astype(np.float64) for name in names)
-    # A class weighs as much as it has of the party's rows, over what it has of the test rows.
-    bins = len(dataset.strata_names or ()) or len(names)
-    if dataset.strata_names is None:
-        edges = np.quantile(np.concatenate(held), np.arange(1, bins) / bins)
-        held = [np.searchsorted(edges, values, side="right") for values in held]
-        tests = np.searchsorted(edges, tests, side="right")
-    everywhere = np.bincount(tests, minlength=bins) / len(tests)
-    shares = [np.bincount(labels, minlength=bins) / len(labels) for labels in held]
-    return tuple(share[tests] / everywhere[tests] for share in shares)
 
 
 @lru_cache(maxsize=64)  # the same for every seed
@@ -390,6 +385,13 @@ def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:
     """The loader's options; one that draws the test rows itself draws them by the run's seed."""
     takes = inspect.signature(DATASETS[data.name].loader).parameters
     return {"seed": seed, **data.options} if "seed" in takes else data.options
+
+
+@lru_cache(maxsize=1)
+def _groups(name: str, options: str) -> tuple[str, ...]:
+    """Names of all natural groups of a dataset; options as of :func:`_load`."""
+    found = load(name, **json.loads(options)).group
+    return () if found is None else tuple(np.unique(found).tolist())
 
 
 @lru_cache(maxsize=1)

@@ -52,9 +52,10 @@ from consilience.learners.presets import check_name
 from consilience.messages.replies import METRICS
 from consilience.networks.hostile import Hostile
 from consilience.party.choice import Purpose
-from consilience.protocols import Protocol
+from consilience.protocols import PROTOCOLS, Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
 from consilience.protocols.robustness import RobustnessSpec
+from consilience.protocols.secure_rounds import SECURE
 from consilience.site.private_rows import PrivateDataSpec
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Name, Number, Open, Quorum, Section, Whole, known
@@ -121,15 +122,18 @@ class NetworkSpec(Section):
     """The network that the parties live on.
 
     Attributes:
-        kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; or ``"ray"``, Flower's
-            simulation engine on Ray.
+        kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; ``"ray"``, Flower's
+            simulation engine on Ray; or ``"population"``, for many parties of which few are drawn: each is
+            made when it is asked (:class:`~consilience.networks.population.Population`).
+        live: parties that stay in memory, for ``"population"``.
         processes: workers, for ``"processes"``; by default as many as keep the cores busy.
         timeout: seconds a party may take to answer.
         quorum: parties that must answer: a number, or a share.
         threads: numerical threads per process.
     """
 
-    kind: Literal["local", "wire", "processes", "ray"] = "local"
+    kind: Literal["local", "wire", "processes", "ray", "population"] = "local"
+    live: Whole = Field(default=1000, ge=1)
     processes: Whole | None = Field(default=None, ge=1)
     timeout: Number | None = Field(default=None, gt=0)
     quorum: Quorum = 0.5
@@ -184,6 +188,7 @@ class Spec(Section):
         models: a list, dealt to the parties in turn; or a table from a party's name to its model, ``"*"``
             for all others.
         late: parties that join later.
+        without: parties that are not there, though rows are dealt to them.
         outcome: survival, or quantiles of a number; ``None`` for classes and values.
         robustness: caps, secret labels, and who is left out or let in.
         hostile: parties that lie; ``None`` for none.
@@ -208,6 +213,7 @@ class Spec(Section):
     network: NetworkSpec = NetworkSpec()
     report: ReportSpec = ReportSpec()
     late: tuple[LateSpec, ...] = ()
+    without: tuple[Name, ...] = ()
     robustness: RobustnessSpec = RobustnessSpec()
     hostile: Hostile | None = None
 
@@ -314,8 +320,11 @@ class Spec(Section):
             )
         self.protocol.arguments()
         for method in self.methods:
-            if lifted := self.protocol_for(method).options.get("deregularize"):
+            made = self.protocol_for(method)
+            if lifted := made.options.get("deregularize"):
                 lifted.check_models([(one.name, one.options) for one in self.models], method.label)
+            if self.hostile is not None and self.hostile.parties and made.name != "local_only":
+                _check_lies(made, f"method {method.label}, hostile")
         self._check_public()
 
     def foreign_code(self) -> tuple[ForeignCode, ...]:
@@ -384,6 +393,22 @@ class Spec(Section):
         made = protocol_for(method, self.protocol, aggregate)
         alone = method.aggregate in ("local", "central")
         return made if alone else self.robustness.applied(made, secret)
+
+
+def _check_lies(protocol: Protocol, where: str) -> None:
+    """Raise ``InvalidInput`` where no party's answer could be replaced, so that nobody would lie."""
+    if protocol.options.get(SECURE) is not None:
+        raise InvalidInput(
+            "liars replace single answers, and under masks none arrives",
+            where=where,
+            mend="Leave out one of the two. Masks stop no liar: nobody finds one in a sum.",
+        )
+    if not PROTOCOLS[protocol.name].takes("aggregate"):
+        raise InvalidInput(
+            f"liars replace predictions that an aggregator takes, and {protocol.name} has none",
+            where=where,
+            mend="Leave out one of the two.",
+        )
 
 
 QUICK: Mapping[str, Any] = {"seeds": 1, "protocol.rounds": 2}

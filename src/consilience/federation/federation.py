@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from consilience.federation.driver import (
 )
 from consilience.federation.forming import (
     check_classes_fixed,
+    check_tolerates,
     incompatible_parties,
     lacking_public,
     negotiate,
@@ -107,6 +109,7 @@ class Federation:
         strict: bool = True,
         threads: int = 1,
         encoder: str | None = None,
+        tolerates: int = 0,
     ) -> Federation:
         """Make a federation whose parties live on a network.
 
@@ -118,10 +121,12 @@ class Federation:
             threads: as in the constructor.
             encoder: digest of the encoder that every party has to have, empty for none; by default that of
                 the public rows.
+            tolerates: how many parties may lie: fewer than half of those who know any class.
         """
         federation = cls.__new__(cls)
         agreed = public.encoder_key if encoder is None else encoder
         federation._set(network, public, seed, strict, threads, agreed)
+        federation._tolerates = tolerates
         return federation
 
     def _set(
@@ -146,7 +151,7 @@ class Federation:
             )
         self.network, self.public = network, public
         self._seed, self._strict, self.threads = int(seed), strict, threads
-        self._encoder = encoder
+        self._encoder, self._tolerates = encoder, 0
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
         self._testers: dict[str, int | None] = {}
@@ -177,6 +182,7 @@ class Federation:
         odd = incompatible_parties(descriptions, self.public, strict=self._strict)
         self.network.leave_out(odd)
         fitting = [one for one in descriptions if one.party not in odd]
+        check_tolerates(fitting, self._tolerates)
         agreement = negotiate(fitting, self.public, seed=self._seed, encoder=self._encoder)
         return fitting, agreement
 
@@ -296,10 +302,11 @@ class Federation:
         """
         if not late:
             return
-        before, network = self.network.agreed.classes, self.network
+        before, network = self.network.agreed, self.network
         with limited_threads(self.threads), network.admitting(late):
             descriptions, agreement = self._negotiated()
-            check_classes_fixed(agreement.classes, before)
+            check_classes_fixed(agreement.classes, before.classes)
+            agreement = replace(agreement, summed=before.summed)  # which the others hold to
             network.require(Join(agreement=agreement), to=[party.name for party in late])
         network.agreement = agreement
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}

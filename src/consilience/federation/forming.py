@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from consilience.errors import InvalidInput, nearest
 from consilience.messages.replies import Description
-from consilience.messages.schema import Agreement, Public, Ratios
+from consilience.messages.schema import MOST_SUMMED, Agreement, Public, Ratios
 from consilience.tasks.lifecycle import TakePublic
 from consilience.validation.labels import class_order
 
@@ -32,6 +32,7 @@ def negotiate(
     kind = descriptions[0].kind
     classes = class_order({name for description in descriptions for name in description.classes})
     ratios = [one.ratios for one in descriptions if one.labelled]
+    answering = sorted(one.party for one in descriptions if not one.learns_only)
     return Agreement(
         kind=kind,
         classes=classes if kind == "classification" else (),
@@ -44,6 +45,7 @@ def negotiate(
         frozen=tuple(sorted(one.party for one in descriptions if one.frozen)),
         learners=tuple(sorted(one.party for one in descriptions if one.learns_only)),
         outcome=descriptions[0].outcome,
+        summed=tuple(answering) if len(answering) <= MOST_SUMMED else (),
     )
 
 
@@ -80,6 +82,47 @@ def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[s
         for name, limit in limits.items()
         if limit < size
     }
+
+
+def known_to_few(classes: Mapping[str, Iterable[str]], tolerates: int) -> str:
+    """Name the class that fewest parties know, where so many of them may lie that no rule bears it.
+
+    Of ``2 f`` parties that know a class, or fewer, ``f`` that invent it look like those who know it.
+
+    Args:
+        classes: party to the names of the classes that it says it has.
+        tolerates: f, how many may lie.
+
+    Returns:
+        A sentence without its end; empty where every class is known to more.
+    """
+    holders: dict[str, list[str]] = defaultdict(list)
+    for party in sorted(classes):
+        for name in classes[party]:
+            holders[str(name)].append(party)
+    few = {name: known for name, known in holders.items() if len(known) <= 2 * tolerates}
+    if not few:
+        return ""
+    name, known = min(few.items(), key=lambda one: (len(one[1]), one[0]))
+    further = f", and so it is with {len(few) - 1} further classes" if len(few) > 1 else ""
+    return f"{tolerates} may lie, and class {name!r} is known to {', '.join(known)} alone{further}"
+
+
+def check_tolerates(descriptions: Iterable[Description], tolerates: int) -> None:
+    """Raise ``InvalidInput`` on a class that too few parties know, where so many of them may lie.
+
+    Args:
+        descriptions: every party's description of itself.
+        tolerates: f, how many may lie.
+    """
+    said = {one.party: one.classes for one in descriptions if not one.learns_only}
+    if why := known_to_few(said, tolerates):
+        raise InvalidInput(
+            why,
+            where="robustness.tolerates",
+            mend=f"No rule tells which of fewer than {2 * tolerates + 1} are right: give secret_labels, find "
+            "more parties that know it, or leave tolerates out.",
+        )
 
 
 MANY_NUMBERS = 30

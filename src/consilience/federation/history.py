@@ -148,6 +148,7 @@ class History:
         """Yield what the last teacher says of itself, and the first remark of every party that has any."""
         for round in self.rounds[-1:]:
             notes = () if round.teacher is None else round.teacher.notes
+            notes += round.notes
             yield from (f"round {round.number}: {note}" for note in notes)
         whole = [d for row in self.deliveries for d in row if d.status == "ok" and d.detail]
         for party in sorted({delivery.party for delivery in whole}):

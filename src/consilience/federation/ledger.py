@@ -14,6 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from consilience.aggregation.base import Teacher
 from consilience.errors import RunFailed, command
 from consilience.federation.driver import CompletedRound
 from consilience.federation.run_folder import machine, now, other_version, versions
@@ -21,6 +24,7 @@ from consilience.files import database
 from consilience.messages.wire import encode
 from consilience.networks import Delivery
 from consilience.tasks.base import bookkeeping_tasks
+from consilience.validation.arrays import Array
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -244,6 +248,7 @@ class Ledger:
         row = (method, seed, number, done.seconds, state, int(done.checkpoint), teacher_accuracy)
         self.write("rounds", [row])
         notes = () if done.round.teacher is None else done.round.teacher.notes
+        notes += done.round.notes
         self.write("notes", [(method, seed, number, text) for text in notes])
         measured = {party: metrics.values for party, metrics in done.metrics.items()}
         self.add_deliveries(method, seed, number, deliveries, measured)
@@ -283,6 +288,25 @@ class Ledger:
                 for name, value in measured.items()
             ),
         )
+
+    def add_trust(
+        self, method: str, seed: int, round: int, teacher: Teacher, labels: Array
+    ) -> None:
+        """Record every party's mean weight in a teacher on the public rows of every class, if it has any.
+
+        Args:
+            method: label of the method.
+            seed: the seed.
+            round: the round.
+            teacher: of the round.
+            labels: classes of the public rows, shape ``(n_public,)``.
+        """
+        if teacher.weights is None:
+            return
+        for label in np.unique(labels):
+            means = teacher.weights[:, labels == label].mean(axis=1)
+            weights = zip(teacher.parties, map(float, means), strict=True)
+            self.write("trust", ((method, seed, round, one, str(label), w) for one, w in weights))
 
     def forget_after(self, method: str, seed: int, round: int) -> None:
         """Delete what a method with a seed recorded after a round: it will be computed again, bit for bit.

@@ -196,6 +196,15 @@ def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
     return lock
 
 
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process holds a run folder."""
+    try:
+        locked(folder).close()
+    except InvalidInput:
+        return True
+    return False
+
+
 def model_folder(run: Path, method: str, seed: int, party: str) -> Path:
     """Name the folder of a party's trained model.
 

@@ -1,12 +1,13 @@
 """Cooperative scheduler: run functions as greenlets, and execute work of the same kind as one batch.
 
 Parties of a simulation are asked one after another. Most of their time is training, and models of one
-architecture train faster as one batched computation than one by one. A :class:`BatchScheduler` runs every
-party's function in a greenlet: up to where it :func:`submits <submit>` a work item, then the next party's.
-When all have submitted an item or returned, items with the same key are run as one batch, and every function
-continues with its result. All of it happens in one thread and in the parties' order, so that nothing depends
-on timing, and the functions need not know of it. Every function has its own context variables; settings of a
-whole thread or process, such as filters of warnings, must not be changed around a call of :func:`submit`.
+architecture train faster as one batched computation than one by one. A :class:`BatchScheduler` runs the
+parties' functions in a greenlet. Where one :func:`submits <submit>` a work item, the greenlet waits with it,
+and another one goes on with the next party's. When all have submitted an item or returned, items with the
+same key are run as one batch, and every function continues with its result. All of it happens in one thread
+and in the parties' order, so that nothing depends on timing, and the functions need not know of it. Every
+function has its own context variables; settings of a whole thread or process, such as filters of warnings,
+must not be changed around a call of :func:`submit`.
 """
 
 from __future__ import annotations
@@ -79,52 +80,57 @@ class BatchScheduler(Generic[T]):
     """
 
     def __init__(self, functions: Sequence[Callable[[], T]]) -> None:
-        self._functions = functions
         self.seconds = [0.0] * len(functions)
+        self._results: list[Any] = [()] * len(functions)
+        self._todo = enumerate(functions)
+        self._running, self._begun = 0, 0.0
 
     def results(self) -> list[T]:
         """Run all functions to their end, and return what they return, in order."""
         self._main = greenlet.getcurrent()
-        results: list[Any] = [()] * len(self._functions)
-        workers = [greenlet(self._within(function)) for function in self._functions]
-        for worker in workers:
-            worker.gr_context = copy_context()
-        waiting = list(range(len(workers)))
+        waiting: dict[int, tuple[greenlet, WorkItem]] = {}
+        workers: list[greenlet] = []
         try:
+            while True:
+                workers.append(greenlet(self._work))
+                workers[-1].gr_context = copy_context()
+                if (item := workers[-1].switch()) is None:  # nothing is left to begin
+                    break
+                waiting[self._running] = workers[-1], item
             while waiting:
-                items: dict[int, WorkItem] = {}
-                for i in waiting:
-                    begun = perf_counter()
-                    results[i] = workers[i].switch(*([results[i]] if workers[i] else []))
-                    self.seconds[i] += perf_counter() - begun
-                    if not workers[i].dead:
-                        items[i] = results[i]
-                waiting = list(items)
-                self._run_items(items, results)
+                found = self._run_items({i: item for i, (_, item) in waiting.items()})
+                for i, (worker, _) in list(waiting.items()):
+                    if (item := worker.switch(found[i])) is None:
+                        del waiting[i]
+                    else:
+                        waiting[i] = worker, item
         finally:
             for worker in workers:  # of a run that ended early
-                if worker and not worker.dead:
+                if not worker.dead:
                     worker.throw()
-        return results
+        return self._results
 
     def wait(self, item: WorkItem) -> Any:
         """Hand in an item, suspend the current function, and return the item's result."""
+        i = self._running
+        self.seconds[i] += perf_counter() - self._begun
         outcome = self._main.switch(item)
+        self._running, self._begun = i, perf_counter()
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
 
-    def _within(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The function, with this scheduler as the one that it submits to."""
+    def _work(self) -> None:
+        """Run functions that nobody has begun, one after another, each with its own context variables."""
+        _scheduler.set(self)
+        for i, function in self._todo:
+            self._running, self._begun = i, perf_counter()
+            self._results[i] = copy_context().run(function)
+            self.seconds[i] += perf_counter() - self._begun
 
-        def run() -> T:
-            _scheduler.set(self)
-            return function()
-
-        return run
-
-    def _run_items(self, items: dict[int, WorkItem], results: list[Any]) -> None:
-        """Run all items in batches of equal keys; write each one's result to its place."""
+    def _run_items(self, items: dict[int, WorkItem]) -> dict[int, Any]:
+        """Run all items in batches of equal keys; the result of each."""
+        results: dict[int, Any] = {}
         groups: dict[Hashable, list[int]] = {}
         for i, item in items.items():
             key = item.key
@@ -145,6 +151,7 @@ class BatchScheduler(Generic[T]):
                     results[i] = result
                     share = items[i].weight / total if total else 1 / len(batch)
                     self.seconds[i] += seconds * share
+        return results
 
 
 class _Raised:

@@ -123,12 +123,15 @@ def _usual(hint: Any) -> Callable[[Any], bool]:
         known = frozenset(get_args(hint))
         return lambda value: type(value) is str and value in known
     if hint == tuple[str, ...]:
-        return lambda value: type(value) is tuple and (not value or _ascii_strings(value))
+        return lambda value: type(value) is tuple and _ascii_strings(value)
     return lambda value: False
 
 
 def _ascii_strings(values: tuple[Any, ...]) -> bool:
-    return set(map(type, values)) == {str} and "".join(values).isascii()
+    try:
+        return "".join(values).isascii()
+    except TypeError:  # one is no string
+        return False
 
 
 class Brief:

@@ -8,7 +8,8 @@ these: in :mod:`consilience.tasks.parameters`, :mod:`~consilience.tasks.models` 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -283,10 +284,13 @@ class Replies:
     Attributes:
         answers: party to its accepted replies, one per task asked.
         missing: party to the reason it was left out.
+        late: missing party to the age in rounds of an answer to an earlier such question, which has arrived
+            since, and to its replies.
     """
 
     answers: Mapping[str, tuple[Any, ...]]
     missing: Mapping[str, Failure]
+    late: Mapping[str, tuple[int, tuple[Any, ...]]] = field(default_factory=dict, kw_only=True)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -295,12 +299,9 @@ class Replies:
 
     def of(self, kind: type[K]) -> list[K]:
         """List every party's reply of one type, in party order."""
-        return [
-            answer
-            for given in self.answers.values()
-            for answer in given
-            if isinstance(answer, kind)
-        ]
+        said = [answer for given in self.answers.values() for answer in given]
+        kinds = {one for one in set(map(type, said)) if issubclass(one, kind)}
+        return [answer for answer in said if type(answer) in kinds]
 
     def sum(
         self,
@@ -352,5 +353,11 @@ def _on_simplex(values: Array) -> bool:
     if not values.min() >= 0:  # NaN fails every comparison
         return False
     with np.errstate(over="ignore"):  # of large values the sum is infinite
-        sums = values @ np.ones(values.shape[1], dtype=np.float32)
+        sums = np.dot(values, _ones(values.shape[1]))
     return bool(sums.min() >= 1 - 1e-3 and sums.max() <= 1 + 1e-3)
+
+
+@cache
+def _ones(count: int) -> Array:
+    """Ones to add up rows with, shape ``(count,)``, float32."""
+    return np.ones(count, dtype=np.float32)

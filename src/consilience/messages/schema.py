@@ -42,6 +42,9 @@ MOST_ROWS = 10**12
 MOST_CLASSES = 65_536
 """Most classes, or targets of a regression."""
 
+MOST_SUMMED = 100
+"""Most parties of a secure sum: each has a mask with every other."""
+
 
 class Public:
     """Unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
@@ -178,6 +181,8 @@ class Agreement:
         learners: names of the parties that are taught and send nothing.
         outcome: what the classes are bins of (:attr:`consilience.numerics.outcomes.Outcome.key`); empty where
             they are classes.
+        summed: names of the parties whose answers may be summed up, sorted: all that answer and were there
+            when it was made; empty where they are more than :data:`MOST_SUMMED`.
     """
 
     kind: Kind
@@ -191,6 +196,7 @@ class Agreement:
     frozen: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
     outcome: str = ""
+    summed: tuple[str, ...] = ()
 
     def answering(self, parties: Sequence[str]) -> tuple[str, ...]:
         """Select the parties that send something, of some."""

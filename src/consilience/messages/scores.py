@@ -25,7 +25,7 @@ from consilience.messages.base import (
     check_same,
 )
 from consilience.messages.message import message
-from consilience.messages.schema import LARGEST, MOST_ROWS, Agreement, TaskLike
+from consilience.messages.schema import LARGEST, MOST_ROWS, MOST_SUMMED, Agreement, TaskLike
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -270,6 +270,9 @@ class NoisySums(Reply):
         delta: δ of it.
         adjacency: the neighbouring data that it holds for; empty where it guarantees nothing.
         unit: the unit by which they differ.
+        colluding: where the noise is a part of what the parties of a secure sum have together, how many may
+            tell theirs; 0 where it is enough by itself.
+        checked: whether the party holds the keys of those it shares noise with against a roster of its own.
     """
 
     values: Array
@@ -278,6 +281,8 @@ class NoisySums(Reply):
     delta: float = 0.0
     adjacency: str = ""
     unit: str = ""
+    colluding: int = 0
+    checked: bool = False
 
     def check_sums(self, shape: tuple[int, ...], most: float, steps: int) -> None:
         """Raise ``KnowledgeRefused`` unless they are sums that there can be.
@@ -302,6 +307,8 @@ class NoisySums(Reply):
             raise KnowledgeRefused(
                 "noise without a guarantee, or one without noise", where=self.party
             )
+        if not 0 <= self.colluding <= MOST_SUMMED:
+            raise KnowledgeRefused(f"{self.colluding} parties may collude", where=self.party)
         check_names(self.unit or "none", where=self.party)
         reach = float(np.abs(self.values.astype(np.float64)).max(initial=0))
         if reach > most + 10 * self.sigma:

@@ -53,9 +53,11 @@ class SealedShares(Reply, privacy="nothing"):
 
     Attributes:
         values: a row for each other party by name, shape ``(n - 1, 82)``, uint8.
+        checked: whether it held the others' keys against a roster of its own.
     """
 
     values: Array
+    checked: bool = False
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless there is a row for each other party of the task."""

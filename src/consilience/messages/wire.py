@@ -16,7 +16,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from consilience.errors import KnowledgeRefused
-from consilience.messages.message import REGISTRY, Brief, sent_fields
+from consilience.messages.message import REGISTRY, Brief, fields, sent_fields
 
 LONGEST_HEADER = 1 << 23
 """Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
@@ -75,21 +75,22 @@ def decode(data: bytes) -> tuple[Any, ...]:
 def _outline(value: object) -> object:
     """All of a value that the length of its bytes depends on."""
     kind = type(value)
+    if kind is str:
+        return value
     if kind is int:
         return kind, len(str(value))
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape
+        return value.dtype, value.shape
     if isinstance(value, tuple | list):
         texts = set(map(type, value)) <= {str}
         return tuple(value) if texts else tuple([_outline(item) for item in value])
     if REGISTRY.get(kind.__name__) is kind:
-        sent = sent_fields(value)
-        if isinstance(value, Brief):  # which fields are sent depends on their values
-            return kind, *[(name, _outline(item)) for name, item in sent]
-        return kind, *[item if type(item) is str else _outline(item) for _, item in sent]
+        if issubclass(kind, Brief):  # which fields are sent depends on their values
+            return kind, *[(name, _outline(item)) for name, item in sent_fields(value)]
+        return kind, *[item if type(item) is str else _outline(item) for _, item in fields(value)]
     if isinstance(value, Mapping):
         return kind, *[(key, _outline(item)) for key, item in value.items()]
-    return value if kind is str else (kind, repr(value))
+    return kind, repr(value)
 
 
 def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:

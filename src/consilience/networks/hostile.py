@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -133,7 +133,7 @@ class Hostile(Section):
     """
 
     attack: str
-    parties: Whole | tuple[Name, ...] = 1
+    parties: Annotated[Whole, Field(ge=0)] | tuple[Name, ...] = 1
     after: Whole = Field(default=3, ge=1)
 
     @field_validator("attack")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from consilience.errors import KnowledgeRefused
@@ -255,8 +255,7 @@ def _delivery(party: str, request: Request, arrival: Arrival, outcome: Outcome) 
     status, detail = "ok", ""
     if isinstance(outcome, Failure):
         status, detail = outcome.kind, outcome.reason
-    else:
-        notes = (note for reply in outcome for note in getattr(reply, "notes", ()))
+    elif notes := [note for reply in outcome for note in getattr(reply, "notes", ())]:
         detail = one_line("; ".join(notes))
     return Delivery(
         party=party,
@@ -277,10 +276,15 @@ def _contents(outcome: Outcome, asked: int) -> str:
         return "Failure(text)"  # what a model says when it fails may hold anything
     kinds = []
     for reply in outcome[:asked]:
-        if isinstance(reply, Receipt):
-            continue
-        shape = getattr(getattr(reply, "values", None), "shape", ())
-        kinds.append(type(reply).__name__ + ("×".join(map(str, shape)).join("()") if shape else ""))
+        if type(reply) is not Receipt:
+            shape = getattr(getattr(reply, "values", None), "shape", ())
+            kinds.append(_named(type(reply).__name__, shape))
     if len(outcome) > asked:
         kinds.append(f"{len(outcome) - asked:,} more")
     return ", ".join(kinds)
+
+
+@lru_cache(maxsize=1000)
+def _named(kind: str, shape: tuple[int, ...]) -> str:
+    """Name of a reply's kind, with the shape of its values."""
+    return kind + ("×".join(map(str, shape)).join("()") if shape else "")

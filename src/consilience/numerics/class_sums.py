@@ -1,17 +1,20 @@
 """Sums of rows by class in features of public rows alone, and the teacher that is made of them.
 
-With landmarks z among the public rows, a kernel k and the eigenpairs of ``K = k(z, z) = U Λ Uᵀ``,
+With landmarks z among the public rows, a kernel k and the eigenpairs of ``K = k(z, z) = U Λ Uᵀ``, less the
+first one where k is not centred, for it is the mean,
 
-    φ(x) = Λ^(-1/2) Uᵀ k(z, x),        |φ(x)|² <= k(x, x),
+    φ(x) = Λ^(-5/8) Uᵀ k(z, x),
 
-and a constant beside it, so that |φ| <= 1. Everything that the density ratio needs of private rows are the
-sums ``S_y`` of φ over the rows of each class, which one row moves by 1 at most in Euclidean norm. The second
-moments of the fit are those of the public rows, ``G = Σ_public φ φᵀ`` of eigenvalues g_k:
+pulled back to length 1, which most rows are longer than, and a constant beside it, so that |φ| <= 1.
+Everything that the density ratio needs of private rows are the sums ``S_y`` of φ over the rows of each class,
+which one row moves by 1 at most in Euclidean norm. The second moments of the fit are those of the public
+rows, ``G = Σ_public φ φᵀ`` of eigenvalues g_k:
 
     r(x, y) = max(0, φ(x)ᵀ (G + ridge I)⁻¹ B S_y)
 
 is :class:`~consilience.numerics.density.PublicRatio` in few dimensions, and the teacher is
-proportional to it. B leaves of each eigenvector's sums what is likely to be no noise (:func:`coefficients`).
+proportional to it. B leaves of each eigenvector's sums what is likely to be no noise (:func:`coefficients`),
+of what classes have in common and of how they differ (:func:`class_ratios`).
 
 A value in [low, high] is a share of a row at either end. With ``a`` at the low and ``1 - a`` at the high one
 the row moves the two sums by ``sqrt(a² + (1 - a)²) <= 1``; their sum is Σ φ, and their difference Σ v φ of
@@ -58,8 +61,17 @@ _DEPTH = 4
 TREES = (100, 2**_DEPTH - 1, 2)
 """Shape of the trees of a basis."""
 
-_DIMENSIONS = 24
-"""Features by default: of digits, some 900 private rows in all, more bear noise worse."""
+_DIMENSIONS = 10, 24
+"""Features by default, of few columns and of many: of digits, some 900 private rows in all, more bear noise
+worse; lengths of fewer are too much alike."""
+
+_EVEN = 0.625
+"""Power of an eigenvalue that its direction is divided by: from ½, lengths as they are, to 1, the same in all
+directions. Noise is as wide in all, so that weak ones gain by it where there is much signal, and the others
+lose where there is little: chosen on the public rows of seven problems."""
+
+_SHORTER = 0.02
+"""Share of public rows that are shorter than 1; all others are pulled back to it, which noise is made for."""
 
 _CHUNK = 4096
 """Rows that are mapped at a time."""
@@ -95,7 +107,7 @@ class PublicBasis:
             public: features of the public rows, shape ``(N, k)``, dense or sparse.
             rng: draws the landmarks and the trees.
             kind: as above.
-            dimensions: features, the constant aside; by default 24, or as many as there are.
+            dimensions: features, the constant aside; by default as many as rows have columns, 10 to 24.
 
         Raises:
             InvalidInput: the public rows have fewer directions, or are texts, for which there are no leaves.
@@ -115,8 +127,8 @@ class PublicBasis:
             trees = np.stack([_random_tree(public, rng) for _ in range(TREES[0])])
         raw = cls(kind, landmarks, np.eye(len(landmarks), dtype=np.float32), width, trees)
         near = raw.kernels(public[landmarks], public)
-        first = int(issparse(public))  # of texts, which are not centred, the mean is left aside
-        asked = _DIMENSIONS if dimensions is None else dimensions
+        first = int(kind != "directions" or issparse(public))  # the mean, where none was taken off
+        asked = int(np.clip(public.shape[1], *_DIMENSIONS)) if dimensions is None else dimensions
         last = len(near) - 1
         values, vectors = eigh(near, subset_by_index=[max(0, last - asked - first), last])
         values, vectors = values[::-1], vectors[:, ::-1]
@@ -129,12 +141,8 @@ class PublicBasis:
                 mend=f"Give {there} or fewer, or more public rows.",
             )
         chosen = slice(first, first + dimensions)
-        matrix = (vectors[:, chosen] / np.sqrt(values[chosen])).T
-        if (
-            kind == "directions"
-        ):  # no longer than 1 for half of the public rows; of texts the length is no sign
-            share = 0.02 if issparse(public) else 0.5
-            matrix /= np.quantile(np.linalg.norm(near @ matrix.T, axis=1), share) or 1.0
+        matrix = (vectors[:, chosen] / values[chosen] ** _EVEN).T
+        matrix /= np.quantile(np.linalg.norm(near @ matrix.T, axis=1), _SHORTER) or 1.0
         return cls(kind, landmarks, matrix.astype(np.float32), width, trees)
 
     @property
@@ -287,6 +295,9 @@ def counted(sums: Array) -> float:
 def class_ratios(sums: Array, public: Array, sigma: float, ridge: float, at: Array) -> Array:
     """Estimate how many rows of each class come on a public row, 0 where a fit is below.
 
+    Fitted apart, each with its own part of the noise, are what all classes have in common, less what it were
+    if private rows were spread as the public ones are, and how classes differ.
+
     Args:
         sums: of the classes, with their noise, shape ``(n_classes, d)``, the constant last.
         public: features of the public rows, shape ``(N, d)``.
@@ -297,8 +308,13 @@ def class_ratios(sums: Array, public: Array, sigma: float, ridge: float, at: Arr
     Returns:
         Shape ``(n, n_classes)``.
     """
-    fitted = coefficients(sums, public, sigma=sigma, rows=counted(sums), ridge=ridge)
-    return np.asarray(np.maximum(at @ fitted, 0))
+    common, rows, share = sums.mean(axis=0, keepdims=True), counted(sums), 1 / len(sums)
+    even = share * rows / len(public)
+    fitted = sum(
+        coefficients(part, public, sigma=sigma * noise**0.5, rows=rows, ridge=ridge)
+        for part, noise in ((common - even * public.sum(axis=0), share), (sums - common, 1 - share))
+    )
+    return np.asarray(np.maximum(even + at @ fitted, 0))
 
 
 def at_the_ends(values: Array, bounds: Array) -> Array:

@@ -240,10 +240,24 @@ def _scaled(features: Features, public: Array) -> FeatureSpace:
     return FeatureSpace(lambda X: scaled(features(X)), scaled(told))
 
 
-def _texts(public: Array) -> FeatureSpace:
+def single_words(public: Array) -> FeatureSpace:
+    """Make the space of words that two public texts have, without pairs: sums with noise are better in it.
+
+    Args:
+        public: texts, shape ``(n,)``.
+
+    Raises:
+        InvalidInput: public texts hold no words, or no two share one.
+    """
+    space = _texts(public, longest=1)
+    common = common_columns(space.public)
+    return FeatureSpace(lambda texts: common(space(texts)), common(space.public))
+
+
+def _texts(public: Array, longest: int = 2) -> FeatureSpace:
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-    count = HashingVectorizer(ngram_range=(1, 2), norm=None, alternate_sign=False)
+    count = HashingVectorizer(ngram_range=(1, longest), norm=None, alternate_sign=False)
     counts = count.transform(public)
     if not counts.nnz:
         raise InvalidInput(

@@ -38,7 +38,7 @@ def certainties(
             :func:`consilience.numerics.feature_space.principal_directions`.
         public: shape ``(n_public, k)``.
         regularization: λ > 0.
-        noise: adds noise to w, given w and Δ, such as :meth:`.privacy.GaussianNoise.add`; none by default.
+        noise: adds noise to w, given w and Δ, such as :meth:`.mechanisms.GaussianNoise.add`; none by default.
 
     Returns:
         shape ``(n_public,)``, in (0, 1].

@@ -28,7 +28,7 @@ from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only
-from consilience.validation.table_rows import truth_of
+from consilience.validation.table_columns import truth_of
 
 MOST_LABELS = 200
 """Most labels of a row."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array, read_only
-from consilience.validation.table_rows import truth_of
+from consilience.validation.table_columns import truth_of
 
 
 def survival_rows(time: Any, event: Any, *, where: str) -> Array:

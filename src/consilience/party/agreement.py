@@ -8,14 +8,19 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, odd_name
 from consilience.learners import Learner
+from consilience.learners.frozen import Frozen
 from consilience.messages.schema import MOST_CLASSES, Agreement
 from consilience.numerics.encoder import LONGEST_KEY
+from consilience.party.noisy_training import training_releases
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.memory import check_memory
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
+
+_EXAMPLES = 100
+"""Public rows that a learner may look at to say whether it can use their like."""
 
 
 def check_agreement(party: Party, agreement: Agreement) -> None:
@@ -38,7 +43,8 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
         raise InvalidInput(
             "its public data are not the ones agreed on",
             where=where,
-            mend="Every party must hold the same public rows in the same order.",
+            mend="Every party must hold the same public rows in the same order. A coordinator with secret "
+            "labels mixes its own among them: leave `public` out of party.toml, and they are sent.",
         )
     _check_encoder(party, agreement.encoder)
     if agreement.outcome != ("" if party.outcome is None else party.outcome.key):
@@ -49,7 +55,7 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
         )
     outputs = len(agreement.classes) or party.targets or agreement.outputs
     distinct = len(set(agreement.classes)) == len(agreement.classes) <= MOST_CLASSES
-    named = (*agreement.classes, *agreement.frozen, *agreement.learners)
+    named = (*agreement.classes, *agreement.frozen, *agreement.learners, *agreement.summed)
     if why := next(filter(None, map(odd_name, named)), None):
         raise InvalidInput(f"a class or party agreed on has no name: {why}", where=where)
     if (
@@ -64,12 +70,46 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             where=where,
             mend=f"Its own is {party.kind}, with {len(party.public)} public rows.",
         )
-    tested = 0 if party.test is None else len(party.test[0])
-    rows = 2 * len(party.X) + 2 * tested + 3 * len(party.public)  # targets, answers, teacher
+    rows = 3 * len(party.public)  # targets, answers, teacher
+    if party.privacy.accountant.budget is None:  # else how many rows it has is nobody's affair
+        rows += own_rows(party)
+    check_outputs(party, rows, outputs)
+
+
+def check_model(party: Party) -> None:
+    """Raise ``InvalidInput`` where a party's model cannot take the rows of the federation it joins.
+
+    With a budget of privacy that hangs on the public rows alone.
+    """
+    public, learner = party.public, party.learner
+    assert public is not None
+    budgeted = party.privacy.accountant.budget is not None
+    if len(public) or not budgeted:
+        learner.check((public.X if len(public) else party.X)[:_EXAMPLES])
+    training_releases(party)  # of a network that cannot be trained with noise there are none
+    if isinstance(learner, Frozen):
+        tested = () if party.test is None or budgeted else (party.test[0],)
+        learner.check_budget(*[public.X] * bool(len(public)), *tested)
+
+
+def own_rows(party: Party) -> int:
+    """Count the outputs that a party holds of its private and test rows: targets and answers."""
+    return 2 * len(party.X) + (0 if party.test is None else 2 * len(party.test[0]))
+
+
+def check_outputs(party: Party, rows: int, outputs: int) -> None:
+    """Raise ``InvalidInput`` if outputs for rows need more memory than there is.
+
+    Args:
+        party: the party.
+        rows: how many of its rows, and of public ones.
+        outputs: of each.
+    """
+    assert party.public is not None
     check_memory(
         8 * rows * outputs,
         f"{outputs:,} outputs for each of its rows and of {len(party.public):,} public ones",
-        where=where,
+        where=f"party {party.name!r}",
         mend="It needs a federation with fewer classes or fewer public rows.",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums
 from consilience.numerics.class_sums import NO_BOUNDS, SCALE, PublicBasis, at_the_ends, class_sums
-from consilience.numerics.randomness import NoiseSource
+from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.shared_space import shared_space
-from consilience.transforms.privacy import Budget, Mechanism
+from consilience.transforms.accounting import PrivacyLoss, skellam_loss
+from consilience.transforms.mechanisms import Mechanism
+from consilience.transforms.privacy import Budget, BudgetExceeded
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 
@@ -53,8 +56,8 @@ def sums_of(
         )
     if basis.landmarks.min() < 0 or basis.landmarks.max() >= len(public):
         raise KnowledgeRefused("the basis names public rows that there are not")
-    space = shared_space(public, 0)
-    known = space.public_words
+    space = shared_space(public, 0).of_sums
+    known = space.public
     columns = basis.trees[..., 0]
     if columns.min(initial=0) < 0 or columns.max(initial=0) >= known.shape[1]:
         raise KnowledgeRefused("the basis names columns that there are not")
@@ -62,7 +65,7 @@ def sums_of(
     here = party.arrived_by(arrival)
     if here is not None:
         X, y, units = X[here], y[here], None if units is None else units[here]
-    rows = basis(space.words(X), known)
+    rows = basis(space(X), known)
     if not values:
         place = {name: code for code, name in enumerate(agreement.classes)}
         codes = np.array([place[name] for name in y.tolist()], dtype=np.int64)
@@ -133,11 +136,70 @@ class SumsNoise(BudgetNoise):
         return SCALE * self._budget.sigma
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
-        """Name the release of the first arrival by the basis, the public rows and the classes or bounds."""
+        """Name the release of the first arrival by the basis, the public rows and the classes or bounds.
+
+        Raises:
+            BudgetExceeded: the noise is shared with parties that are not there, or are to add too little.
+        """
         assert agreement is not None
         bounds = map(repr, task.bounds.ravel().tolist())
         asked = (task.digest, agreement.public, agreement.encoder, *agreement.classes, *bounds)
-        return replace(Release.of("class sums", asked, self.loss), arrival=0)
+        loss, (variance, threshold) = self.loss, self._party.summing or (0.0, 0)
+        if self._shared:
+            among = len({*agreement.summed, *(self._party.roster or ())})
+            loss = self._shared_loss(variance, threshold, among, task.entries(agreement))
+            asked += ("shared", repr(variance), str(threshold), str(self._budget.colluding))
+        elif variance:
+            raise BudgetExceeded(
+                "limits.noise: each party is to add a part of the noise, and its own is enough by itself",
+                mend='The party\'s engineer may set noise = "shared"; or the coordinator takes epsilon off.',
+            )
+        return replace(Release.of("class sums", asked, loss), arrival=0)
+
+    @property
+    def _shared(self) -> bool:
+        return self._budget.noise == "shared"
+
+    def _shared_loss(
+        self, variance: float, threshold: int, among: int, entries: int
+    ) -> PrivacyLoss:
+        """Loss of sums that have so much noise of each of so many parties, but for those that collude.
+
+        Args:
+            variance: of a party's noise, in steps.
+            threshold: fewest parties of the sum.
+            among: parties that it may be in a sum with, itself among them.
+            entries: numbers in a party's sums.
+
+        Raises:
+            BudgetExceeded: there is none of others, so many may collude that two sums of it could be opened,
+                or it is more than a release may cost.
+        """
+        from consilience.secure.masks import may_collude  # the room brings cryptography with it
+
+        budget = self._budget
+        harmless = may_collude(among, threshold)
+        if not variance or budget.colluding > harmless:
+            why = f"{harmless} of {among} may collude where {threshold} open a sum, and it counts more"
+            raise BudgetExceeded(
+                "limits.noise: its noise is a part of what parties have together in a secure sum, and "
+                + (why if variance else "the others are to add none"),
+                mend="The coordinator gives secure_aggregation an epsilon, or a larger threshold; or the "
+                'party\'s engineer sets noise = "own".',
+            )
+        honest = threshold - budget.colluding
+        reach = SCALE * (1.0 if budget.adjacency == "add-remove" else 2.0)
+        loss = skellam_loss(
+            honest * variance, reach, reach * math.sqrt(entries), adjacency=budget.adjacency
+        )
+        most = budget.epsilon if budget.each is None else budget.each
+        if (cost := loss.epsilon(budget.delta)) > most * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"limits.epsilon: the parties' noise together would cost {cost:.4g}, and a release may cost "
+                f"{most:g}",
+                mend="The coordinator may lower epsilon in secure_aggregation, or count more that collude.",
+            )
+        return replace(loss, unit=budget.unit)
 
     def parts(
         self, task: Any, agreement: Agreement | None, reply: ClassSums | None = None
@@ -162,10 +224,19 @@ class SumsNoise(BudgetNoise):
 
     def release(self, reply: ClassSums) -> ClassSums:
         """Add the noise, and say how much there is."""
+        if self._shared:
+            assert self._party.summing is not None
+            variance = self._party.summing[0]
+            noise = SystemNoise().skellam(variance=variance, size=reply.values.shape)
+            return replace(reply, values=reply.values + noise, sigma=math.sqrt(variance))
         return replace(reply, values=self.noisy(reply.values, self.sigma), sigma=self.sigma)
 
     def joined(self, released: Sequence[ClassSums]) -> ClassSums:
         """Add the arrivals up."""
         values = np.sum([one.values for one in released], axis=0)
         sigma = float(np.sqrt(sum(one.sigma**2 for one in released)))
-        return replace(released[0], values=values, sigma=sigma, **self._said())
+        said = self._said()
+        if self._shared:
+            checked = self._party.roster is not None
+            said |= {"colluding": self._budget.colluding, "checked": checked}
+        return replace(released[0], values=values, sigma=sigma, **said)

@@ -54,6 +54,24 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
     return read_only(weights.astype(np.float64))
 
 
+def metrics_of(
+    outputs: Array, truth: Array, own: Array, *, kind: Kind, outcome: Outcome | None
+) -> dict[str, float]:
+    """Compute the metrics of predictions of classes, of values, or of an outcome.
+
+    Args:
+        outputs: predictions, shape ``(n, n_outputs)``.
+        truth: rows of outputs, shape ``(n, n_outputs)``; of an outcome, values as it has them.
+        own: weights of the rows as own rows, as of :func:`classification_metrics`.
+        kind: ``"classification"`` or ``"regression"``.
+        outcome: what is predicted, where that is neither a class nor a number.
+    """
+    if outcome is not None:
+        return outcome_metrics(outcome, outputs, truth, own)
+    measure = regression_metrics if kind == "regression" else classification_metrics
+    return measure(outputs, truth, own)
+
+
 def classification_metrics(
     outputs: Array, targets: Array, own: Array | None = None
 ) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
+from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.party.rows import target_rows
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
@@ -27,11 +27,18 @@ def training_releases(party: Party) -> tuple[Release, ...]:
     """Name the release of a party's training with noise; none where it trains without, or has not joined.
 
     Raises:
-        InvalidInput: nothing bounds what a row does to its network.
+        InvalidInput: nothing bounds what a row does to its network, or there are no public rows.
     """
     budget = party.privacy.accountant.budget
     if party.noisy is None or budget is None or party.agreement is None or party.public is None:
         return ()
+    if not len(party.public):
+        raise InvalidInput(
+            "its network is trained with noise, and there are no public rows to build it by",
+            where=f"party {party.name!r}",
+            mend="Take a protocol with public rows, such as ensemble_distillation.",
+            code="budget",
+        )
     model: Any = party.untrained()
     network = model.bounded(party.public.X[:2])
     question = (network, repr(party.noisy), str(party.X.shape[1:]), *party.agreement.classes)

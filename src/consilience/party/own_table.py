@@ -18,8 +18,9 @@ from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, read_only
+from consilience.validation.table_columns import Lenient
 from consilience.validation.table_remarks import says_target
-from consilience.validation.table_rows import Lenient, Rows, rows_and_schema, rows_of
+from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
 

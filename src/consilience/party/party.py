@@ -20,28 +20,27 @@ from consilience.messages.schema import Agreement, Ratios
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome
-from consilience.party.agreement import check_agreement
+from consilience.party.agreement import check_agreement, check_model, check_outputs, own_rows
 from consilience.party.choice import Chooser, Purpose
-from consilience.party.metrics import (
-    classification_metrics,
-    outcome_metrics,
-    own_weights,
-    regression_metrics,
-)
+from consilience.party.metrics import metrics_of, own_weights
 from consilience.party.model_sharing import ModelSharing
 from consilience.party.own_table import OwnTable, ReadByPublic
 from consilience.party.protected import Protected
 from consilience.party.row_scores import Scores
-from consilience.party.rows import calibration_rows, checked_inputs, checked_rows, target_rows
+from consilience.party.rows import (
+    as_pair,
+    calibration_rows,
+    check_like_own,
+    checked_inputs,
+    checked_rows,
+    target_rows,
+)
 from consilience.party.state import SavedState
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind, check_aliases, class_order, label_names
 from consilience.validation.numbers import check_choice, check_flag, check_number
-from consilience.validation.table_rows import Lenient
-
-_EXAMPLES = 100
-"""Public rows that a learner may look at to say whether it can use their like."""
+from consilience.validation.table_columns import Lenient
 
 
 class Party(ReadByPublic, ModelSharing, SavedState, Protected):
@@ -129,9 +128,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             raise InvalidInput(f"this is no name of a party: {why}", where=where[:100])
         check_flag("sends_rows", sends_rows, where=where)
         if isinstance(trusts, str):
-            raise InvalidInput(
-                f"trusts is {trusts!r}", where=where, mend=f"Give a list: [{trusts!r}]."
-            )
+            mend = f"Give a list: [{trusts!r}]."
+            raise InvalidInput(f"trusts is {trusts!r}", where=where, mend=mend)
         check_number("calibration", calibration, at_least=0, below=1, where=where)
         if not isinstance(coarseness, Coarseness | None):
             raise InvalidInput(
@@ -172,25 +170,11 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             outcome.check_own(self.y, where=f"{self._where}, private data")
         elif self.kind == "classification" and names is not None and outcome is None:
             check_aliases(self._aliases, names, where=f"{self._where}, private data")
-        if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
-            raise InvalidInput(
-                "test is not a pair",
-                where=self._where,
-                mend="Give (X_test, y_test): rows and labels.",
-            )
-        self.test = None if test is None else self._checked(*test, "test data")
-        if X is None and self.test is not None:
-            self.X = self.test[0][:0]
-        if self.test is not None and self.test[0].shape[1:] != self.X.shape[1:]:
-            raise InvalidInput(
-                f"a private row has shape {self.X.shape[1:]}, a test row {self.test[0].shape[1:]}",
-                where=self._where,
-            )
-        if self.test is not None and self.targets not in (0, *self.test[1].shape[1:]):
-            raise InvalidInput(
-                f"private rows have {self.targets} targets, test rows {self.test[1].shape[1]}",
-                where=self._where,
-            )
+        self.test = None
+        if test is not None:
+            self.test = self._checked(*as_pair(test, where=self._where), "test data")
+            self.X = self.test[0][:0] if X is None else self.X
+            check_like_own(self.test, self.X, self.targets, where=self._where)
         tested = self.y[:0] if self.test is None else self.test[1]
         known = () if outcome is not None else self._classes_held
         self.own = own_weights(own, tested, known, where=self._where)
@@ -302,11 +286,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         self.memory = {}
         if self.sums is not None:
             self.sums.abandon()
-        self.learner.check((self.public.X if len(self.public) else self.X)[:_EXAMPLES])
-
-        if isinstance(self.learner, Frozen):
-            tested = () if self.test is None else (self.test[0],)
-            self.learner.check_budget(*[self.public.X] * bool(len(self.public)), *tested)
+        check_model(self)
+        budgeted = self.privacy.accountant.budget is not None  # then its rows refuse nothing
         if not self.labelled and self.kind == "regression":
             self.y = np.zeros((0, agreement.outputs))
         self.train_rows = int((~self._calibration_rows(self.y)).sum())
@@ -316,11 +297,12 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         X, y = (self.X if own.all() else self.X[own]), self.y
         if self.labelled and not own.all():
             y = self.y[own]
-        held_out = self._calibration_rows(y)
-        targets = self._targets(y, y[~held_out])
-        known = X[: len(y)]  # none, where there are no labels
-        if self.noisy is not None:  # trained on once, with noise, and looked at by nothing else
-            known, targets, held_out = known[:0], targets[:0], held_out[:0]
+        held_out, targets = self._calibration_rows(y), np.zeros((0, agreement.outputs))
+        if self.noisy is None:  # else trained on once, with noise, and looked at by nothing else
+            with self.keeping_to_itself():
+                check_outputs(self, own_rows(self), agreement.outputs)
+                targets = self._targets(y, y[~held_out])
+        known, held_out = X[: len(targets)], held_out[: len(targets)]  # none without labels
         self._train = (read_only(known[~held_out]), targets[~held_out])
         self._held_out = (read_only(known[held_out]), targets[held_out])
         self.scores = Scores(
@@ -332,20 +314,21 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             self._held_out,
             read_only(self.X),
             self.secret,
-            None if self.outcome is None else read_only(y[held_out]),
+            None if self.outcome is None else read_only(y[: len(targets)][held_out]),
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
         keeps = self.labelled and not self.frozen and self.noisy is None
         if self.purpose != "taught" and len(self.public) and keeps:
             self.chooser = Chooser(self.purpose, self.scores)
-        if self.learner.abilities.validation and not held_out.any():
+        chooses = self._calibration > 0 and self.noisy is None if budgeted else held_out.any()
+        if self.learner.abilities.validation and not chooses:
             raise InvalidInput(
                 "its model chooses by calibration rows, and there are none",
                 where=self._where,
-                mend="Give a calibration share above 0, such as 0.2.",
+                mend="Give a calibration share above 0, such as 0.2; training with noise has none.",
             )
-        if self.test is not None:
+        if self.test is not None and not budgeted:
             self._targets(self.test[1], self.y)
 
     def _targets(self, y: Array, known: Array) -> Array:
@@ -404,14 +387,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         last = self.chooser.choices[-1:] if self.chooser is not None else []
         model = self._changes, [replace(one, round=0) for one in last]
         if self._measured is None or self._measured[0] != model:
-            outputs = self.predict(X)
-            if self.outcome is not None:
-                values = outcome_metrics(self.outcome, outputs, y, own)
-            else:
-                measure = (
-                    regression_metrics if self.kind == "regression" else classification_metrics
-                )
-                values = measure(outputs, self._targets(y, y), own)
+            truth = y if self.outcome is not None else self._targets(y, y)
+            values = metrics_of(self.predict(X), truth, own, kind=self.kind, outcome=self.outcome)
             self._measured = model, values
         values = self._measured[1]  # a model that stayed as it was is not measured again
         if self.digits is not None:

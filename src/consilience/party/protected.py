@@ -32,6 +32,9 @@ class Protected:
     noisy: NoisyTraining | None
     noise: NoiseSource = SystemNoise
     """Makes the source of its noise."""
+    summing: tuple[float, int] | None = None
+    """While its reply goes into a secure sum: the variance of each party's noise that was asked for, in steps
+    of the grid, and the fewest parties that open the sum."""
     _prototype: Learner
     _where: str
 
@@ -133,13 +136,7 @@ class Protected:
             if self.privacy_units is None
             else int(self.privacy_units.max(initial=-1)) + 1
         )
-        if budget.delta * count * 10 > 1:
-            raise InvalidInput(
-                f"delta is {budget.delta:g} and there are {count:,} units: a δ of one in so many permits "
-                "publishing one of them",
-                where=f"{self._where}, limits.delta",
-                mend=f"Give {0.1 / count:.0e} or less.",
-            )
+        budget.check_delta(count, where=self._where)
 
     @contextmanager
     def keeping_to_itself(self) -> Iterator[None]:

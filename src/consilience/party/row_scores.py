@@ -7,7 +7,7 @@ computed once. Inputs are compared in one space, made of the public rows, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.party.shared_space import SharedSpace, once, shared_space
 from consilience.transforms.accounting import PrivacyLoss
-from consilience.transforms.privacy import Accountant, GaussianNoise
+from consilience.transforms.mechanisms import GaussianNoise
+from consilience.transforms.privacy import Accountant
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 
@@ -127,7 +128,7 @@ class Scores:
             loss: privacy loss of the noise.
         """
         question = (repr(regularization), str(self.agreement.seed), self._compared_with)
-        return Release.of("certainties", question, loss)
+        return replace(Release.of("certainties", question, loss), chosen=True)
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
         """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.

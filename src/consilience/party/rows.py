@@ -68,6 +68,37 @@ def checked_rows(
     return X, read_only(values.reshape(len(values), -1))
 
 
+def as_pair(test: Any, *, where: str) -> tuple[Any, Any]:
+    """Take test rows as a pair of rows and labels.
+
+    Raises:
+        InvalidInput: they are none.
+    """
+    if not (isinstance(test, tuple | list) and len(test) == 2):
+        mend = "Give (X_test, y_test): rows and labels."
+        raise InvalidInput("test is not a pair", where=where, mend=mend)
+    return test[0], test[1]
+
+
+def check_like_own(test: tuple[Array, Array], X: Array, targets: int, *, where: str) -> None:
+    """Raise ``InvalidInput`` where test rows have another shape than private rows.
+
+    Args:
+        test: inputs and targets of the test rows.
+        X: private inputs, shape ``(n, ...)``.
+        targets: values that a private row has as targets; 0 for classes, and where there is none.
+        where: the party, for errors.
+    """
+    if test[0].shape[1:] != X.shape[1:]:
+        raise InvalidInput(
+            f"a private row has shape {X.shape[1:]}, a test row {test[0].shape[1:]}", where=where
+        )
+    if targets not in (0, *test[1].shape[1:]):
+        raise InvalidInput(
+            f"private rows have {targets} targets, test rows {test[1].shape[1]}", where=where
+        )
+
+
 def target_rows(y: Array, agreement: Agreement, *, where: str) -> Array:
     """Make rows of outputs: one-hot in the agreed class order, or the values themselves.
 

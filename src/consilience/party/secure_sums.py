@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consilience.errors import KnowledgeRefused, RunFailed
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
     from consilience.secure.secure_sum import SumMember
+
+_PROBES = 100
+"""Rows that tell the states of a model apart."""
 
 SUMS = "sums.safetensors"
 """File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
@@ -24,8 +31,58 @@ def member_of(party: Party) -> SumMember:
     from consilience.secure.secure_sum import SumMember  # the room brings scikit-learn with it
 
     if party.sums is None:
-        party.sums = SumMember(party.name)
+        party.sums = SumMember(party.name, party.identity, party.roster)
     return party.sums
+
+
+def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]:
+    """Give a roster without the party itself, once all of it are keys.
+
+    Args:
+        party: the party.
+        roster: name to public key, as lines of OpenSSH.
+
+    Raises:
+        InvalidInput: it is of too few, holds something else than keys, or the party has no key of its own.
+    """
+    from consilience.secure.masks import check_public_key
+
+    others = {name: line for name, line in roster.items() if name != party.name}
+    mend = "Copy the line of each that this prints there: consilience party key party.toml"
+    if not party.identity:
+        raise InvalidInput("the others know it by coordinator.key, and there is none", mend=mend)
+    if len(others) < 2:
+        what = f"it names {len(others)} others, and a sum is of three parties or more"
+        raise InvalidInput(what, mend=mend)
+    for name, line in others.items():
+        check_public_key(line, where=name)
+    return others
+
+
+def state_of_model(party: Party) -> str:
+    """Name the state that a party's model is in, whatever is asked of it.
+
+    The name is a digest of what the model says of rows that nobody else knows, and of which it has learnt
+    none: each takes its columns from several own rows. It stays the same where a coordinator has the same
+    model trained anew, by other seeds, rounds and public rows.
+
+    Returns:
+        A digest; or nothing where all that leaves has noise of its own, which bounds what any sums tell.
+    """
+    if party.privacy.accountant.budget is not None:
+        return ""
+    if party.frozen:
+        return "frozen"
+    rows = party.X[:_PROBES]
+    if rows.dtype.kind in "UO":
+        probes = np.array([f"{a} {b}" for a, b in zip(rows, np.roll(rows, 1), strict=True)], object)
+    else:
+        flat = rows.reshape(len(rows), -1)
+        columns = np.arange(flat.shape[1])
+        mixed = flat[(np.arange(len(flat))[:, None] + columns) % len(flat), columns]
+        probes = mixed.reshape(rows.shape)
+    said = np.ascontiguousarray(party.learner.predict(probes))
+    return hashlib.sha256(said.tobytes()).hexdigest()
 
 
 def read_sums(party: Party, folder: Path) -> None:

@@ -95,16 +95,16 @@ def answers_of(
     if rows.min() < 0 or rows.max() >= len(public):
         raise KnowledgeRefused("it is asked about public rows that there are not")
     asked, outputs = public.X[rows], agreement.outputs
-    targets = target_rows(party.y, agreement, where=f"party {party.name!r}")
-    places = shards_of(party, teachers)[: len(targets)]
+    places = shards_of(party, teachers)[: len(party.y)]
     classes, (low, high) = agreement.kind == "classification", bounds
     total = np.zeros((len(rows), outputs), dtype=np.int64)
     for shard in range(teachers):
         mine = places == shard
-        own = party.X[: len(mine)][mine], targets[mine]
         share = np.full(total.shape, 1 / outputs if classes else 0.5)
-        if mine.any() and not (classes and own[1].any(axis=0).sum() < 2):
+        if mine.any() and not (classes and len(set(party.y[mine].tolist())) < 2):
             try:
+                targets = target_rows(party.y[mine], agreement, where=f"party {party.name!r}")
+                own = party.X[: len(mine)][mine], targets
                 learner = party.untrained()
                 held_out = own if learner.abilities.validation else None
                 rng = party.stream(0, f"shard {shard}")

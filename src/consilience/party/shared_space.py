@@ -14,9 +14,11 @@ from consilience.messages.schema import Public
 from consilience.numerics.density import PublicRatio
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.feature_space import (
+    FeatureSpace,
     common_columns,
     principal_directions,
     public_feature_space,
+    single_words,
 )
 from consilience.numerics.membership import rows_like
 from consilience.numerics.randomness import stream
@@ -71,6 +73,12 @@ class SharedSpace:
         """Features of the public rows, as :attr:`words` gives them."""
         public = self.space.public
         return common_columns(public)(public) if issparse(public) else public
+
+    @cached_property
+    def of_sums(self) -> FeatureSpace:
+        """Space that class sums are made in; of texts their single words."""
+        rows, encoder = self._made_of
+        return single_words(rows) if encoder is None and rows.dtype.kind in "UO" else self.space
 
     @cached_property
     def generated(self) -> Array:

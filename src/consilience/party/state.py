@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -51,7 +51,7 @@ ABOUT = "state.json"
 """The file by which a folder is known to hold a state."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
-_RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
+RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
 
 _ALONE, _CHOICES, _REGION = "alone", "choices.json", "region.safetensors"
 
@@ -68,6 +68,10 @@ class SavedState:
     """Folder of its saved states; ``None`` for none."""
     sums: SumMember | None = None
     """Its end of secure sums, once it is in one; no restoring brings an earlier one back."""
+    identity: bytes = b""
+    """Private key by which the others know it, in OpenSSH's form, which signs its keys of secure sums."""
+    roster: Mapping[str, str] | None = None
+    """Public keys of the others, for secure sums; ``None`` where it takes the coordinator's word for them."""
     _where: str
 
     @property
@@ -150,7 +154,7 @@ def write_state(
         files[SUMS] = party.sums.to_bytes()
     for name, arrays in (
         (_MEMORY, party.memory),
-        (_RELEASED, party.privacy.accountant.arrays()),
+        (RELEASED, party.privacy.accountant.arrays()),
         (_NEARNESS, party.comparison.found),
     ):
         if arrays:
@@ -296,7 +300,7 @@ def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
         RunFailed: the file is damaged.
     """
     try:
-        released = _read_arrays(folder / _RELEASED)
+        released = _read_arrays(folder / RELEASED)
         if only:
             party.privacy.accountant.clear()
         party.privacy.accountant.restore(released)

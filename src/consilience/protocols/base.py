@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
-from typing import Any, Concatenate, Generic, ParamSpec, cast
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, cast
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.aggregation.guard import Guard
@@ -97,6 +97,10 @@ class Protocol:
         return self._again(**options)
 
 
+Summed = bool | Literal["class sums"]
+"""True, or the kind of answers to which parties can share noise, where sums are enough for a protocol."""
+
+
 class ProtocolFactory(Generic[P]):
     """A protocol before it has options: called with them, it gives a :class:`Protocol`.
 
@@ -107,7 +111,7 @@ class ProtocolFactory(Generic[P]):
         also_called: names that papers give it.
         python_only: the reason why a configuration file cannot name it; empty where it can.
         any_party: whether a party may be frozen, or learn only.
-        summed: whether sums of the parties' answers are enough for it.
+        summed: whether sums of the parties' answers are enough for it: :data:`Summed`.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class ProtocolFactory(Generic[P]):
         also_called: tuple[str, ...],
         python_only: str,
         any_party: bool,
-        summed: bool,
+        summed: Summed,
     ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
@@ -127,7 +131,7 @@ class ProtocolFactory(Generic[P]):
         self.also_called, self.python_only = also_called, python_only
         self.any_party, self.summed = any_party, summed
         self._function = function
-        self.__signature__ = _with_common(signature(function), summed, where=self.name)
+        self.__signature__ = _with_common(signature(function), bool(summed), where=self.name)
 
     def takes(self, option: str) -> bool:
         """Tell whether it has that option; ``codec`` all have."""
@@ -158,6 +162,12 @@ class ProtocolFactory(Generic[P]):
         check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
         if codec is not None and secure is not None:
             raise InvalidInput("masked integers cannot be compressed", where="codec")
+        if secure is not None and secure.epsilon is not None and self.summed != "class sums":
+            raise InvalidInput(
+                "noise that parties share is for class sums",
+                where=f"{SECURE}, epsilon",
+                mend="Take the protocol private_sums.",
+            )
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
 
         def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
@@ -214,7 +224,7 @@ def protocol(
     also_called: tuple[str, ...] = (),
     python_only: str = "",
     any_party: bool = False,
-    summed: bool = False,
+    summed: Summed = False,
 ) -> Callable[
     [Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
@@ -231,7 +241,7 @@ def protocol(
         any_party: whether a party may be frozen, or learn only; it then asks
             :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
         summed: whether sums of the parties' answers are enough for it: it then has the option
-            ``secure_aggregation``.
+            ``secure_aggregation``, whose noise is for ``"class sums"`` alone.
     """
 
     def made(

@@ -64,4 +64,8 @@ class ConstantReplies:
             party: (*given, *self._replies.get(party, ()))
             for party, given in replies.answers.items()
         }
-        return Replies(answers, replies.missing)
+        late = {
+            party: (age, (*given, *self._replies.get(party, ())))
+            for party, (age, given) in replies.late.items()
+        }
+        return Replies(answers, replies.missing, late=late)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -238,7 +239,7 @@ def protocol_for(
     Raises:
         InvalidInput: a name or an option that nothing here knows, or that do not go together.
     """
-    budget_of(method)
+    budget = budget_of(method)
     if method.aggregate in ("local", "central"):
         _no_options(method)
         return PROTOCOLS["local_only"](rounds=shared.rounds)
@@ -250,9 +251,32 @@ def protocol_for(
     spec = _protocol_of(method, shared)
     arguments = spec.arguments()
     _goes_together(method, spec.name)
+    if budget is not None and budget.noise == "shared":
+        arguments[SECURE] = _sharing(arguments.get(SECURE), budget, method)
     if aggregate is not None:
         arguments["aggregate"] = aggregate
     return PROTOCOLS[spec.name](**arguments)
+
+
+def _sharing(
+    secure: SecureAggregation | None, budget: Budget, method: MethodSpec
+) -> SecureAggregation:
+    """The secure sums of a method whose parties share noise, with an ε for one of their releases."""
+    if secure is None:
+        raise InvalidInput(
+            'noise = "shared" is for secure sums, and there are none',
+            where=f"method {method.label}, privacy",
+            mend="Write protocol.secure_aggregation = {}.",
+        )
+    if secure.epsilon is not None:
+        return secure
+    return replace(
+        secure,
+        epsilon=budget.epsilon if budget.each is None else budget.each,
+        delta=budget.delta,
+        colluding=budget.colluding,
+        adjacency=budget.adjacency,
+    )
 
 
 def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:

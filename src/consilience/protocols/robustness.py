@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import Guard, SecretLabels
@@ -62,6 +63,8 @@ class RobustnessSpec(Section):
         secret_labels: in an experiment how many public rows have labels that the coordinator alone knows;
             between sites a file of labelled rows, which are mixed among the public ones.
         label: column of the labels in that file.
+        tolerates: how many parties may lie; refused where fewer than twice as many and one know a class, and
+            there are no secret labels.
         watch: whether parties whose answers contradict all others' are left out.
         let_in: parties that are never left out, whatever is found.
         leave_out: parties that are always left out.
@@ -70,9 +73,15 @@ class RobustnessSpec(Section):
     most_rows: Whole | Literal["median"] | None = None
     secret_labels: Whole | Path | None = None
     label: str = "label"
+    tolerates: Whole = Field(default=0, ge=0)
     watch: Flag = True
     let_in: tuple[Name, ...] = ()
     leave_out: tuple[Name, ...] = ()
+
+    @property
+    def unaided(self) -> int:
+        """Number of liars that the parties' answers alone must bear: none where there are secret labels."""
+        return 0 if self.secret_labels else self.tolerates
 
     def applied(self, protocol: Protocol, secret: SecretLabels | None = None) -> Protocol:
         """Make the protocol with a guard before its rule; as it is where nothing is asked for.
@@ -84,9 +93,13 @@ class RobustnessSpec(Section):
         Raises:
             InvalidInput: it has no rule of predictions that could be guarded.
         """
-        if self == RobustnessSpec():
+        if self == RobustnessSpec(tolerates=self.tolerates):
             return protocol
         rule = protocol.options.get("aggregate")
+        if protocol.name == "private_sums" and self == RobustnessSpec(
+            most_rows=self.most_rows, tolerates=self.tolerates
+        ):
+            return protocol.with_options(most_rows=self.most_rows)
         if not isinstance(rule, Aggregator):
             raise InvalidInput(
                 f"protocol {protocol.name} takes no aggregator, and nothing of it is guarded",

@@ -43,12 +43,14 @@ class Round:
         state: state to resume from after this round.
         teacher: teacher of the round, if there is one.
         replies: replies that it was made of.
+        notes: remarks for the ledger, beside those on the teacher.
     """
 
     number: int
     state: RoundState
     teacher: Teacher | None = None
     replies: Replies | None = None
+    notes: tuple[str, ...] = ()
 
 
 Rounds = Iterator[Round]

@@ -7,23 +7,29 @@ Whatever else would leave a party readable is refused.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from inspect import signature
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
 from consilience.aggregation import AGGREGATORS, Aggregator
 from consilience.aggregation.sums import form_of, summed_rule
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Failure, Replies
+from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
+from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
-from consilience.messages.sums import Sum
+from consilience.messages.sums import Sum, Weights
+from consilience.numerics.class_sums import SCALE
 from consilience.protocols.rounds import Rounds, RoundState
+from consilience.protocols.sampling import party_count
 from consilience.tasks.base import NetworkView, Task
 from consilience.tasks.class_sums import SumClasses
+from consilience.tasks.outgoing import failure_of
+from consilience.tasks.parameters import Parameters, SendParameters, TrainParameters
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
 from consilience.tasks.secure_sums import (
@@ -33,8 +39,12 @@ from consilience.tasks.secure_sums import (
     ShareSecrets,
     SumMasked,
     SumQuestion,
+    SumTrained,
+    mean_of,
 )
-from consilience.validation.numbers import check_number
+from consilience.transforms.accounting import Adjacency, skellam_variance
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
 
 K = TypeVar("K")
 
@@ -46,15 +56,34 @@ SECURE = "secure_aggregation"
 class SecureAggregation:
     """Settings of secure sums: the coordinator sees sums of the parties' answers alone.
 
+    Sums over two sets of parties tell of whoever is in one of them alone: its predictions nearly, as the
+    others' models may have learnt between them; its scores that no training changes, such as counts of rows
+    and density ratios, exactly.
+
     Attributes:
-        threshold: fewest parties that open a sum, more than two thirds of those that are asked, which is the
-            default. So many that join hands with the coordinator learn every answer; with fewer left there is
-            no sum.
+        threshold: fewest parties that open a sum, more than two thirds of those that agreed when they joined,
+            which is the default. So many that join hands with the coordinator learn every answer; with fewer
+            left there is no sum.
+        epsilon: ε of class sums with noise that parties share, each a part of it, so that it holds however
+            many drop out: against everybody but ``colluding`` parties, the coordinator too. A party whose
+            budget does not say ``noise = "shared"`` refuses, as one does that would be charged more than its
+            budget has. ``None`` for each party's own noise.
+        delta: δ of it.
+        colluding: parties that may tell their parts of the noise, 1 to 2 t - n - 1 of n with threshold t.
+        adjacency: the neighbouring data that ε is for.
     """
 
     threshold: int | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    colluding: int = 1
+    adjacency: Adjacency = "add-remove"
 
     def __post_init__(self) -> None:
+        check_number("epsilon", self.epsilon, above=0, optional=True, where=SECURE)
+        check_number("delta", self.delta, above=0, below=1, where=SECURE)
+        check_number("colluding", self.colluding, at_least=1, whole=True, where=SECURE)
+        check_choice("adjacency", self.adjacency, get_args(Adjacency), where=SECURE)
         check_number(
             "threshold", self.threshold, at_least=3, whole=True, optional=True, where=SECURE
         )
@@ -65,7 +94,7 @@ class SecureAggregation:
         Raises:
             InvalidInput: there are too few or too many of them, or the threshold is not for so many.
         """
-        from consilience.secure.secure_sum import least_threshold, odd_sum
+        from consilience.secure.masks import least_threshold, may_collude, odd_sum
 
         threshold = least_threshold(parties) if self.threshold is None else self.threshold
         if why := odd_sum(parties, threshold):
@@ -75,7 +104,27 @@ class SecureAggregation:
                 mend="From a sum of two each would know the other's answers; and of fewer than two thirds a "
                 "coordinator could open two, by telling some parties that others are gone.",
             )
+        if self.epsilon is not None and self.colluding > (most := may_collude(parties, threshold)):
+            raise InvalidInput(
+                f"{self.colluding} parties may collude, and where {threshold} of {parties} open a sum {most} "
+                "may: more could have two sums of the same noise opened",
+                where=SECURE,
+                mend="Raise threshold; or count fewer that collude.",
+            )
         return threshold
+
+    def variance(self, entries: int, threshold: int) -> float:
+        """Compute the variance of the noise that each party adds to so many numbers, in steps of the grid.
+
+        Args:
+            entries: numbers in a party's class sums.
+            threshold: fewest parties of the sum.
+        """
+        if self.epsilon is None:
+            return 0.0
+        reach = SCALE * (1.0 if self.adjacency == "add-remove" else 2.0)
+        whole = skellam_variance(self.epsilon, self.delta, l2=reach, l1=reach * math.sqrt(entries))
+        return whole / (threshold - self.colluding)
 
 
 class SumsNetwork:
@@ -85,12 +134,19 @@ class SumsNetwork:
         network: the parties.
         settings: of the sums.
         rule: aggregator whose scores belong into the sums; ``None`` for none.
+        weights: of the parties in a mean of their parameters.
     """
 
     def __init__(
-        self, network: NetworkView, settings: SecureAggregation, rule: Aggregator | None
+        self,
+        network: NetworkView,
+        settings: SecureAggregation,
+        rule: Aggregator | None,
+        weights: Weights = "rows",
     ) -> None:
         self._network, self._settings, self._rule = network, settings, rule
+        self._weights = weights
+        self._unchecked: set[str] = set()
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -99,8 +155,24 @@ class SumsNetwork:
 
     @property
     def agreed(self) -> Agreement:
-        """Agreement that the parties joined."""
-        return self._network.agreed
+        """Agreement that the parties joined, with those that came later as ones that are taught alone."""
+        agreed = self._network.agreed
+        return replace(agreed, learners=tuple(sorted({*agreed.learners, *self.late})))
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """Names of the parties that joined after the others had agreed on who is in a sum."""
+        agreed = self._network.agreed
+        known = {*agreed.summed, *agreed.learners, *agreed.frozen}
+        return tuple(name for name in self.parties if name not in known)
+
+    @property
+    def unchecked(self) -> str:
+        """A clause on the parties that took the coordinator's word for the others' keys; empty for none."""
+        if not self._unchecked:
+            return ", for each holds the others' keys against a roster of its own"
+        names = ", ".join(sorted(self._unchecked))
+        return f"; and, since {names} hold no roster of the others' keys, by a coordinator that lies of them"
 
     def ask(
         self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
@@ -114,7 +186,8 @@ class SumsNetwork:
         asked = self._question(tasks)
         others = tuple(task for task in tasks if asked is None or task not in asked.tasks)
         for task in others:
-            if task.reply_type.privacy_cost != "nothing":
+            drawn = isinstance(task, SendParameters) and task.round == 0  # before all training
+            if task.reply_type.privacy_cost != "nothing" and not drawn:
                 raise InvalidInput(
                     f"{type(task).__name__} would leave the parties as it is, beside the sums",
                     where=SECURE,
@@ -136,8 +209,13 @@ class SumsNetwork:
         """The part of a request that is summed up."""
         round = tasks[0].round
         for task in tasks:
+            if isinstance(task, TrainParameters):
+                form = "rows" if self._weights == "rows" else "parameters"
+                return SumQuestion(tasks=(task,), form=form, settings={})
             if isinstance(task, SumClasses):
-                return SumQuestion(tasks=(task,), form=CLASS_SUMS, settings={})
+                threshold = self._settings.of(len(self.agreed.summed))
+                variance = self._settings.variance(task.entries(self.agreed), threshold)
+                return SumQuestion(tasks=(task,), form=CLASS_SUMS, settings={}, variance=variance)
             if isinstance(task, PredictPublic) and self._rule is not None:
                 name, settings = form_of(self._rule) or ("", {})
                 options = self._rule.options
@@ -158,14 +236,16 @@ class SumsNetwork:
         """
         from consilience.secure.secure_sum import open_sum
 
-        round, threshold = asked.tasks[0].round, self._settings.of(len(parties))
+        round, among = asked.tasks[0].round, self.agreed.summed
+        threshold = self._settings.of(len(among))
         begin = OpenSum(
             round=round,
-            question=asked.digest(self.agreed),
+            question=asked.digest,
             attempt=secrets.token_hex(16),
             threshold=threshold,
         )
-        missing: dict[str, Failure] = {}
+        late = KnowledgeRefused("it joined after the others had agreed on who is in a sum")
+        missing = {name: failure_of(name, late) for name in parties if name not in among}
 
         def step(kind: type[K], *tasks: Task, to: Sequence[str]) -> dict[str, K]:
             replies = self._network.ask(*tasks, to=to)
@@ -182,10 +262,13 @@ class SumsNetwork:
                 )
             return found
 
-        keys = step(SumKeys, *others, begin, to=parties)
+        keys = step(SumKeys, *others, begin, to=[name for name in parties if name in among])
         share = ShareSecrets(round=round, keys=tuple(keys.values()))
         shared = step(SealedShares, share, to=tuple(keys))
-        masked = SumMasked(round=round, shared=tuple(shared.values()), asked=asked)
+        self._unchecked |= {name for name, one in shared.items() if not one.checked}
+        trained = isinstance(asked.tasks[0], TrainParameters)  # rules may have a form of that name
+        task = SumTrained if trained else SumMasked
+        masked = task(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))
         opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
         opened = step(SumOpening, opening, to=tuple(given))
@@ -199,7 +282,42 @@ class SumsNetwork:
                 values, steps = steps.reshape(stated.values.shape), np.zeros_like(steps)
                 answers[name] = replace(stated, values=values), whole
         gone = {name: one for name, one in missing.items() if name not in given}
+        if trained:
+            return SummedParameters(answers, gone, mean_of(total, asked.form))
         return Replies(answers, gone)
+
+
+@dataclass(frozen=True)
+class SummedParameters(Replies):
+    """Replies whose parameters are known in the mean alone.
+
+    Attributes:
+        mean: of the parties that answered, shape ``(size,)``, float64.
+    """
+
+    mean: Array
+
+    def sum(
+        self,
+        kind: type[Any],
+        field: str = "values",
+        *,
+        weights: Weights = "uniform",
+        over: float | None = 1.0,
+        minus: Array | None = None,
+    ) -> Sum:
+        """Give the mean of the parameters, by the weights that they were added up with.
+
+        Args:
+            kind: refused, but for parameters.
+            field: refused, but for their values.
+            weights: those of the protocol.
+            over: ``None``, for a mean.
+            minus: what is taken off it.
+        """
+        assert (kind, field, over) == (Parameters, "values", None)
+        values = self.mean if minus is None else self.mean - minus
+        return Sum(values, np.full(len(self), 1 / len(self)), self.parties)
 
 
 def sums() -> list[str]:
@@ -229,8 +347,25 @@ def summed_rounds(
         InvalidInput: the aggregator is no sum, or there are too few parties.
     """
     agreed, rule = network.agreed, None
-    threshold = settings.of(len(agreed.answering(network.parties)))
-    if "aggregate" in options or function.__name__ != "private_sums":
+    threshold = settings.of(len(agreed.summed or agreed.answering(network.parties)))
+    if options.get("most_rows") is not None:
+        raise InvalidInput(
+            "a cap looks at single parties' sums, and under masks there are none",
+            where=SECURE,
+            mend="Leave out one of the two.",
+        )
+    takes = signature(function).parameters
+    if "participation" in takes:
+        count = party_count(options.get("participation", 1.0), len(agreed.summed))
+        if count < threshold:
+            raise InvalidInput(
+                f"{count} parties take part in a round, and {threshold} open a sum",
+                where=f"{SECURE}, participation",
+                mend="Any two rounds of so few would tell what single parties say: leave it out.",
+            )
+    weights = options.get("weights", "rows")
+    kept = ["RowCount"] if "weights" in takes and weights == "rows" else []
+    if "aggregate" in takes:
         rule = options.get("aggregate")
         rule = rule.suited_to(agreed) if isinstance(rule, Aggregator) else None
         if rule is None or form_of(rule) is None:
@@ -250,10 +385,16 @@ def summed_rounds(
                 "millionfold",
                 where=SECURE,
             )
-        note = (
+        options = {**options, "aggregate": summed_rule(rule, agreed)}
+        kept = [kind.__name__ for kind in rule.needs if score_task(kind).static]
+    view = SumsNetwork(network, settings, rule, weights)
+    known = "; and of a party that one of two rounds lacks it knows what no training changes: "
+    known += ", ".join(kept)
+    for one in function(view, public, state, **options):
+        notes = [
             f"a sum: single answers are seen by {threshold} or more parties that join hands with the "
-            "coordinator; and, unless parties check one another's keys, by a coordinator that lies of them. "
-            "Nobody looks for wrong answers"
-        )
-        options = {**options, "aggregate": summed_rule(rule, agreed, note)}
-    yield from function(SumsNetwork(network, settings, rule), public, state, **options)
+            f"coordinator{view.unchecked}{known if kept else ''}. Nobody looks for wrong answers"
+        ]
+        if view.late:
+            notes.append(f"not in the sum, for they came later, and taught: {', '.join(view.late)}")
+        yield replace(one, notes=(*one.notes, *notes)) if one.number else one

@@ -127,7 +127,7 @@ def _plain_style() -> Iterator[None]:
 
 
 def drawn(name: str, title: str, make: Callable[[], Figure], *, png: bool) -> Plot:
-    """Draw a figure once for each format; ``savefig`` would draw it twice, to place everything first.
+    """Make a figure and draw it.
 
     Args:
         name: its file name, without suffix.
@@ -135,17 +135,21 @@ def drawn(name: str, title: str, make: Callable[[], Figure], *, png: bool) -> Pl
         make: makes the figure.
         png: whether to draw it in pixels too.
     """
+    with _plain_style():
+        svg, picture = rendered(make(), png=png)
+    points = float(svg.partition('viewBox="0 0 ')[2].partition(" ")[0])
+    return Plot(name, title, svg, round(points * 96 / 72), picture)
+
+
+def rendered(figure: Figure, *, png: bool) -> tuple[str, bytes]:
+    """Draw a figure once for each format; ``savefig`` would draw it twice, to place everything first."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     text, picture = io.StringIO(), io.BytesIO()
-    with _plain_style():
-        figure = make()
-        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
-        if png:
-            figure.set_layout_engine("none")  # everything is in its place
-            figure.set_dpi(200)
-            FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
-    svg = text.getvalue()
-    points = float(svg.partition('viewBox="0 0 ')[2].partition(" ")[0])
-    return Plot(name, title, svg, round(points * 96 / 72), picture.getvalue())
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    if png:
+        figure.set_layout_engine("none")  # everything is in its place
+        figure.set_dpi(200)
+        FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
+    return text.getvalue(), picture.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Row = dict[str, Any]
+
+NOBODY = "nobody lies"
+"""Head of a run without liars, beside runs with some."""
 
 
 def as_rows(results: Results) -> list[Row]:
@@ -86,24 +89,28 @@ class Comparison:
         runs: names of the runs, in the order given.
         cells: method to run to its last round's mean over parties.
         warnings: why the runs are not alike.
+        attacks: per run, who lies and how; empty where nobody does in any.
     """
 
     metric: str
     runs: tuple[str, ...]
     cells: dict[str, dict[str, Spread]]
     warnings: tuple[str, ...]
+    attacks: dict[str, str] = field(default_factory=dict)
 
     def as_rows(self) -> list[Row]:
         """Return one dict per method and run, for JSON."""
         return [
             {"method": method, "run": run, "metric": self.metric, **_values(value)}
+            | ({"attack": self.attacks[run]} if self.attacks else {})
             for method, row in self.cells.items()
             for run, value in row.items()
         ]
 
     def table(self) -> RenderableType:
         """Lay out methods from top to bottom, runs from left to right; warnings stand below."""
-        table = _table(words(self.metric), "method", *self.runs)
+        heads = [f"{run}\n{self.attacks[run]}" if self.attacks else run for run in self.runs]
+        table = _table(words(self.metric), "method", *heads)
         for method, row in self.cells.items():
             table.add_row(_plain(method), *(str(row.get(run, "–")) for run in self.runs))
         return _with(table, self.warnings)
@@ -150,7 +157,19 @@ def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
         for name, results in others
         for what in _differences(first, results)
     ]
-    return Comparison(metric, names, cells, tuple(warnings))
+    attacks = {name: _attack(results) for name, results in zip(names, found, strict=True)}
+    if set(attacks.values()) == {NOBODY}:
+        attacks = {}
+    return Comparison(metric, names, cells, tuple(warnings), attacks)
+
+
+def _attack(results: Results) -> str:
+    """Who lies in a run, and how."""
+    hostile = results.spec.hostile if isinstance(results.spec, Spec) else None
+    if hostile is None or not hostile.parties:
+        return NOBODY
+    count = hostile.parties if isinstance(hostile.parties, int) else len(hostile.parties)
+    return f"{hostile.attack}, {count}"
 
 
 def _differences(one: Results, other: Results) -> list[str]:
@@ -178,6 +197,8 @@ def _differences(one: Results, other: Results) -> list[str]:
             said.append("its models")
         if a.calibration != b.calibration:
             said.append(f"its calibration rows ({b.calibration:g} against {a.calibration:g})")
+        if a.robustness != b.robustness:
+            said.append("its protection from liars ([robustness])")
     elif one.parties != other.parties:
         said.append("its parties")
     if a.protocol.rounds != b.protocol.rounds:

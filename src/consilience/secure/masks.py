@@ -15,11 +15,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused, MissingExtra
+from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
+from consilience.messages.schema import MOST_SUMMED
 from consilience.validation.arrays import Array
 
 try:
-    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -38,6 +39,9 @@ SECRET = 32
 
 PRIME = 2**256 + 297
 """Size of the field of shares: the smallest prime above all secrets."""
+
+FEWEST = 3
+"""Parties of a sum: of two each would know the other's input."""
 
 _NONCE = bytes(12)
 """Of every key, which seals one message."""
@@ -122,6 +126,48 @@ def verify(public: str, message: bytes, signature: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def check_public_key(line: str, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless a line is a public key on a NIST curve, as OpenSSH writes it."""
+    try:
+        key: object = load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        key = error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise InvalidInput(
+            "this is no public key of a party",
+            where=where,
+            mend="Copy the line that this prints there: consilience party key party.toml",
+        )
+
+
+def least_threshold(parties: int) -> int:
+    """Compute the fewest parties that may open a sum of so many: more than two thirds.
+
+    >>> [least_threshold(n) for n in (3, 4, 5, 6, 10)]
+    [3, 3, 4, 5, 7]
+    """
+    return 2 * parties // 3 + 1
+
+
+def odd_sum(parties: int, threshold: int) -> str:
+    """Say why so many parties cannot have a sum that so many of them open; empty where they can."""
+    if not FEWEST <= parties <= MOST_SUMMED:
+        return f"a sum of {parties} parties, of {FEWEST} to {MOST_SUMMED}"
+    if not least_threshold(parties) <= threshold <= parties:
+        least = least_threshold(parties)
+        return f"{threshold} of {parties} parties would open the sum, of {least} to {parties}"
+    return ""
+
+
+def may_collude(parties: int, threshold: int) -> int:
+    """Count the parties that may collude where an input is to be in one sum alone, as shared noise is.
+
+    With one more they could forget what they have opened, and two sums of so many parties be opened by a
+    threshold each that has no honest party in common.
+    """
+    return 2 * threshold - parties - 1
 
 
 def split(secret: bytes, threshold: int, count: int) -> list[bytes]:

@@ -14,8 +14,13 @@ dropped the masks with others, never both.
     5  coordinator: sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped
 
 Fewer than t parties that join hands with the coordinator learn the sum of the others; t or more learn every
-input. With :func:`least_threshold` a coordinator that tells some parties that u dropped, and others that it
+input. With :func:`.least_threshold` a coordinator that tells some parties that u dropped, and others that it
 did not, gets too few shares of one kind, unless a third of the parties help it.
+
+Two sums that differ by one party tell its input. So n are the parties that agreed when they joined, however
+few of them a coordinator asks, and a party that has opened a sum with its model in some state opens no other
+one in that state: neither of other parties nor of another question, in whatever round, run or attempt. Any
+two sets of t parties have more than a third of all in common, who would have to open both.
 
 Deviations
     - Shares are unsealed, and so authenticated, in line 3 and not in line 4: keys of an earlier attempt that
@@ -43,34 +48,13 @@ from consilience.messages.message import message
 from consilience.messages.secure_sums import KEY, SEALED, SHARE, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import decode, encode
 from consilience.secure import masks
+from consilience.secure.masks import FEWEST, least_threshold, odd_sum
 from consilience.validation.arrays import Array
-
-FEWEST, MOST = 3, 100
-"""Parties of a sum: of two each would know the other's input; and each has a mask with every other."""
 
 Masking = Callable[[Array], Array]
 """Adds all masks of a party to its integers, shape ``(n,)``, uint64."""
 
 T = TypeVar("T")
-
-
-def least_threshold(parties: int) -> int:
-    """Compute the fewest parties that may open a sum of so many: more than two thirds.
-
-    >>> [least_threshold(n) for n in (3, 4, 5, 6, 10)]
-    [3, 3, 4, 5, 7]
-    """
-    return 2 * parties // 3 + 1
-
-
-def odd_sum(parties: int, threshold: int) -> str:
-    """Say why so many parties cannot have a sum that so many of them open; empty where they can."""
-    if not FEWEST <= parties <= MOST:
-        return f"a sum of {parties} parties, of {FEWEST} to {MOST}"
-    if not least_threshold(parties) <= threshold <= parties:
-        least = least_threshold(parties)
-        return f"{threshold} of {parties} parties would open the sum, of {least} to {parties}"
-    return ""
 
 
 def _bytes(data: bytes = b"") -> Array:
@@ -84,23 +68,29 @@ class SumState:
     Attributes:
         domain: names the attempt, uint8 as all arrays here; of length 0 for none.
         threshold: fewest parties that open the sum.
-        question: digest of what is asked, the round and the federation among it.
+        question: digest of what is asked, without the round.
+        among: names of the parties that agreed to be in sums together, sorted.
         private: private keys for sealing and for masking, and the seed of the own mask, shape ``(3, 32)``.
         keys: of all parties that take part, by name.
         senders: names of the parties whose shares it has, its own among them.
         shares: two shares of each, shape ``(n, 66)``.
         given: step to the digest of its question, 32 bytes, followed by the reply.
-        opened: question to the digest of the survivors that it was opened for, over all attempts.
+        model: names the state of the model that its input was made by; empty where another sum of the same
+            input would tell nothing.
+        opened: state of the model to the digest of the question and of the survivors that a sum was opened
+            for, over all attempts.
     """
 
     domain: Array = field(default_factory=_bytes)
     threshold: int = 0
     question: str = ""
+    among: tuple[str, ...] = ()
     private: Array = field(default_factory=_bytes)
     keys: tuple[SumKeys, ...] = ()
     senders: tuple[str, ...] = ()
     shares: Array = field(default_factory=_bytes)
     given: Mapping[str, Array] = field(default_factory=dict)
+    model: str = ""
     opened: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -135,20 +125,35 @@ class SumMember:
         """Forget the attempt and its secrets; sums that were opened stay known."""
         self.state = SumState(opened=self.state.opened)
 
-    def open(self, domain: bytes, threshold: int, question: str, *, round: int) -> SumKeys:
+    def open(
+        self, domain: bytes, threshold: int, question: str, *, among: Sequence[str], round: int
+    ) -> SumKeys:
         """Answer step 1: begin an attempt, and leave the one before.
 
         Args:
             domain: names the attempt.
             threshold: fewest parties that open the sum.
-            question: digest of what is asked.
+            question: digest of what is asked, without the round.
+            among: names of the parties that agreed to be in sums together, sorted.
             round: the round.
+
+        Raises:
+            KnowledgeRefused: it is not among them, they are too few, or so few would open their sum.
         """
+        if self.name not in among:
+            raise KnowledgeRefused(
+                "it joined after the others had agreed on who is in a sum",
+                mend="Begin a run with all of them.",
+            )
+        if why := odd_sum(len(among), threshold):
+            raise KnowledgeRefused(why)
+        self._check_roster(among, threshold)
         if self.state.domain.tobytes() != domain:
             self.state = SumState(
                 domain=_bytes(domain),
                 threshold=threshold,
                 question=question,
+                among=tuple(among),
                 private=_bytes(secrets.token_bytes(3 * KEY)).reshape(3, KEY),
                 opened=self.state.opened,
             )
@@ -191,19 +196,23 @@ class SumMember:
             ]
             self.state = replace(state, keys=tuple(keys), senders=(self.name,), shares=own)
             rows = _bytes(b"".join(sealed)).reshape(-1, SEALED)
-            return SealedShares(party=self.name, round=keys[0].round, values=rows)
+            held = self.roster is not None
+            return SealedShares(party=self.name, round=keys[0].round, values=rows, checked=held)
 
         return self._once("shares", encode(keys), reply)
 
     def mask(
-        self, shared: Sequence[SealedShares], question: str, reply: Callable[[Masking], T]
+        self,
+        shared: Sequence[SealedShares],
+        question: str,
+        reply: Callable[[Masking], tuple[T, str]],
     ) -> T:
         """Answer step 3: take the shares of others, and give the input under masks.
 
         Args:
             shared: what the parties that take part sealed, its own among it, by name.
             question: digest of what is asked.
-            reply: makes the reply, given the masks.
+            reply: makes the reply, given the masks, and names the model's state (:attr:`SumState.model`).
 
         Raises:
             KnowledgeRefused: it is not the question that was announced, shares are wrong, or too few.
@@ -224,9 +233,9 @@ class SumMember:
                 for one, given in zip(known, shared, strict=True)
             ]
             others = [one for one in known if one.party != self.name]
-            made = reply(lambda values: self._masked(values, others))
+            made, model = reply(lambda values: self._masked(values, others))
             rows = _bytes(b"".join(shares)).reshape(-1, 2 * SHARE)
-            self.state = replace(state, senders=tuple(names), shares=rows)
+            self.state = replace(state, senders=tuple(names), shares=rows, model=model)
             return made
 
         return self._once("input", question.encode() + encode(shared), answer)
@@ -239,10 +248,12 @@ class SumMember:
             round: the round.
 
         Raises:
-            KnowledgeRefused: the sum would be of too few or other parties, or was opened for others.
+            KnowledgeRefused: the sum would be of too few or other parties; or another one was opened with the
+                model as it is.
         """
         state = self.state
-        chosen = hashlib.sha256(repr(list(survivors)).encode()).hexdigest()
+        said = repr(list(survivors)).encode()
+        chosen = hashlib.sha256(state.question.encode() + said).hexdigest()
 
         def reply() -> SumOpening:
             known = [name for name in state.senders if name in survivors] == list(survivors)
@@ -250,18 +261,20 @@ class SumMember:
                 raise KnowledgeRefused("a sum that it has no part in")
             if len(survivors) < (least := max(state.threshold, FEWEST)):
                 raise KnowledgeRefused(f"a sum of {len(survivors)} parties, of at least {least}")
-            if state.opened.get(state.question, chosen) != chosen:
+            if state.opened.get(state.model, chosen) != chosen:
                 raise KnowledgeRefused(
-                    "the same was summed up over other parties; two sums tell who is in one alone",
-                    mend="Begin a new run, with another seed.",
+                    "with its model as it is, it has opened a sum of other parties, or of another question; "
+                    "two such sums tell what a single party says",
+                    mend="Ask the same of the same parties; or let the model learn. In one process, make the "
+                    "parties anew.",
                 )
             inside = np.array([name in survivors for name in state.senders])[:, None]
             values = np.where(inside, state.shares[:, :SHARE], state.shares[:, SHARE:])
-            opened = {**state.opened, state.question: chosen}
+            opened = {**state.opened, state.model: chosen} if state.model else state.opened
             self.state = SumState(domain=state.domain, opened=opened)
             return SumOpening(party=self.name, round=round, values=values)
 
-        return self._once("opening", chosen.encode(), reply)
+        return self._once("opening", said, reply)
 
     def _once(self, step: str, question: bytes, reply: Callable[[], T]) -> T:
         """Give the reply to a step's first question; the same bytes again where it comes again."""
@@ -282,21 +295,35 @@ class SumMember:
     def _check(self, keys: Sequence[SumKeys]) -> None:
         """Raise ``KnowledgeRefused`` unless these are parties to be in a sum with, each with its own keys."""
         names, domain = [one.party for one in keys], self.state.domain.tobytes()
-        if why := odd_sum(len(keys), self.state.threshold):
-            raise KnowledgeRefused(why)
+        if len(keys) < self.state.threshold or not set(names) <= {*self.state.among}:
+            raise KnowledgeRefused(
+                "keys of too few of the parties that agreed to be in a sum, or of others",
+                mend="Begin a run with all parties of the sum.",
+            )
         own = decode(self.state.given["keys"][KEY:].tobytes())[0]
         there = [one.signed for one in keys if one.party == self.name] == [own.signed]
         publics = {one.tobytes() for pair in keys for one in (pair.sealing, pair.masking)}
         if not there or names != sorted(set(names)) or len(publics) < 2 * len(keys):
             raise KnowledgeRefused("keys that are not its own and those of different parties")
         for one in keys if self.roster is not None else ():
-            public = (self.roster or {}).get(one.party)
+            public = (self.roster or {}).get(one.party, "")
             if one.party == self.name:
                 continue
-            if public is None:
-                raise KnowledgeRefused(f"party {one.party!r} is not on its roster")
             if not masks.verify(public, domain + one.signed, one.signature.tobytes()):
                 raise KnowledgeRefused(f"keys that party {one.party!r} did not sign")
+
+    def _check_roster(self, among: Sequence[str], threshold: int) -> None:
+        """Raise ``KnowledgeRefused`` unless the parties of a sum are on the roster, and enough of it."""
+        if self.roster is None:
+            return
+        known = {*self.roster, self.name}
+        if strangers := sorted(set(among) - known):
+            raise KnowledgeRefused(f"party {strangers[0]!r} is not on its roster")
+        if threshold < (least := least_threshold(len(known))):
+            raise KnowledgeRefused(
+                f"{threshold} of the {len(known)} on its roster would open the sum, of {least} or more",
+                mend="The party's engineer may take those off who take no part.",
+            )
 
     def _sealing_key(self, other: SumKeys, *, to: str) -> bytes:
         """Key of the one message between two parties in one direction."""

@@ -265,7 +265,28 @@ def _entry(line: bytes) -> dict[str, Any] | None:
         entry = json.loads(line)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("before"), str) else None
+    return entry if isinstance(entry, dict) and _is_line(entry) else None
+
+
+_KINDS = {
+    "time": str, "tasks": str, "status": str, "detail": str, "bytes": int, "left": list
+}  # fmt: skip
+
+
+def _is_line(entry: Mapping[str, Any]) -> bool:
+    """Tell whether the parts of a line that are there are of the kind that a party writes."""
+    kinds = all(isinstance(entry[key], kind) for key, kind in _KINDS.items() if key in entry)
+    return (
+        isinstance(entry.get("before"), str) and kinds and all(map(_is_part, entry.get("left", ())))
+    )
+
+
+def _is_part(part: object) -> bool:
+    return (
+        isinstance(part, dict)
+        and {"name", "type"} <= part.keys()
+        and isinstance(part.get("shape", []), list)
+    )
 
 
 def _content(path: Path, most: int | None = None) -> bytes:

@@ -42,6 +42,7 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome, Survival
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
+from consilience.party.secure_sums import checked_roster
 from consilience.site.limits import Limits
 from consilience.site.party_site import PartySite
 from consilience.site.private_rows import PrivateDataSpec
@@ -99,6 +100,8 @@ class PartySpec(Section):
         outcome: survival, quantiles of a number or several labels, the same at all parties; ``None`` for
             classes and values.
         coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
+        roster: public keys of the other parties, by which it checks their keys of secure sums; ``None`` where
+            it takes the coordinator's word for them.
     """
 
     name: Name = Field(min_length=1, max_length=100)
@@ -112,6 +115,7 @@ class PartySpec(Section):
     model: ModelSpec
     limits: Limits = Limits()
     coordinator: ConnectionSpec | None = None
+    roster: Mapping[Name, str] | None = None
     _file: Path | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -122,6 +126,11 @@ class PartySpec(Section):
             raise ValueError(
                 'with limits.epsilon name a file of public rows, public = "public.csv": none are taken from '
                 "the coordinator then, since whether own rows can be read by their columns is an answer"
+            )
+        if self.limits.noise == "shared" and self.roster is None:
+            raise ValueError(
+                'with limits.noise = "shared" give the others\' keys in [roster]: a coordinator could invent '
+                "the parties that it shares noise with, and take theirs off"
             )
         survival, timed = isinstance(self._outcome, Survival), self.data.time is not None
         if timed and not survival:
@@ -170,6 +179,11 @@ class PartySpec(Section):
             mend = "At the party: consilience party check says why."
             raise InvalidInput(said, where=f"party {self.name!r}", mend=mend) from error
         party.discreet = discreet
+        if self.coordinator is not None and self.coordinator.key.is_file():
+            party.identity = self.coordinator.key.read_bytes()
+        if self.roster is not None:
+            with _key("roster"):
+                party.roster = checked_roster(party, self.roster)
         if public is not None:
             party.public = party.read_by(public)
         party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))

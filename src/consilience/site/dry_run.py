@@ -21,6 +21,7 @@ from consilience.party.party import Party
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
 from consilience.site.party_site import PartySite
+from consilience.site.privacy_limits import whole_ledger
 from consilience.site.public_rows import kept_public
 from consilience.site.session import read_session
 from consilience.tasks.base import Task
@@ -128,10 +129,12 @@ def join_alone(spec: PartySpec) -> Party:
 
     Raises:
         InvalidInput: something does not go together.
-        RunFailed: its state could not be written, is damaged, or another version of consilience wrote it.
+        RunFailed: its state could not be written, is damaged, or another version of consilience wrote it;
+            or its privacy ledger was changed, cut or set back.
     """
     _check_folder(spec.state)
     read_session(spec.state)
+    whole_ledger(spec.state)
     party = spec.party()
     party.public = party.public or Public.none()
     with spec.located():

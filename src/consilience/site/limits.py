@@ -17,6 +17,7 @@ from consilience.site.fields import within
 from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.tasks.parameters import DescribeParameters
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Whole
@@ -104,6 +105,7 @@ class Limits(PrivacyLimits):
         digits: digits of these metrics. ``None`` for all.
         answers: how many rows its model is asked about in all, where that is frozen and its answers cost
             something; those that were answered do not count again. ``None`` for the model's own limit.
+        masks: whether what it says of its rows leaves in secure sums alone; metrics and notes leave as ever.
         secret: whether the party's random streams are mixed with a secret of its own. Without it the
             coordinator, who knows the seed, can compute again what the party's model does with rows that it
             guesses, and compare.
@@ -128,6 +130,7 @@ class Limits(PrivacyLimits):
     metrics_in_all: Whole | None = Field(default=10, ge=0)
     digits: Whole | None = Field(default=3, ge=1)
     answers: Whole | None = Field(default=None, ge=1)
+    masks: Flag = False
     secret: Flag = True
 
     def check_names(self) -> None:
@@ -162,6 +165,13 @@ class Limits(PrivacyLimits):
             tasks: what is asked.
             federation: who asks.
         """
+        for task in tasks if self.masks else ():
+            drawn = isinstance(task, DescribeParameters) and not task.counted
+            cost = getattr(task.reply_type, "privacy_cost", None)
+            if cost not in ("nothing", "measured") and not drawn:
+                what = f"{task.reply_type.__name__} would leave it as it is, and not in a sum"
+                mend = "The coordinator sets secure_aggregation; or the party's engineer takes masks off."
+                raise KnowledgeRefused(f"limits.masks: {what}", mend=mend)
         for task in within(tasks):
             name = type(task).__name__
             if not self._allows(type(task)):
@@ -313,8 +323,15 @@ class Limits(PrivacyLimits):
             noise: makes the source of its noise.
 
         Raises:
-            InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`).
+            InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`), or to noise that it
+                shares with parties whose keys it has no roster of.
         """
+        if self.noise == "shared" and party.roster is None:
+            raise InvalidInput(
+                "a coordinator could invent the parties that it shares noise with, and take theirs off",
+                where="limits.noise",
+                mend='Give the others\' keys in [roster]; or set noise = "own".',
+            )
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
         if self.answers is not None:
             party.most_answers(self.answers)

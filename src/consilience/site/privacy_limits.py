@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from safetensors import SafetensorError, safe_open
 
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.replies import Predictions
+from consilience.party.state import RELEASED
 from consilience.site.audit import AUDIT, read_log
+from consilience.site.state import current_state
 from consilience.tasks.base import Task, task_types
 from consilience.transforms.accounting import Adjacency, NoisyTraining
-from consilience.transforms.privacy import Accountant, Budget
-from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries
+from consilience.transforms.privacy import Accountant, Budget, Noise
+from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries, lacks
 from consilience.validation.sections import Number, Section
 
 
@@ -29,9 +33,9 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
         after: digest of a line that has to be in the ledger, as it was once shown.
 
     Raises:
-        RunFailed: the ledger was changed, or lacks that line: it was cut or set back.
+        RunFailed: as :func:`whole_ledger`, or the ledger lacks that line.
     """
-    lines = entries(state / FOLDER)
+    lines = whole_ledger(state)
     if after is not None and after not in {BEGINNING, *(line["sha256"] for line in lines)}:
         raise RunFailed(
             "its privacy ledger lacks the line of that digest: it was cut or set back",
@@ -62,6 +66,40 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     }
 
 
+def whole_ledger(state: Path) -> list[Mapping[str, Any]]:
+    """Read the lines of a party's ledger, held against all that its state knows of.
+
+    Args:
+        state: the folder of its state; nobody needs to stop the party.
+
+    Raises:
+        RunFailed: the ledger was changed, cut or set back, or the state cannot be read.
+    """
+    known: set[Release] = set()
+    while (folder := current_state(state)) is not None:
+        try:
+            known = _known(folder / RELEASED)
+            break
+        except (OSError, ValueError, SafetensorError) as error:
+            if current_state(state) == folder:  # else it was replaced while it was read
+                raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    lines = entries(state / FOLDER)  # after the state, whose releases are in the ledger before
+    if known - {Release.of_line(line) for line in lines}:
+        raise lacks(state / FOLDER)
+    return lines
+
+
+def _known(file: Path) -> set[Release]:
+    """Releases of a state that a ledger has; version 0.2 had none, and wrote no loss."""
+    if not file.parent.exists():
+        raise FileNotFoundError(f"there is no {file.parent.name}")
+    if not file.exists():
+        return set()
+    with safe_open(file, "numpy") as arrays:
+        found = {Release.from_json(name) for name in arrays.keys() if '"loss"' in name}  # noqa: SIM118
+    return {one for one in found if one.loss}
+
+
 def _bare(log: Path) -> dict[str, int]:
     """Count the answers of an audit log that no budget lets out, by task: outside of every guarantee."""
     known, budgeted = task_types(), PrivacyLimits(epsilon=1)
@@ -75,7 +113,7 @@ def _bare(log: Path) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-_UNSAID = (None, "add-remove", "row")
+_UNSAID = (None, "add-remove", "row", "own")
 
 
 class PrivacyLimits(Section):
@@ -96,6 +134,10 @@ class PrivacyLimits(Section):
             its rows leave, and where a unit is a row costs the earlier rows nothing.
         training: training of its network with noise, as a table: that is one release, and the network's
             predictions leave.
+        noise: on class sums: ``"own"``; or ``"shared"``, a part of it, and under the masks of a secure sum
+            alone; it takes a roster of the others' keys.
+        colluding: with shared noise, parties that may tell the coordinator their parts; of n parties of which
+            t open a sum 2 t - n - 1 at most.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -106,11 +148,16 @@ class PrivacyLimits(Section):
     arrival: str = ""
     arrivals: int = Field(default=1, ge=1)
     training: NoisyTraining | None = None
+    noise: Noise = "own"
+    colluding: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
-        if self.epsilon is None and (self.epsilon_each, self.adjacency, self.unit) != _UNSAID:
-            raise ValueError("epsilon_each, adjacency and unit bound nothing without epsilon")
+        said = self.epsilon_each, self.adjacency, self.unit, self.noise
+        if self.epsilon is None and said != _UNSAID:
+            raise ValueError(
+                "epsilon_each, adjacency, unit and noise bound nothing without epsilon"
+            )
         if (self.epsilon_each or 0) > (self.epsilon or math.inf):
             raise ValueError(f"epsilon_each is {self.epsilon_each:g}, and epsilon {self.epsilon:g}")
         return self
@@ -128,6 +175,8 @@ class PrivacyLimits(Section):
             self.epsilon_each,
             arrivals=self.arrivals,
             training=self.training,
+            noise=self.noise,
+            colluding=self.colluding,
         )
 
     def refuse_costless(self, task: type[Task]) -> None:

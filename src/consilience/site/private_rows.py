@@ -11,7 +11,7 @@ from pydantic import Field
 from consilience.data.table import load_own, load_unlabelled
 from consilience.validation.labels import Kind
 from consilience.validation.sections import Flag, Number, Section
-from consilience.validation.table_rows import Lenient
+from consilience.validation.table_columns import Lenient
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
 

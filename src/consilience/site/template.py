@@ -44,6 +44,7 @@ n_estimators = 100                # other keys are the model's own parameters
 allow = ["predictions"]           # also: "parameters" (of a network), "models" (whole ones), "others"
 rounds = 200                      # in how many rounds you take part, in all
 # epsilon = 3.0                   # keep all that leaves you to this privacy: see "Private by a number"
+# masks = true                    # answer in secure sums alone, so that nobody sees what you say by yourself
 # federation = "heart"            # take part in this one alone
 # protocols = ["scaffold"]        # of those with tasks of their own, these alone
 # classes = 1_000                 # how many classes a coordinator may have you tell apart
@@ -65,6 +66,9 @@ rounds = 200                      # in how many rounds you take part, in all
 # address = "coordinator.example.org:9092"
 # certificate = "ca.pem"          # the coordinator's tls/ca.pem
 # key = "party.key"               # yours alone: consilience party key makes it and prints its public half
+
+# [roster]                        # for secure sums: the lines that party key prints at the others,
+# east = "ecdsa-sha2-nistp384 …"  # by telephone; without them the coordinator can get between you
 """
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import check_reach
 from consilience.messages.message import message
-from consilience.messages.schema import Public
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.scores import ClassSums
 from consilience.numerics.class_sums import (
     MOST_LANDMARKS,
@@ -111,6 +111,11 @@ class SumClasses(
         """Number of features, the constant aside."""
         return len(self.matrix)
 
+    def entries(self, agreement: Agreement) -> int:
+        """Count the numbers of a party's sums."""
+        ends = 2 if agreement.kind == "regression" else 1  # as ClassSums has them
+        return ends * agreement.outputs * (self.dimensions + 1)
+
     @property
     def steps(self) -> int:
         """Steps of the grid in the length of one row."""
@@ -135,7 +140,9 @@ def check_bounds(bounds: Array, *, where: str) -> None:
 
 
 def usual_features(public: Public) -> Features:
-    """Choose features by the public rows: leaves where most columns have far outliers, else directions.
+    """Choose features by the public rows: directions of texts, leaves where most columns have far outliers.
+
+    All else is compared by the kernel.
 
     Far are the outliers of a column whose standard deviation is three times that of a normal one with its
     quartiles, or more.
@@ -144,12 +151,14 @@ def usual_features(public: Public) -> Features:
         public: the public rows.
     """
     X = public.X
-    if X.ndim != 2 or X.dtype.kind not in "fiu":
+    if X.dtype.kind in "UO" and public.encoder is None:
         return "directions"
+    if X.ndim != 2 or X.dtype.kind not in "fiu":
+        return "kernel"
     low, high = np.nanpercentile(X, [25, 75], axis=0)
     varied = high > low
     spread = np.nanstd(X[:, varied], axis=0, dtype=np.float64) / (high - low)[varied]
-    return "leaves" if len(spread) and np.median(spread) * 1.349 > 3 else "directions"
+    return "leaves" if len(spread) and np.median(spread) * 1.349 > 3 else "kernel"
 
 
 def public_basis(
@@ -160,15 +169,15 @@ def public_basis(
     Args:
         public: the public rows.
         kind: as in :class:`.PublicBasis`; by default of :func:`usual_features`.
-        dimensions: features, the constant aside; by default 24, or as many as there are.
+        dimensions: features, the constant aside; by default as many as rows have columns, 10 to 24.
 
     Raises:
         InvalidInput: the public rows have fewer directions.
     """
-    space = shared_space(public, 0)
+    space = shared_space(public, 0).of_sums
     rng = np.random.default_rng(0)  # the same for whatever seed: it is no new question then
     kind = usual_features(public) if kind is None else kind
-    return PublicBasis.of(space.public_words, rng, kind=kind, dimensions=dimensions)
+    return PublicBasis.of(space.public, rng, kind=kind, dimensions=dimensions)
 
 
 def features_by(basis: PublicBasis, public: Public, X: Array | None = None) -> Array:
@@ -179,6 +188,5 @@ def features_by(basis: PublicBasis, public: Public, X: Array | None = None) -> A
         public: the public rows.
         X: the rows; by default the public ones.
     """
-    space = shared_space(public, 0)
-    known = space.public_words
-    return basis(known if X is None else space.words(X), known)
+    space = shared_space(public, 0).of_sums
+    return basis(space.public if X is None else space(X), space.public)

@@ -44,7 +44,7 @@ class Architecture(Reply, privacy="unbudgeted"):
         size: how many numbers there are in all.
         trained: how many of them, the first in line, training changes by gradients.
         precision: of the numbers, ``"float32"`` or ``"float64"``.
-        rows: how many rows the party trains on.
+        rows: how many rows the party trains on; 1 where that was not asked.
     """
 
     parts: tuple[str, ...]
@@ -137,10 +137,12 @@ class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", 
 
     Attributes:
         plain_steps: whether the protocol needs plain gradient steps.
+        counted: whether it needs to know how many rows each party trains on.
     """
 
     round: int
     plain_steps: bool = False
+    counted: bool = True
 
     def run(self, party: Party) -> Architecture:
         """Names, shapes and counts."""
@@ -165,7 +167,7 @@ class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", 
             size=sum(part.size for part in parts.values()),
             trained=sum(parts[name].size for name in learner.trained_parameters()),
             precision=str(np.result_type(*parts.values())),
-            rows=party.train_rows,
+            rows=party.train_rows if self.counted else 1,
         )
 
 

@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from consilience.aggregation.base import stack
-from consilience.aggregation.sums import form_named
+from consilience.aggregation.sums import bits_for, form_named
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.message import message
 from consilience.messages.replies import Failure, Predictions, Replies
@@ -24,15 +25,23 @@ from consilience.messages.scores import ClassSums, Score
 from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import encode
 from consilience.party.party import Party
-from consilience.party.secure_sums import member_of
+from consilience.party.secure_sums import member_of, state_of_model
 from consilience.tasks.base import Task
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
+from consilience.tasks.parameters import Parameters, TrainParameters
 from consilience.tasks.predictions import PredictPublic
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
 
 CLASS_SUMS = "class-sums"
 """Form of a sum of class sums, which are integers as they are; the others are those of rules."""
+
+PARAMETERS: Mapping[str, tuple[float, float]] = {
+    "parameters": (2.0**15, 1),
+    "rows": (2.0**31, 2.0**31),
+}
+"""Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
 
 
 _ERRORS: dict[str, type[ConsilienceError]] = {
@@ -50,29 +59,38 @@ class SumQuestion:
         tasks: predictions and the scores that a rule needs, or class sums.
         form: of the sum (:mod:`consilience.aggregation.sums`).
         settings: of the form.
+        variance: of the noise that each party adds to its class sums, in steps of their grid; 0 for none
+            beside its own.
     """
 
     tasks: tuple[Task, ...]
     form: str
     settings: Mapping[str, float]
+    variance: float = 0.0
 
     def __post_init__(self) -> None:
         kinds = [task.reply_type for task in self.tasks]
         rule = kinds[:1] == [Predictions] and all(issubclass(kind, Score) for kind in kinds[1:])
-        if not rule and not (kinds == [ClassSums] and self.form == CLASS_SUMS):
-            raise InvalidInput("a sum is of predictions and scores, or of class sums")
+        by_class = kinds == [ClassSums] and self.form == CLASS_SUMS
+        if not (rule or by_class or (kinds == [Parameters] and self.form in PARAMETERS)):
+            raise InvalidInput(
+                "a sum is of predictions and scores, of class sums, or of parameters"
+            )
+        check_number("variance", self.variance, at_least=0, where="secure sum")
 
-    def digest(self, agreement: Agreement) -> str:
-        """Compute the digest by which both ends know the question, among parties that agreed on this."""
-        form = json.dumps([self.form, dict(self.settings)]).encode()
-        return hashlib.sha256(form + encode([agreement, *self.tasks])).hexdigest()
+    @property
+    def digest(self) -> str:
+        """Digest by which both ends know the question, in whatever round it is asked."""
+        form = json.dumps([self.form, dict(self.settings), self.variance]).encode()
+        return hashlib.sha256(form + encode([_in_no_round(one) for one in self.tasks])).hexdigest()
 
     def length(self, agreement: Agreement) -> int:
         """Count the integers that a party adds."""
         first = self.tasks[0]
         if isinstance(first, SumClasses):
-            ends = 2 if agreement.kind == "regression" else 1  # as ClassSums has them
-            return ends * agreement.outputs * (first.dimensions + 1)
+            return first.entries(agreement)
+        if isinstance(first, TrainParameters):
+            return first.size + 1
         assert isinstance(first, PredictPublic)
         form = form_named(self.form, self.settings, first.outputs)
         return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
@@ -93,6 +111,8 @@ class SumQuestion:
         if isinstance(first, ClassSums):
             stated = replace(first, values=np.zeros_like(first.values))
             return first.values.ravel().view(np.uint64), stated
+        if isinstance(first, Parameters):
+            return _parameters(first, self.form), None
         if any(getattr(one, "absent", False) for one in scores):
             raise InvalidInput(
                 "it has no rows to weigh itself by, and under masks nobody can do it for it",
@@ -102,6 +122,43 @@ class SumQuestion:
         needs = tuple(type(one) for one in scores)
         own = stack(Replies({party.name: (first, *scores)}, {}), needs=needs)
         return form_named(self.form, self.settings, first.kind).steps(own), None
+
+
+def _parameters(given: Parameters, form: str) -> Array:
+    """Integers modulo 2^64 that trained parameters and their weight are added up as.
+
+    Raises:
+        KnowledgeRefused: a number is beyond the largest.
+    """
+    weight = given.rows if form == "rows" else 1
+    values = np.float64(weight) * given.values
+    most, count = PARAMETERS[form]
+    if not np.abs(values).max(initial=0) <= most or weight > count:
+        raise KnowledgeRefused(f"parameters beyond {most:g}, for which a sum has no room")
+    steps = np.append(np.rint(values * 2.0 ** bits_for(most)), weight)
+    return steps.astype(np.int64).view(np.uint64)
+
+
+def mean_of(total: Array, form: str) -> Array:
+    """Compute the mean of the parties' parameters, shape ``(size,)``, of the sum of their integers.
+
+    Args:
+        total: shape ``(size + 1,)``, uint64.
+        form: of :data:`PARAMETERS`.
+
+    Raises:
+        RunFailed: they have no weight.
+    """
+    *_, weight = steps = total.view(np.int64)
+    if weight < 1:
+        raise RunFailed("the parties of the sum have no rows: one has added what none have")
+    return np.asarray(steps[:-1] * 2.0 ** -bits_for(PARAMETERS[form][0]) / weight)
+
+
+def _in_no_round(task: Any) -> Task:
+    """Give a task as it is asked in every round."""
+    asked: Task = replace(task, round=0)
+    return asked
 
 
 @message
@@ -127,8 +184,11 @@ class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, 
 
     def run(self, party: Party) -> SumKeys:
         """Make keys."""
-        member = member_of(party)
-        return member.open(self.domain, self.threshold, self.question, round=self.round)
+        assert party.agreement is not None
+        among = party.agreement.summed
+        return member_of(party).open(
+            self.domain, self.threshold, self.question, among=among, round=self.round
+        )
 
 
 @message
@@ -166,15 +226,31 @@ class SumMasked(
 
     def run(self, party: Party) -> MaskedInput:
         """Compute the input, and mask it."""
-        assert party.agreement is not None
 
-        def reply(masked: Callable[[Array], Array]) -> MaskedInput:
+        def reply(masked: Callable[[Array], Array]) -> tuple[MaskedInput, str]:
             values, stated = self.asked.answer(party)
-            return MaskedInput(
+            given = MaskedInput(
                 party=party.name, round=self.round, values=masked(values), stated=stated
             )
+            if stated is None:
+                return given, state_of_model(party)
+            if stated.colluding:  # another sum of the same numbers would have too little noise
+                return given, hashlib.sha256(values.tobytes()).hexdigest()
+            return given, "" if stated.sigma else CLASS_SUMS
 
-        return member_of(party).mask(self.shared, self.asked.digest(party.agreement), reply)
+        member = member_of(party)
+        party.summing = self.asked.variance, member.state.threshold
+        try:
+            return member.mask(self.shared, self.asked.digest, reply)
+        finally:
+            party.summing = None
+
+
+@message
+class SumTrained(
+    SumMasked, reply_type=MaskedInput, exchanges="parameters", protocol=None, keeps_model=False
+):
+    """Answer a question that has you train first."""
 
 
 @message

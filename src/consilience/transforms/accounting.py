@@ -132,12 +132,24 @@ class PrivacyLoss:
         check_number("delta", delta, above=0, below=1, where=type(self).__name__)
         if not self.renyi:
             return gaussian_epsilon(self.mu, delta)
-        orders = np.array(ORDERS)
-        divergences = np.array(self.renyi) + orders * self.mu**2 / 2
+        orders, divergences = np.array(ORDERS), self._divergences
         found = (
             divergences + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
         )
         return max(0.0, float(found.min()))
+
+    def delta(self, epsilon: float) -> float:
+        """Compute δ for an ε ≥ 0: exactly for Gaussian releases, else an upper bound."""
+        if not self.renyi:
+            return gaussian_delta(self.mu, epsilon) if self.mu else 0.0
+        orders = np.array(ORDERS)
+        found = (orders - 1) * (self._divergences - epsilon + np.log1p(-1 / orders))
+        return float(np.exp(min(0.0, (found - np.log(orders)).min())))
+
+    @property
+    def _divergences(self) -> Array:
+        """Rényi divergences of all releases at :data:`ORDERS`, the Gaussian ones among them."""
+        return np.array(self.renyi) + np.array(ORDERS) * self.mu**2 / 2
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -203,12 +215,28 @@ def skellam_loss(
     """
     for name, value in (("variance", variance), ("l2", l2), ("l1", l1)):
         check_number(name, value, above=0, where="Skellam noise")
-    orders = np.array(ORDERS)
+    orders = np.ceil(
+        ORDERS
+    )  # it is proven for whole ones, and a divergence never falls with its order
     further = np.minimum(
         ((2 * orders - 1) * l2**2 + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance)
     )
     found = orders * l2**2 / (2 * variance) + further
     return PrivacyLoss(0.0, tuple(map(float, found)), adjacency)
+
+
+@lru_cache
+def skellam_variance(epsilon: float, delta: float, *, l2: float, l1: float) -> float:
+    """Compute the least variance of Skellam noise, to 12 digits, that keeps to (ε, δ).
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+        l2: as of :func:`skellam_loss`.
+        l1: as there.
+    """
+    check_number("epsilon", epsilon, above=0, where="Skellam noise")
+    return _first(lambda variance: skellam_loss(variance, l2, l1).epsilon(delta) <= epsilon)
 
 
 def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLoss:

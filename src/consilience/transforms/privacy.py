@@ -2,7 +2,7 @@
 
 Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.tasks.outgoing`). It holds
 
-- mechanisms (:class:`Mechanism`), at most one for each kind of reply, that clip and add noise;
+- mechanisms (:class:`.Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
   (:mod:`.accounting`), refuses what would go beyond the party's :class:`Budget`, and keeps every release: the
   same question gets the same release. At a party's own machine they stand in a ledger
@@ -22,12 +22,9 @@ Source:
 from __future__ import annotations
 
 import functools
-import hashlib
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -35,12 +32,15 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import PartyMessage
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
-from consilience.numerics.randomness import SystemNoise
 from consilience.transforms.accounting import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
+from consilience.transforms.mechanisms import Mechanism
 from consilience.transforms.privacy_ledger import PrivacyLedger, Release, lacks
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 from consilience.validation.options import check_arguments
+
+Noise = Literal["own", "shared"]
+"""Noise on class sums: enough by itself, or together with that of the other parties of a secure sum."""
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -63,6 +63,10 @@ class Budget:
             nothing; any other unit may have rows in all of them, and is charged for each.
         training: training of its network with noise, or a table of its fields: that is the one release then,
             and the network's predictions leave. ``None`` for models that nothing of leaves.
+        noise: ``"own"`` is enough by itself. ``"shared"`` is a part of it: class sums leave under the masks
+            of a secure sum alone, whose fewest parties have enough together, and nobody sees less than that.
+        colluding: with shared noise, parties that may know their parts and tell them; 1 at least, for every
+            party knows its own.
 
     Raises:
         InvalidInput: a setting that bounds nothing.
@@ -76,9 +80,19 @@ class Budget:
     measured: bool = False
     arrivals: int = 1
     training: NoisyTraining | None = None
+    noise: Noise = "own"
+    colluding: int = 1
 
     def __post_init__(self) -> None:
         where = type(self).__name__
+        check_choice("noise", self.noise, get_args(Noise), where=where)
+        check_number("colluding", self.colluding, at_least=1, whole=True, where=where)
+        if self.noise == "shared" and (self.training is not None or self.arrivals > 1):
+            raise InvalidInput(
+                'noise = "shared" is for class sums of one arrival: a second would use noise twice',
+                where=where,
+                mend='Take noise = "own" for trainings and for several arrivals.',
+            )
         if isinstance(self.training, Mapping):
             check_arguments(NoisyTraining, self.training, where=f"{where}, training")
             object.__setattr__(self, "training", NoisyTraining(**self.training))
@@ -100,6 +114,21 @@ class Budget:
                 mend='Take adjacency = "add-remove", or one arrival.',
             )
 
+    def check_delta(self, units: int, *, where: str) -> None:
+        """Raise ``InvalidInput`` where δ is beyond 1 / (10 n).
+
+        Args:
+            units: number n of the units.
+            where: whose they are, for the error.
+        """
+        if self.delta * units * 10 > 1:
+            raise InvalidInput(
+                f"delta is {self.delta:g} and there are {units:,} units: a δ of one in so many permits "
+                "publishing one of them",
+                where=f"{where}, delta",
+                mend=f"Give 1 / {10 * units:,} or less.",
+            )
+
     @property
     def release(self) -> PrivacyLoss:
         """Loss of one release with the party's own Gaussian noise."""
@@ -119,121 +148,6 @@ class Budget:
         return (1 if self.adjacency == "add-remove" else 2) / self.release.mu
 
 
-@dataclass(frozen=True)
-class GaussianNoise:
-    """Normal noise that makes a vector (ε, δ)-differentially private.
-
-    Its standard deviation is ``Δ / μ`` for a vector that moves by at most Δ in Euclidean norm between
-    neighbouring data, with the largest μ that keeps to ε and δ (:func:`.accounting.gaussian_mu`).
-
-    Attributes:
-        epsilon: ε > 0.
-        delta: δ in (0, 1).
-        adjacency: the neighbouring data for which Δ is given.
-
-    Raises:
-        InvalidInput: ε or δ is out of these bounds.
-    """
-
-    epsilon: float
-    delta: float
-    adjacency: Adjacency = "replace"
-
-    def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, above=0, where=type(self).__name__)
-        check_number("delta", self.delta, above=0, below=1, where=type(self).__name__)
-
-    @property
-    def loss(self) -> PrivacyLoss:
-        """Privacy loss of one vector with this noise."""
-        return PrivacyLoss(gaussian_mu(self.epsilon, self.delta), (), self.adjacency)
-
-    def scale(self, sensitivity: float) -> float:
-        """Compute the standard deviation for a vector of this sensitivity Δ.
-
-        Raises:
-            InvalidInput: the sensitivity is negative, infinite or no number.
-        """
-        check_number("sensitivity", sensitivity, at_least=0, where=type(self).__name__)
-        return sensitivity / self.loss.mu
-
-    def add(self, values: Array, sensitivity: float) -> Array:
-        """Add noise of the operating system's random bytes to a vector.
-
-        Args:
-            values: numbers of any shape.
-            sensitivity: Δ, the largest Euclidean distance by which one private row moves them.
-        """
-        scale = self.scale(sensitivity)
-        return np.asarray(values + SystemNoise().normal(scale=scale, size=values.shape))
-
-
-class Mechanism(ABC):
-    """A transform of one kind of reply that bounds what it tells of a private row: clip, then add noise.
-
-    A party applies it to every reply of the type, whatever a coordinator asks for. A question that comes
-    again, with the same fields, round and agreement, gets the release that it got, also where the model has
-    learnt since; any other draws anew, and is charged::
-
-        class NoisyPredictions(Mechanism):
-            reply_type = Predictions
-
-            def __init__(self, noise: GaussianNoise) -> None:
-                self.loss = noise.loss
-                ...
-
-            def release(self, reply: Predictions) -> Predictions: ...
-
-    Its settings are attributes of the object: other settings make another question.
-
-    Attributes:
-        reply_type: the kind of reply.
-        loss: privacy loss of one release; it must not depend on private rows.
-    """
-
-    reply_type: ClassVar[type[Any]]
-    loss: PrivacyLoss
-
-    @abstractmethod
-    def release(self, reply: Any) -> Any:
-        """Make the reply that leaves; it has the same type, shapes and dtypes, and is valid.
-
-        Args:
-            reply: the exact reply.
-        """
-
-    def parts(
-        self, task: Any, agreement: Agreement | None, reply: Any = None
-    ) -> Sequence[tuple[Release, Any]]:
-        """Name the releases that answer a task, each with the exact reply that it is made of; by default one.
-
-        Args:
-            task: the task.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
-            reply: the exact reply; ``None`` before there is one.
-        """
-        return [(self.planned(task, agreement), reply)]
-
-    def joined(self, released: Sequence[Any]) -> Any:
-        """Make the reply of what was released, perhaps long ago, in the order of the parts."""
-        return released[0]
-
-    def planned(self, task: Any, agreement: Agreement | None) -> Release:
-        """Name the release that answers a task, by nothing that depends on private rows.
-
-        Args:
-            task: the task, with all its fields, the round among them.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
-        """
-        kind = type(self)
-        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole
-            settings = repr((self.loss, sorted(vars(self).items())))
-        asked = encode([task] if agreement is None else [task, agreement])
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        question = (name, settings, hashlib.sha256(asked).hexdigest())
-        return Release.of(self.reply_type.__name__, question, self.loss)
-
-
 class Accountant:
     """Releases of a party, and the privacy loss that they add up to, in all its life.
 
@@ -248,6 +162,7 @@ class Accountant:
         self.budget: Budget | None = None
         self.charges = 0
         self._released: dict[Release, Array] = {}
+        self._by_question: dict[tuple[Any, ...], Release] = {}
         self._ledger: PrivacyLedger | None = None
 
     def __bool__(self) -> bool:
@@ -260,7 +175,8 @@ class Accountant:
 
     def _with(self, further: Iterable[Release]) -> PrivacyLoss:
         """Add up the losses of all releases and of further ones, for the budget's neighbours."""
-        releases = [one for one in dict.fromkeys([*self._released, *further]) if one.loss]
+        new = (one for one in further if one.asked not in self._by_question)
+        releases = [one for one in dict.fromkeys([*self._released, *new]) if one.loss]
         found = [one.loss for one in releases]
         total = PrivacyLoss()
         if self.budget is not None:
@@ -284,6 +200,8 @@ class Accountant:
     def release(self, release: Release, draw: Callable[[], Array]) -> Array:
         """Release something: the first time as it is drawn, and from then on the same again, at no cost.
 
+        What was asked before is found whatever loss the budget of today has for it.
+
         Args:
             release: its name.
             draw: computes it, noise included.
@@ -292,14 +210,20 @@ class Accountant:
             BudgetExceeded: it would cost more than is left; nothing is drawn then.
             RunFailed: it cannot be written into the ledger.
         """
-        if release not in self._released:
+        if release.asked not in self._by_question:
             self.check([release])
             values = draw()
             if self._ledger is not None and release.loss:
                 self._ledger.add(release, values)
-            self._released[release] = values
+            self._keep({release: values})
         self.charges += bool(release.loss)
-        return self._released[release]
+        return self._released[self._by_question[release.asked]]
+
+    def _keep(self, released: Mapping[Release, Array]) -> None:
+        """Take on releases; of two of one question, the first is the one that is given again."""
+        self._released |= released
+        for one in released:
+            self._by_question.setdefault(one.asked, one)
 
     def check(self, releases: Iterable[Release]) -> None:
         """Raise ``BudgetExceeded`` if releases, as far as they are new, go beyond the budget together."""
@@ -316,8 +240,8 @@ class Accountant:
             raise BudgetExceeded(
                 f"limits.epsilon: replies with noise would have spent {spent:.4g} in all, of "
                 f"{self.budget.epsilon:g}",
-                mend="The party's engineer may raise epsilon and leave epsilon_each as it was, or kept "
-                "answers cost anew.",
+                mend="What left already comes again at no cost. The party's engineer may raise epsilon, and "
+                "say in epsilon_each how much of it one more answer may cost.",
             )
 
     # --- on a disk --------------------------------------------------------------------------------
@@ -349,11 +273,12 @@ class Accountant:
                     raise lacks(self._ledger.folder)
                 if one.loss:
                     self._ledger.add(one, values)
-        self._released = new | self._released
+        self._keep(new)
 
     def clear(self) -> None:
         """Forget all releases that are in no ledger, before those of a file are restored."""
-        self._released = {} if self._ledger is None else dict(self._ledger.released)
+        self._released, self._by_question = {}, {}
+        self._keep({} if self._ledger is None else self._ledger.released)
 
 
 class Privacy:

@@ -19,7 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,12 +52,20 @@ class Release:
         question: digest of all that it depends on; the same question is answered with the same release.
         loss: its privacy loss.
         arrival: the arrival whose rows alone it is of; ``None`` where it is of all rows.
+        chosen: whether who asks chooses the loss, so that another loss is another question; where it is the
+            party's own, the release stays what it was when the party's budget changes.
     """
 
     kind: str
     question: str
     loss: PrivacyLoss
     arrival: int | None = None
+    chosen: bool = False
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """What was asked; there is one release of it."""
+        return (self.kind, self.question, self.arrival, self.loss if self.chosen else None)
 
     @classmethod
     def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
@@ -75,7 +83,9 @@ class Release:
     def of_line(cls, line: Mapping[str, Any]) -> Release:
         """Name the release of a line of the ledger."""
         loss = PrivacyLoss(**line["loss"])
-        return cls(line["kind"], line["question"], loss, line.get("arrival"))
+        return cls(
+            line["kind"], line["question"], loss, line.get("arrival"), line.get("chosen", False)
+        )
 
     def to_json(self) -> str:
         """Write its name as JSON."""
@@ -95,14 +105,16 @@ class Release:
         """
         try:
             known: dict[str, Any] = json.loads(text)
-            loss = known.pop("loss", None)
+            loss, chosen = known.pop("loss", None), known.pop("chosen", False)
             if loss is None:
+                chosen = True
                 epsilon, delta = float(known.pop("epsilon")), float(known.pop("delta"))
                 mu = gaussian_mu(epsilon, delta) if epsilon else 0.0
                 loss = {"mu": mu, "adjacency": "replace"}
             arrival = known.pop("arrival", None)
             named = str(known.pop("kind")), str(known.pop("question"))
-            return cls(*named, PrivacyLoss(**loss), None if arrival is None else int(arrival))
+            arrival = None if arrival is None else int(arrival)
+            return cls(*named, PrivacyLoss(**loss), arrival, bool(chosen))
         except (InvalidInput, TypeError, ValueError, KeyError) as error:
             raise ValueError(f"no record of a release ({error})") from error
 
@@ -186,30 +198,50 @@ class PrivacyLedger:
 
     def _values(self) -> dict[Release, Array]:
         """Read the values of all lines, and drop what was drawn and never came to have one."""
-        found: dict[Release, Array] = {}
-        names = {"lock", _LINES}
-        for line in self._lines:
-            entry = json.loads(line)
-            release = Release.of_line(entry)
-            file = self.folder / release.digest
-            names.add(file.name)
-            try:
-                if (drawn := file.with_suffix(_DRAWN)).exists() and not file.exists():
-                    drawn.rename(file)
-                content = file.read_bytes()
-                if _digest(content) != entry["values"]:
-                    raise ValueError("other values than were released")
-                found[release] = load(content)["values"]
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
-                raise _broken(self.folder, f"the values of a release are gone ({error})") from error
-        for file in self.folder.iterdir():
-            if file.suffix == _DRAWN:
-                file.unlink()  # a crash came before its line: it never left
-            elif len(file.name) == 32 and file.name not in names:
-                raise _broken(
-                    self.folder, "a release lacks its line: the ledger was cut or set back"
-                )
+        found = _values_of(self.folder, self._lines, _kept(self.folder))
+        digests = {release.digest for release in found}
+        for drawn in self.folder.glob(f"*{_DRAWN}"):
+            if drawn.stem in digests:
+                drawn.rename(drawn.with_suffix(""))
+            else:
+                drawn.unlink()  # a crash came before its line: it never left
         return found
+
+
+def _kept(folder: Path) -> set[str]:
+    """Names of the values in a ledger's folder, each of which has a line."""
+    return {file.name for file in folder.glob("?" * 32)}
+
+
+def _values_of(folder: Path, lines: Sequence[bytes], kept: Set[str]) -> dict[Release, Array]:
+    """Read the values of all lines.
+
+    Args:
+        folder: the ledger's.
+        lines: its lines.
+        kept: names of values that have to be among them.
+
+    Raises:
+        RunFailed: values lack their line, or a line its values.
+    """
+    found: dict[Release, Array] = {}
+    for line in lines:
+        entry = json.loads(line)
+        release = Release.of_line(entry)
+        file = folder / release.digest
+        try:
+            try:
+                content = file.read_bytes()
+            except FileNotFoundError:  # a crash came before it was given its name
+                content = file.with_suffix(_DRAWN).read_bytes()
+            if _digest(content) != entry["values"]:
+                raise ValueError("other values than were released")
+            found[release] = load(content)["values"]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise _broken(folder, f"the values of a release are gone ({error})") from error
+    if kept - {release.digest for release in found}:
+        raise _broken(folder, "a release lacks its line: the ledger was cut or set back")
+    return found
 
 
 def read_lines(folder: Path) -> list[bytes]:
@@ -242,9 +274,11 @@ def entries(folder: Path) -> list[Mapping[str, Any]]:
     """Read what a ledger says of each release, ``sha256`` being the digest of its line.
 
     Raises:
-        RunFailed: as :func:`read_lines`.
+        RunFailed: as :func:`read_lines`, or values lack their line, or a line its values.
     """
-    return [{**json.loads(line), "sha256": _digest(line)} for line in read_lines(folder)]
+    kept, lines = _kept(folder), read_lines(folder)  # in this order: a party at work adds both
+    _values_of(folder, lines, kept)
+    return [{**json.loads(line), "sha256": _digest(line)} for line in lines]
 
 
 def _digest(data: bytes) -> str:

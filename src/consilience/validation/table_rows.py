@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
-from consilience.validation.table_remarks import (
-    FEW,
-    TEMPERATURES,
-    column_remarks,
-    converted,
-    one_spelling,
-    unit_remark,
+from consilience.validation.table_columns import (
+    Lenient,
+    LongTexts,
+    check_finite_column,
+    codes_of,
+    numbers_of,
+    suggested_column,
 )
+from consilience.validation.table_remarks import TEMPERATURES, converted, unit_remark
 from consilience.validation.table_schema import Column, Schema
-from consilience.validation.tables import MARKS, Table, is_number, read_texts
+from consilience.validation.tables import Table
 
-MOST_CATEGORIES = 255
-"""Categories of a column; more are texts, or names."""
-
-_TRUTH = {"yes": 1, "y": 1, "true": 1, "t": 1, "1": 1, "no": 0, "n": 0, "false": 0, "f": 0, "0": 0}
-
-Lenient = Literal["refused", "missing"]
 Texts = Literal["refused", "left out"]
 
 
@@ -110,109 +103,12 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
     return Rows(_stacked(parts), schema, notes=tuple(notes))
 
 
-class LongTexts(InvalidInput):
-    """A column of texts that are no categories."""
-
-
-def suggested_column(
-    name: str, given: Array, *, where: str
-) -> tuple[Column | None, Array, list[str]]:
-    """Read one column as :func:`rows_and_schema` does.
-
-    Args:
-        name: of the column.
-        given: its values, as a :class:`~consilience.validation.tables.Table` has them.
-        where: whose they are, for errors.
-
-    Returns:
-        the column of the schema, ``None`` where it is left out; its values as numbers; and remarks.
-
-    Raises:
-        LongTexts: texts that are no categories.
-        InvalidInput: infinite numbers, or values that could mean two things.
-    """
-    values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
-    known, notes = [text for text in values if text is not None], list[str]()
-    if values.dtype.kind == "O" and len(set(known)) > min(FEW, len(known) / 2):
-        values, notes = _without_marks(values, name, where)
-    if values.dtype.kind != "O":
-        kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
-        column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
-        _check_finite(part, name, where)
-        if np.isnan(part.astype(np.float64)).all():
-            return None, part, [f"{name!r} is missing in every row: left out"]
-        return column.measured(part), part, [*notes, *column_remarks(column, part)]
-    one, same = one_spelling(known)
-    distinct = sorted(set(one.values()))
-    if len(distinct) > min(FEW, len(known) / 2):
-        strange = {text for text in set(known) if not is_number(text)}
-        words = [text for text in known if text in strange]
-        if len(words) < len(known) / 2:
-            raise _number_among(words, name, where)
-        if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
-            if sum(" " in text for text in distinct) > len(distinct) / 20:
-                said = f"{name!r}: texts of which most differ, neither numbers nor categories"
-                raise LongTexts(said, where=where)
-            many = f"{len(distinct):,} different words, as names and numbers of persons have"
-            return None, values, [f"{name!r} holds {many}: left out"]
-    place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
-    part = np.array([np.nan if text is None else place[one[text]] for text in values])
-    column = Column(name, "category", tuple(distinct)).measured(part)
-    notes = [f"{name!r}: {said}" for said in same]
-    return column, part, [*notes, *column_remarks(column, part)]
-
-
-def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[str]]:
-    """Read numbers among which a word that says "missing" stands; and a remark, if there is one."""
-    words = {text for text in set(values) if text is not None and not is_number(text)}
-    marks = sorted(word for word in words if word.lower() in MARKS)
-    if not marks:
-        return values, []
-    bare = np.array([None if text in marks else text for text in values], dtype=object)
-    found = read_texts(bare, name, where=where)
-    if found.dtype.kind == "O":
-        return values, []
-    return found, [f"{', '.join(map(repr, marks))} in {name!r} is read as missing"]
-
-
-def _number_among(words: list[str], name: str, where: str) -> InvalidInput:
-    """An error that names a word among numbers."""
-    if not words:
-        return InvalidInput(
-            f"column {name!r} holds numbers that are written in several ways",
-            where=where,
-            mend="Write all with one decimal mark, and without separators of thousands.",
-        )
-    many = f" and {len(words) - 1:,} more" if len(words) > 1 else ""
-    limit = "; of a limit such as <0.5 write a number" if words[0][0] in "<>≤≥" else ""
-    return InvalidInput(
-        f"column {name!r} holds numbers and {words[0]!r}{many}",
-        where=where,
-        mend=f"Leave it empty where there is no number{limit}.",
-    )
-
-
-def _days_or(values: Array) -> Array:
-    """Dates as days since 1970 and a part of one; other columns as they are."""
-    if values.dtype.kind != "M":
-        return values
-    days = values.astype("datetime64[ms]").astype(np.int64) / 86_400_000
-    return np.where(np.isnat(values), np.nan, days)
-
-
 def _stacked(parts: list[Array]) -> Array:
     """Columns side by side: of one type of numbers in that, else in float64."""
     kinds = {part.dtype for part in parts}
     if len(kinds) == 1 and next(iter(kinds)).kind in "fiu":
         return np.stack(parts, axis=1)
     return np.stack([part.astype(np.float64) for part in parts], axis=1)
-
-
-def _check_finite(values: Array, name: str, where: str) -> None:
-    if count := int(np.isinf(values).sum()):
-        raise InvalidInput(
-            f"infinite values: {count:,} in {name!r}", where=where, mend="Leave them empty."
-        )
 
 
 def rows_of(
@@ -280,11 +176,11 @@ def rows_of(
             continue
         given = table.columns[own[column.name]]
         if given.dtype.kind == "f":
-            _check_finite(given, column.name, where)
+            check_finite_column(given, column.name, where=where)
         if column.kind == "category":
-            part, note = _codes(given, column, unknown, discreet, where)
+            part, note = codes_of(given, column, unknown, discreet=discreet, where=where)
         else:
-            part, note = _values(given, column, discreet, where)
+            part, note = numbers_of(given, column, discreet=discreet, where=where)
         if column.name in units:
             part = converted(part, units[column.name])
         elif column.kind == "number":
@@ -347,104 +243,3 @@ def own_names(
 def _alike(name: str) -> str:
     """A name of a column in small letters, without blanks, dashes and underscores."""
     return re.sub(r"[\s_-]+", "", name.lower())
-
-
-def _codes(
-    given: Array, column: Column, unknown: Lenient, discreet: bool, where: str
-) -> tuple[Array, list[str]]:
-    """Codes of categories, spelt alike or nearly; gaps are NaN."""
-    exact = {name: code for code, name in enumerate(column.categories)}
-    near: dict[str, int | None] = {}
-    by_truth = {truth_of(name): code for name, code in exact.items()}
-    if len(exact) != 2 or by_truth.keys() != {0, 1}:
-        by_truth = {}
-    for name, code in exact.items():
-        for spelling in _spellings(name):
-            near[spelling] = None if spelling in near and near[spelling] != code else code
-    places: dict[Any, float] = {None: np.nan}
-    strange: list[str] = []
-    texts = _as_texts(given)
-    for text in dict.fromkeys(texts):
-        if text is None:
-            continue
-        alike = [exact.get(text), *map(near.get, _spellings(text)), by_truth.get(truth_of(text))]
-        found = next((code for code in alike if code is not None), None)
-        if found is None:
-            strange.append(text)
-        places[text] = np.nan if found is None else float(found)
-    notes = []
-    if strange:
-        many = f"{len(strange)} categories" if len(strange) > 1 else "a category"
-        what = f"column {column.name!r} holds {many} that the public rows do not know"
-        if not discreet:
-            what += f": {', '.join(map(repr, sorted(strange)[:5]))}"
-        if unknown == "refused":
-            hint = "" if discreet else f" {nearest(strange[0], column.categories)}"
-            raise InvalidInput(
-                what,
-                where=where,
-                mend=f'Write it as the public rows do; or read it as missing: unknown = "missing".{hint}',
-            )
-        notes.append(f"{what}: read as missing")
-    return np.array([places[text] for text in texts]), notes
-
-
-def _as_texts(values: Array) -> list[str | None]:
-    """Values of a column as texts; whole numbers without a point, truth values as words."""
-    if values.dtype.kind == "O":
-        return list(values)
-    if values.dtype.kind == "b":
-        return ["true" if one else "false" for one in values]
-    if values.dtype.kind == "M":
-        return [None if np.isnat(one) else str(one.astype("datetime64[D]")) for one in values]
-    return [None if math.isnan(one) else f"{one:.15g}" for one in values.tolist()]
-
-
-def _spellings(text: str) -> list[str]:
-    """Other spellings of a text: in small letters and without blanks, and as a number."""
-    found = [" ".join(text.lower().split())]
-    with suppress(ValueError):
-        found.append(f"{float(found[0]):.15g}")
-    return found
-
-
-def truth_of(text: str) -> int | None:
-    """Truth value that a text says, 0 or 1; ``None`` where it says none."""
-    return next((_TRUTH[one] for one in _spellings(text) if one in _TRUTH), None)
-
-
-def _values(given: Array, column: Column, discreet: bool, where: str) -> tuple[Array, list[str]]:
-    """Numbers of a column: as they are, of texts that say some, of truth values or dates."""
-    values, notes = given, list[str]()
-    try:
-        if given.dtype.kind == "O":
-            values = read_texts(given, column.name, where=where)
-        if values.dtype.kind == "O" and column.kind == "number":
-            values, notes = _without_marks(values, column.name, where)
-    except InvalidInput as error:
-        if not discreet:
-            raise
-        said = f"column {column.name!r} is not written in one way"
-        raise InvalidInput(said, where=where, mend=error.mend) from None
-    truth = column.kind == "boolean" or (column.low, column.high) == (0, 1)
-    if values.dtype.kind == "O" and truth:
-        truths = [None if one is None else _TRUTH.get(one.lower(), 2) for one in values]
-        if 2 not in truths:
-            return np.array([np.nan if one is None else float(one) for one in truths]), []
-    date = values.dtype.kind == "M"
-    if values.dtype.kind == "O" or (date != (column.kind == "date") and not _empty(values)):
-        what = f"column {column.name!r} is a {column.kind} in the public rows, and not here"
-        if values.dtype.kind == "O" and not discreet:
-            here = [text for text in values if text is not None]
-            what += f": {next((text for text in here if not is_number(text)), here[0])!r}"
-        raise InvalidInput(what, where=where, mend="Write it as the public rows do.")
-    part = _days_or(values)
-    if column.kind == "boolean" and not np.isin(part[~np.isnan(part.astype(float))], (0, 1)).all():
-        raise InvalidInput(
-            f"column {column.name!r} is true or false in the public rows, and not here", where=where
-        )
-    return part, [] if discreet else notes
-
-
-def _empty(values: Array) -> bool:
-    return values.dtype.kind == "f" and bool(np.isnan(values).all())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from consilience_papers.afonin2022.kernels import conjugate, figure3
 from consilience_papers.afonin2022.networks import (
+    averaged_apart,
     conjugate_networks,
     figure4,
     figure5,
@@ -44,5 +45,6 @@ EXHIBITS: Mapping[str, Callable[[Study], Exhibit]] = {
     "fig15": figure15,
     "conjugate": conjugate,
     "conjugate-networks": conjugate_networks,
+    "averaged-apart": averaged_apart,
 }
 """By the name that the command line takes."""

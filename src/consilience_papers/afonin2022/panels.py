@@ -76,7 +76,7 @@ class Panels:
         number = self.name.removeprefix("fig")
         heading = f"Figure {number}: {title}" if number.isdigit() else title
         heading += ": test accuracy"
-        return Exhibit(self.name, heading, rows, claims, [_about(self.size), _HOW], draw)
+        return Exhibit(self.name, heading, rows, claims, [about(self.size), _HOW], draw)
 
 
 def measured(
@@ -111,7 +111,7 @@ def measured(
     return Panels(name, how, cells)
 
 
-def _about(size: Size) -> str:
+def about(size: Size) -> str:
     """Sentence that names the size that was run."""
     return (
         f"Size: {size.title}. {size.train:,} training and {size.test:,} test images, {size.rounds} rounds, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from consilience.closed_forms.kernel_agents import Expansion, KernelAgents
 from consilience.federation.federation import Federation
 from consilience.numerics.kernels import gram, kernel_of
+from consilience.party.party import Party
 from consilience.protocols import (
     ProtocolFactory,
     alternating_distillation,
@@ -192,6 +193,56 @@ def _predictions(federation: Federation, protocol: Any, X: Array) -> Iterator[Ar
 
 def _accuracy(outputs: Array, codes: Array) -> float:
     return float((outputs.argmax(axis=1) == codes).mean())
+
+
+def averaged_apart(
+    *, setting: Mapping[str, Any], size: Mapping[str, Any], kernel: bool, repetition: int
+) -> Numbers:
+    """AvgKD of two agents with five classes each, after rounds 0, 1, …, T; shape ``(T + 1,)`` each.
+
+    Test accuracy of the agents (mean), the same with each output divided by its mean over all test images,
+    which takes no label, and of the sum of both models; and the sum of the outputs for the other agent's
+    classes on test images of these classes.
+
+    Args:
+        setting: with ``portion`` 0.
+        size: how much is trained.
+        kernel: kernel ridge regression (Gaussian, c = 3e-5 over means of four pixels), not the networks.
+        repetition: which images.
+    """
+    where, how = Setting(**setting), Size(**size)
+    given = problems.images(where.data, how, repetition)
+    parties = problems.agents(where, how, given, repetition)
+    if kernel:
+        rounds = _kernel_averaged(parties, given.X_test, how.rounds)
+    else:
+        federation = Federation(parties, seed=repetition, strict=False)
+        rounds = _predictions(federation, averaged_distillation(rounds=how.rounds), given.X_test)
+    high = given.y_test >= 5  # agent 1 has classes 0 to 4, agent 2 the others
+    found: Numbers = {"accuracy": [], "divided": [], "sum": [], "foreign": []}
+    for first, second in rounds:
+        level = [one / np.maximum(one.mean(axis=0), 1e-6) for one in (first, second)]
+        for name, pair in (("accuracy", (first, second)), ("divided", level)):
+            found[name].append(np.mean([_accuracy(one, given.y_test) for one in pair]))
+        found["sum"].append(_accuracy(first + second, given.y_test))
+        foreign = first[high, 5:].sum(axis=1).mean(), second[~high, :5].sum(axis=1).mean()
+        found["foreign"].append(np.mean(foreign))
+    return found
+
+
+def _kernel_averaged(parties: Sequence[Party], X: Array, rounds: int) -> Iterator[Array]:
+    """Predictions of AvgKD's agents with one Gaussian kernel after every round, shape ``(2, n, 10)``."""
+    data = [(_small(party.X), party.y) for party in parties]
+    agents = KernelAgents(kernel_of("rbf", gamma=0.05), data, regularization=3e-5)
+    rows = _small(X)
+    for targets in islice(agents.averaged(), rounds + 1):
+        yield np.stack([function.predict(rows) for function in agents.fit(targets)])
+
+
+def _small(X: Array) -> Array:
+    """Means of four pixels, shape ``(n, 196)``."""
+    means = X.reshape(len(X), 14, 2, 14, 2).mean(axis=(2, 4))
+    return np.asarray(means, dtype=float).reshape(len(X), -1)
 
 
 def central(*, setting: Mapping[str, Any], size: Mapping[str, Any], repetition: int) -> Numbers:

@@ -11,7 +11,7 @@ import numpy as np
 from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost, RunFailed
 from consilience.experiments import SimulatedParties
-from consilience.experiments.method_run import teacher_parts
+from consilience.experiments.error_parts import teacher_parts
 from consilience.federation.federation import Federation
 from consilience.federation.history import History
 from consilience.messages.replies import Metrics

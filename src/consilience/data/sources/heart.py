@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, obtain, read_bytes
 from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
+from consilience.validation.sections import known
 from consilience.validation.table_rows import rows_and_schema
 from consilience.validation.tables import Table, is_number
 
@@ -44,7 +46,11 @@ WORDS = {
 
 
 def load_heart_disease(
-    *, test_fraction: float = 0.34, seed: int = 0, gaps: bool = False
+    *,
+    test_fraction: float = 0.34,
+    seed: int = 0,
+    gaps: bool = False,
+    groups: Collection[str] | None = None,
 ) -> Dataset:
     """740 patients of four hospitals, 13 columns; is the heart diseased? ``group`` = hospital.
 
@@ -57,10 +63,14 @@ def load_heart_disease(
         seed: which split; the same seed gives the same one.
         gaps: every patient (920) and every column (13) as they are: gaps as gaps, categories as categories.
             A cholesterol or blood pressure of 0 was not measured, and is a gap.
+        groups: names of the hospitals that take part; by default all.
     """
+    for name in groups or ():
+        known(name, HASHES, "hospital")
+    hospitals = [one for one in HASHES if groups is None or one in groups]
     if gaps:
-        return _with_gaps(float(test_fraction), seed)
-    tables = {hospital: _read(hospital) for hospital in HASHES}
+        return _with_gaps(hospitals, float(test_fraction), seed)
+    tables = {hospital: _read(hospital) for hospital in hospitals}
     rows = np.concatenate(list(tables.values()))
     group = np.repeat(list(tables), [len(table) for table in tables.values()])
     value = {name: rows[:, i] for i, name in enumerate(c for c in COLUMNS if c not in DROPPED)}
@@ -88,9 +98,9 @@ def load_heart_disease(
     )
 
 
-def _with_gaps(test_fraction: float, seed: int) -> Dataset:
+def _with_gaps(hospitals: Sequence[str], test_fraction: float, seed: int) -> Dataset:
     """All rows and columns, read as a table of one's own is."""
-    lines = {hospital: _lines(*_file(hospital)) for hospital in HASHES}
+    lines = {hospital: _lines(*_file(hospital)) for hospital in hospitals}
     group = np.repeat(list(lines), list(map(len, lines.values())))
     cells = np.array([line for found in lines.values() for line in found], dtype=object)
     columns: dict[str, Any] = {}

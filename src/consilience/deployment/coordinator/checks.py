@@ -34,7 +34,7 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
     spec = _usable(folder)
     pid = running(folder / "run" / "flower")
     if pid is None:  # else it listens there itself
-        check_free(spec.listen or spec.host, spec.port)
+        check_free(*spec.listens)
     public = spec.rows()
     return {
         "state": _state(folder, spec, pid),
@@ -59,7 +59,7 @@ def check_start(folder: Path) -> CoordinatorSpec:
         MissingExtra: flwr is not installed.
     """
     spec, run = _usable(folder), folder / "run"
-    _check_stopped(folder)
+    check_stopped(folder)
     if last_round(run) >= 0:
         raise InvalidInput(
             "there is a run already",
@@ -67,7 +67,7 @@ def check_start(folder: Path) -> CoordinatorSpec:
             mend=f"Continue it with: {command('coordinator', 'resume', folder)}\n"
             f"  or move {run} away, and start anew.",
         )
-    check_free(spec.listen or spec.host, spec.port)
+    check_free(*spec.listens)
     return spec
 
 
@@ -91,8 +91,8 @@ def check_resume(folder: Path) -> CoordinatorSpec | None:
     _check_same(folder, spec)
     if _is_done(folder, spec):
         return None
-    _check_stopped(folder)
-    check_free(spec.listen or spec.host, spec.port)
+    check_stopped(folder)
+    check_free(*spec.listens)
     return spec
 
 
@@ -147,8 +147,9 @@ def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
 
 def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
     with closing(Ledger(folder / "run" / LEDGER)) as ledger:
-        done = bool(ledger.done)
-    return done and last_round(folder / "run") >= spec.protocol.rounds
+        done, still = bool(ledger.done), int(ledger.meta.get("still", 0))
+    over = spec.pace.is_over(still) or last_round(folder / "run") >= spec.protocol.rounds
+    return done and over
 
 
 def _usable(folder: Path) -> CoordinatorSpec:
@@ -169,7 +170,8 @@ def _usable(folder: Path) -> CoordinatorSpec:
     return spec
 
 
-def _check_stopped(folder: Path) -> None:
+def check_stopped(folder: Path) -> None:
+    """Raise ``InvalidInput`` where the coordinator of a folder runs."""
     if (pid := running(folder / "run" / "flower")) is not None:
         raise InvalidInput(
             f"the coordinator runs already (PID {pid})",

@@ -20,9 +20,9 @@ File names are relative to the file itself.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -30,7 +30,9 @@ from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import SecretLabels
 from consilience.data import read_rows
 from consilience.data.table import load_own
-from consilience.deployment.certificates import make_authority, public_key, require_cryptography
+from consilience.deployment.certificates import public_key
+from consilience.deployment.coordinator.pace import PaceSpec
+from consilience.deployment.invitation import PLAIN
 from consilience.errors import InvalidInput, command
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
@@ -49,12 +51,9 @@ from consilience.validation.sections import (
     check_address,
     first_of,
     read_toml,
-    write_new,
 )
 
 CONFIGURATION = "coordinator.toml"
-
-PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class CoordinatorSpec(Section):
@@ -63,7 +62,8 @@ class CoordinatorSpec(Section):
     Attributes:
         name: of the federation; the same as long as it is the same federation.
         address: host and port where the parties reach it; the server's certificate is for this host.
-        listen: the host to listen at, where it is another than the address says, such as ``"0.0.0.0"``.
+        listen: where to listen, if that is not the address: a host such as ``"0.0.0.0"``, or host and port
+            behind a proxy.
         public: the file of public rows, which parties without a file of them are sent; ``None`` for protocols
             that exchange models.
         columns: its columns that are inputs; by default all.
@@ -81,10 +81,11 @@ class CoordinatorSpec(Section):
         method: an aggregator with its options, or a protocol that takes none.
         protocol: the protocol and its options.
         robustness: caps, secret labels, and who is left out or let in.
+        pace: when a round goes on without the late, and when the run ends.
         parties: party to its public key.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=PLAIN)
     address: Address
     listen: str | None = None
     public: Path | None = None
@@ -100,6 +101,7 @@ class CoordinatorSpec(Section):
     method: MethodSpec
     protocol: ProtocolSpec = ProtocolSpec()
     robustness: RobustnessSpec = RobustnessSpec()
+    pace: PaceSpec = PaceSpec()
     parties: Mapping[Name, str] = Field(min_length=1)
 
     @field_validator("method", mode="after")
@@ -110,6 +112,11 @@ class CoordinatorSpec(Section):
         if method.privacy is not None:
             raise ValueError("the parties decide on their privacy: limits.epsilon in party.toml")
         return method
+
+    @field_validator("listen", mode="after")
+    @classmethod
+    def _host_or_address(cls, listen: str | None) -> str | None:
+        return check_address(listen) if listen is not None and ":" in listen else listen
 
     @property
     def methods(self) -> tuple[MethodSpec, ...]:
@@ -132,9 +139,13 @@ class CoordinatorSpec(Section):
         return self.address.rpartition(":")[0]
 
     @property
-    def port(self) -> int:
-        """The port of the address."""
-        return int(self.address.rpartition(":")[2])
+    def listens(self) -> tuple[str, int]:
+        """Host and port where the gate listens."""
+        host, _, port = self.address.rpartition(":")
+        if self.listen is None:
+            return host, int(port)
+        own, colon, number = self.listen.rpartition(":")
+        return (own, int(number)) if colon else (self.listen, int(port))
 
     def make_protocol(self, secret: SecretLabels | None = None) -> Protocol:
         """Make the protocol, guarded and ready to run.
@@ -159,7 +170,7 @@ class CoordinatorSpec(Section):
                 mend="Choose coarse-density-ratio, if the parties' limits allow it, or one that needs "
                 "predictions alone, such as avg.",
             )
-        return self.robustness.applied(found, secret)
+        return self.robustness.applied(self.pace.applied(found), secret)
 
     def check_quorum(self) -> None:
         """Raise ``InvalidInput`` on a quorum that no round, or any round, would meet."""
@@ -224,12 +235,28 @@ def read_coordinator(folder: Path) -> CoordinatorSpec:
     check_folder(folder)
     path = folder / CONFIGURATION
     init = f"Write one with: {command('coordinator', 'init', folder)} --parties a,b"
-    document = read_toml(path, missing=init)
+    return checked(read_toml(path, missing=init), path)
+
+
+def checked(document: dict[str, Any], path: Path) -> CoordinatorSpec:
+    """Check the contents of a ``coordinator.toml``, and return the configuration.
+
+    Args:
+        document: the contents.
+        path: of the file, which names of files are relative to.
+
+    Raises:
+        InvalidInput: unknown keys or values, with the nearest valid name.
+    """
+    folder = path.parent
     if isinstance(document.get("public"), str):
         document["public"] = str(folder.resolve() / document["public"])
     guarded = document.get("robustness")
     if isinstance(guarded, dict) and isinstance(guarded.get("secret_labels"), str):
         guarded["secret_labels"] = str(folder.resolve() / guarded["secret_labels"])
+    for section in (document.get("method"), document.get("protocol")):
+        if isinstance(section, dict) and isinstance(section.get("initial"), str):
+            section["initial"] = str(folder.resolve() / section["initial"])
     try:
         spec = CoordinatorSpec.model_validate(document)
     except ValidationError as error:
@@ -299,76 +326,3 @@ def deployed_spec(run: Path) -> CoordinatorSpec:
         return CoordinatorSpec.model_validate_json(json.dumps(stored.values))
     except (ValueError, RecursionError) as error:
         raise stored.damaged(error) from error
-
-
-TEMPLATE = """\
-# The coordinator of a federation. File names are relative to this file.
-# When all is filled in:  {start}
-
-name = {name}                     # of the federation; parties may limit themselves to it
-address = {address}       # where the parties reach it: HOST:PORT, the host that the certificate is for
-# listen = "0.0.0.0"              # where to listen, if that is another host
-public = "public.csv"             # rows without labels; a party that has no file of them is sent them once
-seed = 0                          # with the secrets that parties keep, the same seed gives the same models
-timeout = 600                     # seconds a party may take to answer
-quorum = 0.5                      # share of the parties that must answer, or how many of them
-wait = 600                        # seconds to wait for the parties at the start
-metrics = 2                       # how often to measure, where a party's limits allow it: before and after
-
-[method]
-aggregate = "auto"                # asks for no more than all parties' limits let leave; consilience list
-                                  # methods; without public rows: protocol = "scaffold"
-
-[protocol]
-name = "ensemble_distillation"    # consilience list protocols
-rounds = 3
-
-[parties]                         # the line that "consilience party key party.toml" prints at each
-{parties}
-"""
-"""What ``consilience coordinator init`` writes."""
-
-
-def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Path:
-    """Write a ``coordinator.toml`` with comments, and ``tls/`` with a private CA and a server certificate.
-
-    Args:
-        folder: the coordinator's; made if need be.
-        parties: names of the parties.
-        address: host and port where the parties will reach it.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        InvalidInput: there is one already, no parties, or the folder cannot be written.
-    """
-    path = folder / CONFIGURATION
-    twice = sorted({name for name in parties if parties.count(name) > 1})
-    if twice or not all(parties) or not parties:
-        what = f"two parties are called {twice[0]!r}" if twice else "a name is empty"
-        if not any(parties):
-            what = "there are no parties"
-        raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
-    if wrong := [name for name in parties if not PARTY_NAME.fullmatch(name)]:
-        raise InvalidInput(
-            f"{wrong[0]!r} is no name of a party",
-            where="--parties",
-            mend="Take letters, digits, dots, dashes and underscores.",
-        )
-    try:
-        host = check_address(address).rpartition(":")[0]
-    except ValueError as error:
-        raise InvalidInput(str(error), where="--address") from error
-    require_cryptography()  # where it is not installed, nothing is made
-    write_new(
-        path,
-        TEMPLATE.format(
-            start=command("coordinator", "start", folder),
-            name=json.dumps(folder.resolve().name),
-            address=json.dumps(address),
-            parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
-        ),
-    )
-    make_authority(folder / "tls", host)
-    return path

@@ -8,15 +8,15 @@ cannot do later. One that takes fewer bytes of public rows than there are is ask
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
-from consilience.federation.forming import too_large_for
+from consilience.federation.forming import check_classes_fixed, too_large_for
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Public
 from consilience.networks.flower.network import FlowerNetwork
-from consilience.networks.incoming import Arrival
+from consilience.networks.incoming import Arrival, Request
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Join, TakePublic
 
@@ -32,6 +32,7 @@ class MembershipNetwork(FlowerNetwork):
         public: the rows that every party must hold; parties without a file of them are sent them.
         excluded: party to the failure for which it has not joined.
         banned: excluded parties that may not join any more.
+        described: parties that have said who they are; another is asked for that before it joins.
         most_measurements: party to how often in a run it lets itself be measured; ``None`` for no limit.
         changed: called when a party was excluded or has joined.
         sends: times that the public rows are sent to a party in a run: it may refuse them, or lose them,
@@ -46,6 +47,7 @@ class MembershipNetwork(FlowerNetwork):
     sends: int = field(default=3, kw_only=True)
     excluded: dict[str, Failure] = field(default_factory=dict, kw_only=True)
     banned: set[str] = field(default_factory=set, kw_only=True)
+    described: set[str] = field(default_factory=set, kw_only=True)
     most_measurements: dict[str, int | None] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -58,22 +60,15 @@ class MembershipNetwork(FlowerNetwork):
         """Number of times that each party was sent the public rows."""
         super().__post_init__()
 
-    def exchange(
-        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
-    ) -> Mapping[str, Arrival]:
-        """Ask the parties that have joined; every other one's reply is the failure for which it has not.
-
-        Args:
-            tasks: run in order.
-            to: names of parties, excluded ones among them.
-            request: the tasks as bytes.
-        """
-        inside = tuple(name for name in to if name not in self.excluded)
-        if tasks and isinstance(tasks[0], TakePublic):
-            self._sent.update(inside)
-        arrivals = dict(super().exchange(tasks, inside, request)) if inside else {}
+    def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask the parties that have joined; every other one's reply is the failure for which it has not."""
+        inside = {name: one for name, one in requests.items() if name not in self.excluded}
+        self._sent.update(
+            name for name, one in inside.items() if isinstance(one.tasks[0], TakePublic)
+        )
+        arrivals = dict(super().exchange_each(inside)) if inside else {}
         return arrivals | {
-            name: Arrival(self.excluded[name], 0, 0.0) for name in to if name in self.excluded
+            name: Arrival(self.excluded[name], 0, 0.0) for name in requests.keys() - inside.keys()
         }
 
     def require(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
@@ -112,8 +107,12 @@ class MembershipNetwork(FlowerNetwork):
     def admit(self, names: Iterable[str]) -> None:
         """Have parties describe themselves and join that were not there when the federation was formed."""
         if names := sorted(names):
+            for name in names:
+                self.excluded.pop(name, None)
             replies = self.gather(Describe(), to=names)
-            said = _descriptions(replies.answers)
+            everyone = _descriptions(replies.answers)
+            odd = self._with_other_classes(everyone)
+            said = [one for one in everyone if one.party not in odd]
             self._describe(said)
             agreed, frozen = self.agreed, [one.party for one in said if one.frozen]
             learners = [one.party for one in said if one.learns_only]
@@ -122,11 +121,22 @@ class MembershipNetwork(FlowerNetwork):
                 frozen=tuple(sorted({*agreed.frozen, *frozen})),
                 learners=tuple(sorted({*agreed.learners, *learners})),
             )
-            self._exclude(replies.missing)
-            self.join(replies)
+            self._exclude({**replies.missing, **odd})
+            self.join(one.party for one in said)
+
+    def _with_other_classes(self, said: Iterable[Description]) -> dict[str, Failure]:
+        """The parties that know classes beyond those agreed on, each with the failure."""
+        found = {}
+        for one in said:
+            try:
+                check_classes_fixed(one.classes, self.agreed.classes)
+            except InvalidInput as error:
+                found[one.party] = _failure(one.party, error.located(f"party {one.party!r}"))
+        return found
 
     def _describe(self, said: Sequence[Description]) -> None:
         """Note how often parties let themselves be measured, and whose limit is below the public rows."""
+        self.described |= {one.party for one in said}
         for one in said:
             self.most_measurements[one.party] = one.metrics if one.tested else 0
         self._too_small_limit |= set(too_large_for(said, self.public))
@@ -141,7 +151,7 @@ class MembershipNetwork(FlowerNetwork):
                 self.excluded.pop(name, None)
             join, missing = Join(agreement=self.agreed), self._still_too_small(names)
             if able := [name for name in names if name not in missing]:
-                missing |= self.with_rows(join, to=able).missing
+                missing |= self.with_rows(dict.fromkeys(able, (join,))).missing
             self._exclude(missing)
 
     def _still_too_small(self, names: Iterable[str]) -> dict[str, Failure]:
@@ -153,16 +163,16 @@ class MembershipNetwork(FlowerNetwork):
         self._too_small_limit -= set(replies) - odd.keys()
         return dict(replies.missing) | {name: _failure(name, error) for name, error in odd.items()}
 
-    def with_rows(self, *tasks: Task, to: Sequence[str]) -> Replies:
-        """Ask parties, whoever answers; one that lacks the public rows is sent them, and asked again.
+    def with_rows(self, asked: Mapping[str, tuple[Task, ...]]) -> Replies:
+        """Ask parties at once, whoever answers; one that lacks the public rows is sent them, and asked again.
 
         Args:
-            tasks: run in order.
-            to: names of parties.
+            asked: party to its tasks, sorted by name; the same object where they are the same.
         """
-        replies = self.gather(*tasks, to=to)
+        replies = self._ask_parties(asked, None)
         sent = self.send_public(replies.missing)
-        again = self.gather(*tasks, to=sent.parties) if sent.parties else sent
+        now = {name: asked[name] for name in sent.parties}
+        again = self._ask_parties(now, None) if now else sent
         missing = {**replies.missing, **sent.missing, **again.missing}
         answers = {**replies.answers, **again.answers}
         return Replies(answers, {name: why for name, why in missing.items() if name not in answers})
@@ -182,7 +192,32 @@ class MembershipNetwork(FlowerNetwork):
 
     def readmit(self) -> None:
         """Have excluded parties join, if they can now; banned ones are not asked."""
-        self.join(self.excluded.keys() - self.banned)
+        outside = self.excluded.keys() - self.banned
+        self.join(outside & self.described)
+        self.admit(outside - self.described)
+
+    def regroup(self, parties: Collection[str]) -> None:
+        """Have the registered parties be these from now on: new ones may join, others are let go.
+
+        Args:
+            parties: names of all.
+        """
+        gone = [name for name in self.parties if name not in parties]
+        for name in gone:
+            self.excluded.pop(name, None)
+            self.most_measurements.pop(name, None)
+            self.banned.discard(name)
+            self.described.discard(name)
+        self._nodes = {name: self._nodes.get(name) for name in sorted(parties)}
+        agreed = self.agreed
+        frozen, learners = (
+            tuple(name for name in names if name not in gone)
+            for names in (agreed.frozen, agreed.learners)
+        )
+        self.agreement = replace(agreed, frozen=frozen, learners=learners)
+        new = [name for name in parties if name not in self.described and name not in self.excluded]
+        self.admit(new)
+        self.changed()
 
     def _exclude(self, missing: Mapping[str, Failure], asked: tuple[Task, ...] = ()) -> None:
         """Exclude parties; raise ``QuorumLost`` where too few are left for what all were asked."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from consilience.deployment.coordinator.checks import (
@@ -21,13 +22,20 @@ from consilience.deployment.coordinator.checks import (
     check_start,
     last_measured,
 )
-from consilience.deployment.coordinator.configuration import CoordinatorSpec, store_coordinator
+from consilience.deployment.coordinator.configuration import (
+    CONFIGURATION,
+    CoordinatorSpec,
+    read_coordinator,
+    store_coordinator,
+)
 from consilience.deployment.coordinator.gate import Gate
+from consilience.deployment.coordinator.parties import check_joinable, take_up
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
 from consilience.deployment.coordinator.status import round_line
-from consilience.deployment.coordinator.superlink import SuperLink
+from consilience.deployment.coordinator.superlink import ASK_EVERY, SuperLink
 from consilience.deployment.processes import Processes, free_port
-from consilience.errors import RunFailed, command
+from consilience.errors import InvalidInput, RunFailed, command
+from consilience.federation.leaving import certify
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import PART, write_whole
@@ -49,6 +57,7 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
         RunFailed: the run failed; the logs are in ``run/flower``.
     """
     folder = folder.resolve()
+    take_up(folder)
     spec, run = check_start(folder), folder / "run"
     with Processes(run / "flower", "the coordinator") as processes:
         # Of a run that ended before it had kept a round.
@@ -90,8 +99,8 @@ def _serve(
     (run / OUTCOME).unlink(missing_ok=True)
     link = SuperLink(folder, processes, free_port())
     link.start(spec.parties)
-    begun = time.monotonic()
-    gate = Gate(spec.listen or spec.host, spec.port, link.address, folder / "tls")
+    begun, members = time.monotonic(), _Members(folder)
+    gate = Gate(*spec.listens, link.address, folder / "tls")
     try:
         processes.ready()
         report(f"{spec.name}: parties reach the coordinator at {spec.address}")
@@ -110,6 +119,7 @@ def _serve(
                 link.submit()
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
+                    spec = members.followed(spec, link, report)
                     excluded = _reported(excluded, _excluded(run), report)
                     if (now := last_measured(run)) != done:
                         done, tries = now, 0
@@ -122,11 +132,70 @@ def _serve(
                 if time.monotonic() - begun > steady:
                     tries = 0
                 link.start(spec.parties)
-                begun = time.monotonic()
+                begun, members = time.monotonic(), _Members(folder)
+                spec = members.followed(spec, link, report)
         if last_measured(run) != done:
             report(round_line(run, spec))
+        with closing(Ledger(run / LEDGER)) as ledger:
+            certify(run, ledger)
     finally:
         gate.close()
+
+
+@dataclass
+class _Members:
+    """The section ``[parties]`` of coordinator.toml, which counts while a run goes on.
+
+    Args:
+        folder: the coordinator's.
+        pause: seconds before the SuperLink is told again what it could not be told.
+    """
+
+    folder: Path
+    pause: float = ASK_EVERY
+    seen: int = field(default=0, init=False)
+    again_at: float = field(default=0.0, init=False)
+
+    def followed(self, spec: CoordinatorSpec, link: SuperLink, report: Report) -> CoordinatorSpec:
+        """Have the SuperLink know the parties that the file names; the run asks them from its next round.
+
+        Args:
+            spec: the configuration that the run goes on with.
+            link: the SuperLink.
+            report: told who was added and removed, or why the file does not count.
+
+        Returns:
+            The configuration with the parties of now; its other settings count when the run is resumed.
+        """
+        try:
+            changed = (self.folder / CONFIGURATION).stat().st_mtime_ns
+        except OSError:  # some editors move a file away before they write it
+            return spec
+        if changed == self.seen or time.monotonic() < self.again_at:
+            return spec
+        try:
+            wanted = read_coordinator(self.folder).parties
+            check_joinable(spec, wanted)
+            if wanted != spec.parties:
+                link.register(wanted)
+        except InvalidInput as error:
+            self.seen = changed
+            report(f"[parties] stay as they are: {error}")
+            return spec
+        except RunFailed as error:
+            self.again_at = time.monotonic() + self.pause
+            report(f"[parties] stay as they are until the SuperLink can be told: {error}")
+            return spec
+        self.seen = changed
+        if wanted == spec.parties:
+            return spec
+        for name in sorted(wanted.keys() - spec.parties.keys()):
+            report(f"{name} was added, and takes part from the next round")
+        for name in sorted(spec.parties.keys() - wanted.keys()):
+            report(f"{name} was removed, and is cut off")
+        now = spec.model_copy(update={"parties": wanted})
+        store_coordinator(now, self.folder)
+        return now
 
 
 def _ask_again(run: Path) -> None:

@@ -1,7 +1,7 @@
 """The rounds of a deployed federation: recorded, checkpointed at every party, and resumed after any crash.
 
 The run folder is described in :mod:`consilience.federation.run_folder`; beside it ``outcome.json`` says how
-the run ended.
+the run ended, and ``stage.json``, while it goes on, which parties are being asked for what.
 
 Exchanges over Flower take seconds, so there is a checkpoint after every round: each party stores its state.
 A run that is resumed has the parties restore what they stored after the last round that was recorded; a
@@ -16,10 +16,14 @@ before anything else is asked of it: where a crash lost the answer, the same que
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import closing
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, stored_coordinator
 from consilience.deployment.coordinator.membership import MembershipNetwork
@@ -31,10 +35,14 @@ from consilience.federation.run_folder import LEDGER, locked
 from consilience.files import write_whole
 from consilience.messages.replies import Failure, Metrics, Replies
 from consilience.messages.wire import decode, encode
+from consilience.networks.incoming import task_names
 from consilience.protocols import Round, RoundState
+from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Evaluate, Restore
+from consilience.validation.arrays import Array
 
 OUTCOME = "outcome.json"
+STAGE = "stage.json"
 
 
 def serve_run(grid: Any, config: Mapping[str, Any], *, lock: float = 60.0, **options: Any) -> None:
@@ -49,6 +57,7 @@ def serve_run(grid: Any, config: Mapping[str, Any], *, lock: float = 60.0, **opt
     folder = Path(str(config["folder"]))
     with closing(locked(folder / "run", wait=lock)):  # a second one ends here, and says nothing
         found = _ended(grid, folder, options)
+        (folder / "run" / STAGE).unlink(missing_ok=True)
         write_whole(folder / "run" / OUTCOME, json.dumps(found))
 
 
@@ -79,17 +88,23 @@ def run_rounds(grid: Any, folder: Path, **options: Any) -> None:
     spec = stored_coordinator(folder)
     assert spec is not None  # whoever starts this stores it before
     with closing(Ledger(folder / "run" / LEDGER)) as ledger:
-        _DeployedRun(grid, spec, ledger, **options).run()
+        _DeployedRun(grid, folder, spec, ledger, **options).run()
 
 
 class _DeployedRun:
     """The rounds of one run, from the first or after the last that is recorded."""
 
-    def __init__(self, grid: Any, spec: CoordinatorSpec, ledger: Ledger, **options: Any) -> None:
-        self.spec, self.ledger = spec, ledger
+    def __init__(
+        self, grid: Any, folder: Path, spec: CoordinatorSpec, ledger: Ledger, **options: Any
+    ) -> None:
+        self.folder, self.spec, self.ledger = folder, spec, ledger
         self.label, self.seed = spec.method.label, spec.seed
         self.found = ledger.last_checkpoint(self.label, self.seed)
         public, self.secret = spec.rows_and_secret()
+        self._stage: dict[str, Any] = {}
+        self._still = int(ledger.meta.get("still", 0))
+        self._teacher: Array | None = None
+        """Rounds in a row in which the teacher stayed, and the last one."""
         self.network = MembershipNetwork(
             grid,
             nodes=tuple(spec.parties),
@@ -98,8 +113,11 @@ class _DeployedRun:
             federation=spec.name,
             timeout=spec.timeout,
             quorum=spec.quorum,
+            share=spec.pace.share,
+            grace=spec.pace.grace,
             public=public,
             changed=self._note_members,
+            waiting=self._note_stage,
             **options,
         )
 
@@ -114,38 +132,73 @@ class _DeployedRun:
             strict=spec.strict,
             threads=spec.threads,
             encoder=spec.encoder or None,
+            tolerates=spec.robustness.unaided,
         )
         state = None if self.found is None else self._restored(*self.found)
         ledger.mark(label, seed, "running")
         ledger.note(public_rows=len(self.network.public))
         seconds = ledger.last_round(label, seed)[1]
-        for done in drive(
-            federation,
-            spec.make_protocol(self.secret),
-            state=state,
-            seconds=seconds,
-            checkpoint=self._checkpoint,
-            record=self._record,
-        ):
-            seconds = done.seconds
+        done: CompletedRound | None = None
+        while not self._is_over() and (done is None or done.round.number < spec.protocol.rounds):
+            before = done
+            for done in drive(
+                federation,
+                spec.make_protocol(self.secret),
+                state=state,
+                seconds=seconds,
+                checkpoint=self._checkpoint,
+                record=self._record,
+            ):
+                state, seconds = done.round.state, done.seconds
+                if self._is_over() or self._regrouped(state.round):
+                    break  # it is done, or the protocol goes on with the parties that there are now
+            if done is before:  # nothing was left to do
+                break
         ledger.mark(label, seed, "done", seconds)
+
+    def _is_over(self) -> bool:
+        """Tell whether the run ends before its last round, for the teacher stays as it is."""
+        return self.spec.pace.is_over(self._still)
+
+    def _regrouped(self, round: int) -> bool:
+        """Take in parties that were added to the configuration, and let go of those that were removed.
+
+        Args:
+            round: the round that is complete.
+        """
+        stored, network = stored_coordinator(self.folder), self.network
+        wanted = set() if stored is None else set(stored.parties)
+        before = set(network.parties)
+        if not wanted or wanted == before:
+            return False
+        network.regroup(wanted)
+        told = [f"{name} was added after round {round}" for name in sorted(wanted - before)]
+        told += [f"{name} was removed after round {round}" for name in sorted(before - wanted)]
+        with self.ledger.transaction():
+            self.ledger.write("notes", [(self.label, self.seed, round, line) for line in told])
+        return True
 
     def _restored(self, number: int, written: bytes) -> RoundState:
         """The state after the last recorded round, with members and parties as they were then."""
         network, meta = self.network, self.ledger.meta
         (network.agreement,) = decode(bytes.fromhex(meta["agreement"]))
         for name, (why, banned) in meta["excluded"].items():
+            if name not in network.parties:  # it was removed meanwhile
+                continue
             network.excluded[name] = Failure(party=name, reason=why)
             network.banned |= {name} if banned else set()
         network.most_measurements |= meta.get("metrics", {})
         if meta.get("measured", -1) < number:
             self._evaluate(number)
+        answered = "SELECT DISTINCT party FROM deliveries WHERE status = 'ok'"
+        network.described |= {name for (name,) in self.ledger.read(answered)}
         self._restore_parties()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()
         (state,) = decode(written)
         assert isinstance(state, RoundState)
+        self._teacher = state.consensus
         return state
 
     def _restore_parties(self) -> None:
@@ -166,17 +219,21 @@ class _DeployedRun:
     def _checkpoint(self, round: Round, seconds: float) -> bool:
         """Have every party store its state, and hold on to the one that the ledger knows.
 
-        After every round but the last, excluded parties may join again.
+        Parties that are through with the round are waited for. After every round but the last, excluded
+        parties may join again.
         """
-        previous = self._last_checkpoints()
-        alike: dict[int, list[str]] = {}
-        for name in self.network.parties:
-            alike.setdefault(previous.get(name, 0), []).append(name)
-        for number, names in alike.items():
-            task = Checkpoint(round=round.number, previous=number)
-            self._rejoin(self.network.with_rows(task, to=names))
+        network, stored = self.network, self._last_checkpoints()
+        previous = {name: stored.get(name, 0) for name in network.parties}
+        tasks = {
+            number: (Checkpoint(round=round.number, previous=number),)
+            for number in set(previous.values())
+        }
+        last = {one.party: one.status for one in network.deliveries}
+        with network.not_without([name for name, status in last.items() if status == "ok"]):
+            replies = network.with_rows({name: tasks[number] for name, number in previous.items()})
+        self._rejoin(replies)
         if round.number < self.spec.protocol.rounds:
-            self.network.readmit()
+            network.readmit()
         return True
 
     def _record(self, done: CompletedRound) -> None:
@@ -186,8 +243,23 @@ class _DeployedRun:
             ledger.add_round(self.label, self.seed, done, network.deliveries)
             agreed = network.agreed
             ledger.note(agreement=encode([agreed]).hex(), learners=list(agreed.learners))
+            teacher = done.round.state.consensus
+            self._still = self.spec.pace.rounds_still(self._still, self._teacher, teacher)
+            self._teacher = teacher
+            ledger.note(still=self._still)
+            if agreed.classes and not agreed.outcome:
+                self._add_trust(done.round, np.asarray(agreed.classes))
         network.deliveries.clear()
         self._evaluate(done.round.number)
+
+    def _add_trust(self, round: Round, classes: Array) -> None:
+        """Record what each party counted for by class: that of the teacher, as nobody knows the true ones."""
+        teacher = round.teacher
+        if teacher is not None and (weights := teacher.weights) is not None:
+            taught = weights.any(axis=0)
+            teacher = replace(teacher, values=teacher.values[taught], weights=weights[:, taught])
+            labels = classes[teacher.values.argmax(axis=1)]
+            self.ledger.add_trust(self.label, self.seed, round.number, teacher, labels)
 
     def _evaluate(self, round: int) -> None:
         """Ask parties for their metrics: those that stored their state after the round and are due then."""
@@ -199,12 +271,13 @@ class _DeployedRun:
         def due(name: str) -> bool:
             most = network.most_measurements.get(name, 1)  # of one that came late nothing is known
             times = spec.metrics if most is None else min(most, spec.metrics)
-            planned = measured_rounds(times, spec.protocol.rounds)
+            planned = measured_rounds(times, round if self._is_over() else spec.protocol.rounds)
             return round in planned and before.get(name, 0) < times
 
         asked = [name for name, last in self._last_checkpoints().items() if last == round]
         asked = [name for name in asked if due(name)]
-        replies = network.gather(Evaluate(round=round), to=asked).of(Metrics) if asked else []
+        with network.not_without(asked):  # a limit counts what was measured, heard or not
+            replies = network.gather(Evaluate(round=round), to=asked).of(Metrics) if asked else []
         with ledger.transaction():
             metrics = {one.party: one.values for one in replies}
             ledger.add_deliveries(self.label, self.seed, round, network.deliveries, metrics)
@@ -217,12 +290,22 @@ class _DeployedRun:
             "SELECT party, max(round) FROM deliveries WHERE tasks = ? AND status = 'ok' GROUP BY party",
             Checkpoint.__name__,
         )
-        return {party: int(number) for party, number in stored}
+        there = self.network.parties
+        return {party: int(number) for party, number in stored if party in there}
 
     def _rejoin(self, replies: Replies) -> None:
         """Have the parties join whose state is gone."""
         lost = [name for name, why in replies.missing.items() if why.code == "not-joined"]
         self.network.join(lost)
+
+    def _note_stage(self, tasks: tuple[Task, ...], parties: Sequence[str]) -> None:
+        """Write down what is asked, since when, and whose answers are awaited."""
+        asked = {"round": tasks[0].round, "tasks": task_names(tasks)}
+        if asked.items() - self._stage.items():
+            self._stage = {**asked, "since": time.time()}
+        with suppress(OSError):  # for who watches; a run does not end for it
+            stage = json.dumps({**self._stage, "awaited": list(parties)})
+            write_whole(self.ledger.path.parent / STAGE, stage)
 
     def _note_members(self) -> None:
         """Record who is excluded and why, whether for good, and how often parties can be measured."""
@@ -259,9 +342,21 @@ def ending(folder: Path) -> str:
     return str(RunFailed(found["what"], where=found.get("where"), mend=found.get("mend")))
 
 
+def stage(folder: Path) -> dict[str, Any]:
+    """Read what parties are asked now: ``round``, ``tasks``, ``since`` (Unix time) and ``awaited``.
+
+    Empty where nothing was asked yet. A run that was killed leaves its last stage.
+    """
+    return _read(folder / "run" / STAGE)
+
+
 def _outcome(folder: Path) -> dict[str, Any]:
+    return _read(folder / "run" / OUTCOME)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON object of a file that is replaced whole; empty where there is none."""
     try:
-        found = json.loads((folder / "run" / OUTCOME).read_text())
+        return dict(json.loads(path.read_text()))
     except (FileNotFoundError, ValueError):
         return {}
-    return dict(found)

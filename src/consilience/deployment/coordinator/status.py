@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +81,16 @@ class Status:
     notes: tuple[str, ...] = ()
 
 
-def coordinator_status(folder: Path) -> Status:
+def coordinator_status(
+    folder: Path, *, nodes: Callable[[Path], Mapping[str, str]] = connected
+) -> Status:
     """Read the status of a coordinator from its ledger and its SuperLink.
 
     Its coordinator.toml may be broken meanwhile.
+
+    Args:
+        folder: the coordinator's.
+        nodes: gives the state of each party's node, while the SuperLink of a folder runs.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -101,12 +107,12 @@ def coordinator_status(folder: Path) -> Status:
     if spec is None or not (run / LEDGER).exists():
         return _without_run(folder, written, broken)
     going = running(run / "flower") is not None
-    nodes = connected(run / "flower") if going else {}
+    states = nodes(run / "flower") if going else {}
     with closing(Ledger(run / LEDGER)) as ledger:
         done = bool(ledger.done)
         last, seconds = ledger.last_round()
         parties = tuple(
-            _party(ledger, name, nodes.get(name, "?" if going else "offline"))
+            _party(ledger, name, states.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
         )
     state = "done" if done else "running" if going else "stopped"
@@ -115,6 +121,8 @@ def coordinator_status(folder: Path) -> Status:
         notes.append(f"it ended: {why}\nthen: {command('coordinator', 'resume', folder)}")
     if not going and held(run / "flower"):
         notes.append("its own process was killed, what it started still runs: stop it, or resume")
+    if written is not None and going:
+        written = written.model_copy(update={"parties": spec.parties})  # these count at once
     if not done and written not in (None, spec):
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
     rounds = spec.protocol.rounds
@@ -180,8 +188,10 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
     """
     with closing(Ledger(run / LEDGER)) as ledger:
         last, seconds = ledger.last_round()
-        ((parties,),) = ledger.read(
-            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ? AND status = 'ok'", last
+        ((parties, asked),) = ledger.read(
+            "SELECT count(DISTINCT CASE status WHEN 'ok' THEN party END), count(DISTINCT party) "
+            "FROM deliveries WHERE within = ?",
+            last,
         )
         means = ledger.read(
             "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
@@ -197,7 +207,7 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
     shown = told_once([dict(means)])
     said = ", ".join(f"{name} {value:.3f}" for name, value in means if name in shown)
     return (
-        f"round {last} of {spec.protocol.rounds}: {parties} of {len(spec.parties)} parties, "
+        f"round {last} of {spec.protocol.rounds}: {parties} of {asked} parties, "
         f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )
 

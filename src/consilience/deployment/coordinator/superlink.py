@@ -14,10 +14,11 @@ from typing import Any
 
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.errors import RunFailed
+from consilience.federation.run_folder import is_locked
 from consilience.files import write_whole
 
 ASK_EVERY = 15.0
-"""Seconds between looks at how the run does: the command that says it costs two of them."""
+"""Seconds between looks at how the run does; where nobody holds its folder, by a command that costs two."""
 
 SLOWEST = 180.0
 """Seconds that a command of Flower's may take."""
@@ -114,13 +115,27 @@ class SuperLink:
             f"root-certificates = {certificate}\n",
         )
         if fresh:
-            nodes = {}
-            for name, key in wanted.items():
-                file = user / "key.pub"
-                write_whole(file, key + "\n")
-                said = flwr(home, "supernode", "register", file, "--name", name)
-                nodes[name] = str(said["node-id"])
-            write_whole(known, json.dumps({"keys": wanted, "nodes": nodes}))
+            self.register(wanted)
+
+    def register(self, parties: Mapping[str, str]) -> None:
+        """Have it know these parties and no others, while it runs: who is not among them is cut off at once.
+
+        Args:
+            parties: party to its public key.
+        """
+        home = self.processes.folder
+        known, file = home / "nodes.json", home / "user" / "key.pub"
+        before = json.loads(known.read_text()) if known.exists() else {"keys": {}, "nodes": {}}
+        keys, nodes = before["keys"], before["nodes"]
+        for name in [name for name, key in keys.items() if parties.get(name) != key]:
+            flwr(home, "supernode", "unregister", nodes.pop(name))
+            del keys[name]
+            write_whole(known, json.dumps({"keys": keys, "nodes": nodes}))
+        for name in sorted(parties.keys() - keys.keys()):
+            write_whole(file, parties[name] + "\n")
+            said = flwr(home, "supernode", "register", file, "--name", name)
+            keys[name], nodes[name] = parties[name], str(said["node-id"])
+            write_whole(known, json.dumps({"keys": keys, "nodes": nodes}))
 
     def submit(self) -> None:
         """Start a run of the installed consilience."""
@@ -135,8 +150,10 @@ class SuperLink:
         if self.processes.ended("superlink") is not None:
             return False
         if time.monotonic() > self._ask_at:
-            runs = flwr(self.processes.folder, "ls")["runs"]
             self._ask_at = time.monotonic() + ASK_EVERY
+            if is_locked(self.folder / "run"):  # its process works
+                return True
+            runs = flwr(self.processes.folder, "ls")["runs"]
             mine = [str(run["status"]) for run in runs if str(run["run-id"]) == self._run]
             return any(not status.startswith("finished") for status in mine)
         return True

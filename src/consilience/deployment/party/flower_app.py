@@ -1,11 +1,12 @@
-"""Program that a party's SuperNode starts for every message; it imports little for that reason."""
+"""Program of a party that answers messages, in a fork of it each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from consilience.networks.flower.client_app import run_installed_client, site_app
+from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.forks import answer_in_forks
 from consilience.networks.flower.internals import PATIENCE
 from consilience.site import PartySite, read_party
 
@@ -18,6 +19,6 @@ def _site(context: Any) -> PartySite:
 client = site_app(_site)
 
 
-def answer_once() -> None:
-    """Answer one message, whatever app came with it."""
-    run_installed_client(client)
+def answer_messages() -> None:
+    """Answer the messages of standard input, whatever app came with them."""
+    answer_in_forks(client)

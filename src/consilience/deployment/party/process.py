@@ -32,6 +32,7 @@ from consilience.party.state import read_choices
 from consilience.site import (
     AUDIT,
     ConnectionSpec,
+    Log,
     PartySpec,
     join_alone,
     kept_public,
@@ -48,10 +49,12 @@ REFUSALS = ("refused", "invalid", "failed")
 GIVEN_UP = 180.0
 """Seconds without a SuperNode that works until it is given up."""
 
-_CLIENT = """\
+_SUPEREXEC = """\
 #!/bin/sh
-# Flower starts this for every message. It runs what is installed, whatever app was sent.
-exec '{python}' -P -c 'from consilience.deployment.party.flower_app import answer_once; answer_once()' "$@"
+# Flower starts this once. It has messages answered by what is installed, whatever app was sent.
+answer='from consilience.deployment.party.flower_app import answer_messages; answer_messages()'
+exec '{python}' -P -c "from consilience.networks.flower.forks import superexec
+superexec(['{python}', '-P', '-c', '$answer'])" "$@"
 """
 
 _REFUSAL = """\
@@ -205,18 +208,19 @@ def write_programs(folder: Path) -> Path:
         RunFailed: this is another flwr than the one whose programs are known here.
     """
     folder.mkdir(exist_ok=True)
-    for name in {"flwr-clientapp", *task_commands()}:
-        ours = name == "flwr-clientapp"
-        program = _CLIENT.format(python=sys.executable) if ours else _REFUSAL
-        write_whole(folder / name, program, mode=0o700)
+    for name in task_commands():
+        write_whole(folder / name, _REFUSAL, mode=0o700)
+    ours = _SUPEREXEC.format(python=sys.executable)
+    write_whole(folder / "flower-superexec", ours, mode=0o700)
     return folder
 
 
-def party_status(path: Path) -> dict[str, Any]:
+def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     """Status of a party: its connection, its federation and round, and what has left it.
 
     Args:
         path: its configuration, which may be broken meanwhile, or the folder of its state.
+        log: its audit log, where that has just been read.
 
     Raises:
         InvalidInput: there is no such file.
@@ -224,7 +228,7 @@ def party_status(path: Path) -> dict[str, Any]:
     """
     state = state_of(path)
     folder = folder_of(state)
-    session, log = read_session(state), read_log(state / AUDIT)
+    session, log = read_session(state), log or read_log(state / AUDIT)
     pid, connected, notes = running(folder), read_connection(folder), ""
     name, connection, file = str(path), connected, None
     try:
@@ -242,7 +246,8 @@ def party_status(path: Path) -> dict[str, Any]:
     elif not notes and pid is not None and session is not None and not connected_now(folder):
         notes = "the coordinator does not answer: it was stopped, or the federation is done"
     last = log.entries[-1] if log.entries else {}
-    refused = [entry for entry in log.entries if entry.get("status") in REFUSALS]
+    asked = [entry for entry in log.entries if "tasks" in entry]
+    refused = [entry for entry in asked if entry.get("status") in REFUSALS]
     status = "takes part"
     if not connected_now(folder):
         status = "is not connected, and tries to be"
@@ -259,7 +264,8 @@ def party_status(path: Path) -> dict[str, Any]:
         "round": session.round if session else None,
         "rounds_taken_part_in": session.rounds if session else 0,
         "predicts_by": _last_choice(state),
-        "answers": len(log.entries),
+        "answers": len(asked) - len(refused),
+        "refusals": len(refused),
         "bytes_that_left": sum(int(entry.get("bytes", 0)) for entry in log.entries),
         "last_answer": last.get("time"),
         "last_refusal": _refusal(refused[-1]) if refused else None,
@@ -276,7 +282,7 @@ def _last_choice(state: Path) -> str | None:
 
 def _refusal(entry: Mapping[str, Any]) -> str:
     """One line on an answer that said no."""
-    return ": ".join(filter(None, (str(entry[key]) for key in ("time", "tasks", "detail"))))
+    return ": ".join(filter(None, (str(entry.get(key, "")) for key in ("time", "tasks", "detail"))))
 
 
 def _public_rows(file: Path | None, kept: tuple[str, ...]) -> str | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 import stat
+import zipfile
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +140,23 @@ def _names_in(given: Any) -> set[str]:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def model_digest(path: Path) -> str:
+    """Compute the SHA-256 of what a model's file holds, the same whenever the same model was written.
+
+    skops names the parts of a file by addresses in memory, which say nothing and differ from time to time.
+    Of a file that it did not write, the digest is of the bytes.
+    """
+    whole = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(whole)) as file:
+            stored = all(one.compress_type == zipfile.ZIP_STORED for one in file.infolist())
+            parts = {name: file.read(name) for name in file.namelist()} if stored else {}
+        schema = parts.pop("schema.json").decode()
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        return sha256(whole).hexdigest()
+    digests = {name: sha256(part).hexdigest() for name, part in parts.items()}
+    schema = re.sub(r'"__id__": \d+', "", schema)
+    schema = re.sub(r'"(\d+\.\w+)"', lambda found: digests.get(found[1], found[0]), schema)
+    return sha256(schema.encode()).hexdigest()

@@ -151,20 +151,7 @@ class TorchLearner(Learner):
 
     def check_plain_steps(self) -> None:
         """Raise ``InvalidInput`` unless training makes steps, and each is ``w − learning_rate gradient``."""
-        recipe = self.recipe
-        mixed = {
-            f"optimizer is {recipe.optimizer!r}": recipe.optimizer != "sgd",
-            f"momentum is {recipe.momentum:g}": recipe.momentum > 0,
-            f"weight_decay is {recipe.weight_decay:g}": recipe.weight_decay > 0,
-            "epochs is 0": recipe.epochs == 0,
-        }
-        for setting, wrong in mixed.items():
-            if wrong:
-                raise InvalidInput(
-                    f"{setting} in its recipe, where plain gradient steps are needed",
-                    where=self.name,
-                    mend='Set optimizer = "sgd" without momentum and weight_decay, and epochs to 1 or more.',
-                )
+        self.recipe.check_plain_steps(where=self.name)
 
     def _fit(
         self,
@@ -206,39 +193,31 @@ class TorchLearner(Learner):
             held_out = modules.inputs(rows, module), values
         memory = X.__array_interface__
         outputs = modules.values(targets, module)
-        job = Job(
-            module=module,
-            inputs=lambda: modules.inputs(X, module),
-            shape=X.shape[1:],
-            source=(memory["data"][0], memory["strides"], X.shape, X.dtype.str, outputs.dtype),
-            targets=outputs,
-            weights=None if weights is None else modules.values(weights, module),
-            epochs=SPELL if epochs is None else epochs,
-            rng=rng,
-            recipe=recipe,
-            loss=loss_for(self.abilities.kind, recipe.loss),
-            correction=correction,
-        )
+        loss = loss_for(self.abilities.kind, recipe.loss)
+        heavy = None if weights is None else modules.values(weights, module)
 
         def trained(seed: int) -> int:
+            job = Job(
+                module=module,
+                inputs=lambda: modules.inputs(X, module),
+                shape=X.shape[1:],
+                source=(memory["data"][0], memory["strides"], X.shape, X.dtype.str, outputs.dtype),
+                targets=outputs,
+                weights=heavy,
+                epochs=SPELL if epochs is None else epochs,
+                rng=rng,
+                recipe=recipe,
+                loss=loss,
+                correction=correction,
+                seed=seed,
+                held_out=held_out,
+            )
+
             def by_itself() -> int:
                 with modules.random_stream(seed), modules.errors_named():
-                    return train(
-                        module,
-                        job.inputs(),
-                        job.targets,
-                        job.weights,
-                        epochs=job.epochs,
-                        rng=rng,
-                        recipe=recipe,
-                        loss=job.loss,
-                        correction=correction,
-                        augment=augment,
-                        held_out=held_out,
-                    )
+                    return train(job, augment)
 
-            usual = held_out is None and augment is None
-            count: int = _result(Training(job, by_itself, usual=usual))
+            count: int = _result(Training(job, by_itself, usual=augment is None))
             return count
 
         if epochs is None:
@@ -247,7 +226,7 @@ class TorchLearner(Learner):
             count = train_to_the_end(
                 module,
                 lambda: trained(int(rng.integers(2**63 - 1))),
-                lambda: float(job.loss.mean(self._outputs(X[judged]), known)),
+                lambda: float(loss.mean(self._outputs(X[judged]), known)),
             )
         else:
             count = trained(int(seeds[1]))
@@ -266,8 +245,13 @@ class TorchLearner(Learner):
         Raises:
             InvalidInput: nothing bounds what a row does to it.
         """
-        module = self.modules.build(self.rows(example), self.n_outputs, seed=None)
-        check_bounded(module)
+        example, modules = self.rows(example), self.modules
+        module = modules.build(example, self.n_outputs, seed=None)
+        targets = modules.values(np.zeros((len(example), self.n_outputs)), module)
+        loss = loss_for(self.abilities.kind, self.recipe.loss)
+        with modules.random_stream(0):
+            inputs = modules.inputs(example, module)
+            check_bounded(module, inputs, targets, loss, where=self.name)
         return f"{self.recipe} {module}"
 
     def fit_with_noise(self, X: Array, targets: Array, units: Array, **how: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.learners.torch.batched.architecture import first_of
 from consilience.learners.torch.batched.steps import PREDICT_ROWS
 from consilience.learners.torch.device import (
     ROWS,
@@ -52,6 +53,7 @@ class ModuleBuilder:
         self.given = copy.deepcopy(given) if isinstance(given, nn.Module) else given
         self.recipe = recipe
         self.device = device_of(recipe, where=self.name)
+        self._tried: set[tuple[tuple[int, ...], str, int]] = set()
 
     @property
     def preset(self) -> bool:
@@ -61,6 +63,8 @@ class ModuleBuilder:
 
     def build(self, example: Array, n_outputs: int, *, seed: int | None) -> nn.Module:
         """Build a module for rows like ``example``, and check it by a forward pass.
+
+        A preset is tried with one row, and once for rows of a kind: a large network's pass takes its time.
 
         Args:
             example: some rows, shape ``(n, ...)``.
@@ -80,24 +84,16 @@ class ModuleBuilder:
                 module = given_room(self._outline(example.shape[1:], n_outputs), self.device)
             else:
                 module = self.given(example.shape[1:], n_outputs)
-            module = module.to(self.device)
-            # Lazy layers take their widths here; parameters made in inference mode cannot train.
-            with torch.no_grad(), self.errors_named():
-                outputs = forward_in_parts(
-                    module, self.inputs(example, module), self.recipe.precision
-                )
+            module = module.to(self.device).eval()
+            kind = example.shape[1:], example.dtype.str, n_outputs
+            if not self.preset or kind not in self._tried:
+                self._try(module, example[:1] if self.preset else example, n_outputs)
+                self._tried.add(kind)
             redrawn = isinstance(self.given, nn.Module) and self.recipe.initial == "redraw"
             if seed is not None and redrawn:
                 _redraw(module)
             if self.device.type == "cuda":
                 filters_channels_last(module)
-        if tuple(outputs.shape) != (len(example), n_outputs):
-            raise InvalidInput(
-                f"the module turned inputs of shape {example.shape} into {tuple(outputs.shape)}, "
-                f"expected {(len(example), n_outputs)}",
-                where=self.name,
-                mend=f"Its last layer needs {n_outputs} outputs.",
-            )
         other = next((p.dtype for p in module.parameters() if p.dtype != torch.float32), None)
         if other is not None and self.recipe.precision == "bfloat16":
             raise InvalidInput(
@@ -106,6 +102,18 @@ class ModuleBuilder:
                 mend="Give module.float(), or leave precision out of the recipe.",
             )
         return module
+
+    def _try(self, module: nn.Module, example: Array, n_outputs: int) -> None:
+        # Lazy layers take their widths here; parameters made in inference mode cannot train.
+        with torch.no_grad(), self.errors_named():
+            outputs = forward_in_parts(module, self.inputs(example, module), self.recipe.precision)
+        if tuple(outputs.shape) != (len(example), n_outputs):
+            raise InvalidInput(
+                f"the module turned inputs of shape {example.shape} into {tuple(outputs.shape)}, "
+                f"expected {(len(example), n_outputs)}",
+                where=self.name,
+                mend=f"Its last layer needs {n_outputs} outputs.",
+            )
 
     def empty_preset(
         self, shape: tuple[int, ...], n_outputs: int, held: Mapping[str, tuple[int, ...]]
@@ -220,7 +228,8 @@ def _name_of(given: object) -> str:
 
 
 def _dtype(module: nn.Module) -> torch.dtype:
-    return next((part.dtype for part in module.parameters()), torch.float32)
+    first = first_of(module)
+    return torch.float32 if first is None else first.dtype
 
 
 def _redraw(module: nn.Module) -> None:

@@ -14,7 +14,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -33,8 +33,44 @@ _NUMBERS = 2**24
 """Numbers of rows' gradients that are in memory at a time, but for those of one unit."""
 
 
-def check_bounded(module: nn.Module) -> None:
-    """Raise ``InvalidInput`` if one row moves others' gradients in a module, or what it remembers."""
+def check_bounded(
+    module: nn.Module, rows: Tensor, targets: Tensor, loss: TorchLoss, *, where: str
+) -> None:
+    """Raise ``InvalidInput`` unless rows can have gradients of their own, which no other row moves.
+
+    Args:
+        module: the network.
+        rows: some inputs like those to come.
+        targets: of these rows, any.
+        loss: minimised.
+        where: the model, for the error.
+    """
+    module.train()
+    own, gradients = _row_gradients(module, loss, where)
+    try:
+        gradients(own, rows, targets)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InvalidInput(
+            "its gradients cannot be computed row by row, and nothing else bounds what one row does: "
+            + str(error).strip().partition("\n")[0],
+            where=where,
+            mend="Take an mlp or a cnn; or an encoder, whose embeddings become the inputs; or "
+            "private_sums or private_answers, which take any model.",
+            code="budget",
+        ) from error
+
+
+_Parts = dict[str, Tensor]
+
+
+def _row_gradients(
+    module: nn.Module, loss: TorchLoss, where: str
+) -> tuple[_Parts, Callable[[_Parts, Tensor, Tensor], _Parts]]:
+    """The parameters that are trained, and a function of them, rows and targets: each row's gradients.
+
+    Raises:
+        InvalidInput: one row moves others' gradients in the module, or what it remembers.
+    """
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._NormBase) and (
             part.track_running_stats or isinstance(part, nn.modules.batchnorm._BatchNorm)
@@ -42,10 +78,19 @@ def check_bounded(module: nn.Module) -> None:
             raise InvalidInput(
                 f"layer {name!r} ({type(part).__name__}) normalises by means over rows, so that one row "
                 "moves the gradients of all, and its running means hold them without noise",
-                where="training with noise",
+                where=where,
                 mend="Take GroupNorm or LayerNorm, which look at one row alone.",
                 code="budget",
             )
+    own: _Parts = {name: part for name, part in module.named_parameters() if part.requires_grad}
+    rest = dict(module.named_buffers())
+    rest |= {name: part for name, part in module.named_parameters() if not part.requires_grad}
+
+    def loss_of(parameters: _Parts, row: Tensor, target: Tensor) -> Tensor:
+        outputs = functional_call(module, parameters | rest, (row[None],))
+        return loss.mean(outputs, target[None])
+
+    return own, vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
 
 
 def train_with_noise(
@@ -82,17 +127,8 @@ def train_with_noise(
     Raises:
         InvalidInput: one row moves others' gradients.
     """
-    check_bounded(module)
     module.train()
-    own = {name: part for name, part in module.named_parameters() if part.requires_grad}
-    rest: dict[str, Tensor] = dict(module.named_buffers())
-    rest |= {name: part for name, part in module.named_parameters() if not part.requires_grad}
-
-    def loss_of(parameters: dict[str, Tensor], row: Tensor, target: Tensor) -> Tensor:
-        outputs = functional_call(module, parameters | rest, (row[None],))
-        return loss.mean(outputs, target[None])
-
-    gradients = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
+    own, gradients = _row_gradients(module, loss, "training with noise")
     optimizer, random = TorchOptimizer(recipe, list(own.values())), source()
     count, size = int(units.max(initial=-1)) + 1, sum(part.numel() for part in own.values())
     most = max(1, _NUMBERS // size)

@@ -127,6 +127,22 @@ class TorchRecipe:
                 mend="Give a table such as { crop = 4, flip = true }.",
             )
 
+    def check_plain_steps(self, *, where: str) -> None:
+        """Raise ``InvalidInput`` unless training makes steps, and each is ``w − learning_rate gradient``."""
+        mixed = {
+            f"optimizer is {self.optimizer!r}": self.optimizer != "sgd",
+            f"momentum is {self.momentum:g}": self.momentum > 0,
+            f"weight_decay is {self.weight_decay:g}": self.weight_decay > 0,
+            "epochs is 0": self.epochs == 0,
+        }
+        for setting, wrong in mixed.items():
+            if wrong:
+                raise InvalidInput(
+                    f"{setting} in its recipe, where plain gradient steps are needed",
+                    where=where,
+                    mend='Set optimizer = "sgd" without momentum and weight_decay, and epochs to 1 or more.',
+                )
+
     @classmethod
     def of(cls, given: TorchRecipe | Mapping[str, Any] | None) -> TorchRecipe:
         """Return a recipe as it is, or make one of a table of a configuration file.

@@ -7,17 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from consilience.learners.base import GradientCorrection
-from consilience.learners.torch.batched.steps import batches_of
+from consilience.learners.torch.batched.steps import Job, Judge, batches_of
 from consilience.learners.torch.device import forward
 from consilience.learners.torch.images import augmented
-from consilience.learners.torch.losses import TorchLoss
 from consilience.learners.torch.modules import forward_in_parts
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.learners.torch.parameters import all_finite, corrector
-from consilience.learners.torch.recipe import Augmentation, TorchRecipe
+from consilience.learners.torch.recipe import Augmentation
 from consilience.validation.arrays import Array
 
 SPELL, PATIENCE, MOST = 5, 2, 20
@@ -27,50 +25,28 @@ EVERY = 10
 """One in so many rows of a distillation is held out, and is the same one in every round."""
 
 
-def train(
-    module: nn.Module,
-    X: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
-    *,
-    epochs: int,
-    rng: np.random.Generator,
-    recipe: TorchRecipe,
-    loss: TorchLoss,
-    correction: GradientCorrection,
-    augment: Augmentation | None = None,
-    held_out: tuple[Tensor, Tensor] | None = None,
-) -> int:
+def train(job: Job, augment: Augmentation | None = None) -> int:
     """Train a module in place.
 
     Args:
-        module: the network.
-        X: inputs, shape ``(n, ...)``.
-        targets: shape ``(n, n_outputs)``.
-        weights: of rows, shape ``(n,)``, or ``None``.
-        epochs: passes over all rows.
-        rng: draws the order of rows, and the changes of images.
-        recipe: optimizer, batch size, clipping, early stopping, precision.
-        loss: minimised.
-        correction: added to the gradients.
+        job: the training; its generator draws the order of rows, and the changes of images.
         augment: random changes of images, or ``None``.
-        held_out: inputs and targets for early stopping.
 
     Returns:
         The number of optimizer steps that led to the parameters that are kept.
     """
-    patience = recipe.early_stop
+    module, recipe, loss, weights = job.module, job.recipe, job.loss, job.weights
+    X, targets = job.inputs(), job.targets
     parameters = [part for part in module.parameters() if part.requires_grad]
     optimizer = TorchOptimizer(recipe, parameters)
-    correct = corrector(module, correction)
-    lowest, since, best = float("inf"), 0, None
-    steps, best_steps = 0, 0
-    for _ in range(epochs):
+    correct = corrector(module, job.correction)
+    judge, best, steps = Judge(recipe.early_stop), None, 0
+    for _ in range(job.epochs):
         module.train()
-        order = torch.from_numpy(rng.permutation(len(X))).to(X.device)
+        order = torch.from_numpy(job.rng.permutation(len(X))).to(X.device)
         for rows in batches_of(order, recipe.batch_size):
             optimizer.zero_grad()
-            batch = X[rows] if augment is None else augmented(X[rows], augment, rng)
+            batch = X[rows] if augment is None else augmented(X[rows], augment, job.rng)
             outputs = forward(module, batch, recipe.precision)
             risk = loss.mean(outputs, targets[rows], None if weights is None else weights[rows])
             risk.backward()  # type: ignore[no-untyped-call]
@@ -80,21 +56,19 @@ def train(
                 correct()
             optimizer.step()
             steps += 1
-        if held_out is None or patience is None:
+        if job.held_out is None:
             continue
         with torch.inference_mode():
-            outputs = forward_in_parts(module, held_out[0], recipe.precision)
-            now = float(loss.mean(outputs, held_out[1]))
-        since += 1
-        if now < lowest:
-            lowest, since, best = now, 0, copy.deepcopy(module.state_dict())
-            best_steps = steps
-        if since >= patience:
+            outputs = forward_in_parts(module, job.held_out[0], recipe.precision)
+            now = float(loss.mean(outputs, job.held_out[1]))
+        if judge.better(now, steps):
+            best = copy.deepcopy(module.state_dict())
+        if judge.over:
             break
     if best is not None:
         module.load_state_dict(best)
     module.eval()
-    return steps if best is None else best_steps
+    return steps if judge.steps is None else judge.steps
 
 
 def held_out_weights(rows: int, weights: Array | None) -> tuple[Array, Array]:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from importlib import import_module
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import InvalidInput
 from consilience.messages.wire import encode
-from consilience.networks.flower.internals import PATIENCE, START, envelope_of, flwr, unwrap, wrap
+from consilience.networks.flower.internals import (
+    PATIENCE,
+    START,
+    envelope_of,
+    flwr,
+    replaced,
+    unwrap,
+    wrap,
+)
 from consilience.party.party import Party
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.outgoing import failure_of
@@ -115,15 +122,11 @@ def run_installed_client(client: ClientApp) -> None:
         given_up.cancel()
         return client
 
-    module: Any = import_module("flwr.supernode.runtime.run_clientapp")
-    instead: dict[str, Callable[..., Any]] = {
-        "install_from_fab": lambda *_, **__: None,
-        "get_project_dir": lambda *_, **__: None,
-        "get_load_client_app_fn": lambda **_: loaded,
-    }
-    for name, function in instead.items():
-        if not hasattr(module, name):
-            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
-        setattr(module, name, function)
+    replaced(
+        "flwr.supernode.runtime.run_clientapp",
+        install_from_fab=lambda *_, **__: None,
+        get_project_dir=lambda *_, **__: None,
+        get_load_client_app_fn=lambda **_: loaded,
+    )
     given_up.start()
     flwr_clientapp()

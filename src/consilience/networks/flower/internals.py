@@ -3,7 +3,7 @@ version."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,23 @@ def task_commands() -> tuple[str, ...]:
         raise RunFailed(
             "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend="Install flwr 1.41."
         ) from error
+
+
+def replaced(module: str, **instead: Callable[..., Any]) -> None:
+    """Put functions of ours in the place of those that a module of flwr calls by name.
+
+    Args:
+        module: its name.
+        instead: the functions, under the names of those whose places they take.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose insides are known here.
+    """
+    inside = import_module(module)
+    for name, function in instead.items():
+        if not hasattr(inside, name):
+            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
+        setattr(inside, name, function)
 
 
 def wrap(data: bytes, **envelope: str) -> RecordDict:

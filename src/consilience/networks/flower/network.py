@@ -9,19 +9,28 @@ The coordinator is a Flower ServerApp (:mod:`consilience.networks.flower.server_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.messages.replies import Description, Failure
+from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.wire import encode
 from consilience.networks.base import Network
 from consilience.networks.flower.internals import NODE_UNAVAILABLE, PATIENCE, flwr, unwrap, wrap
-from consilience.networks.incoming import Arrival, Delivery, decode_reply, task_names, timed_out
+from consilience.networks.flower.late_answers import LateAnswers, late_delivery
+from consilience.networks.incoming import (
+    Arrival,
+    Delivery,
+    Request,
+    decode_reply,
+    timed_out,
+)
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe
+from consilience.transforms.coordinator_compression import Compression
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -70,6 +79,12 @@ class FlowerNetwork(Network):
             names, the others may come later.
         federation: its name, which every request carries.
         waits: times to wait within an exchange, and tries.
+        share: share of the parties asked after whose answers an exchange is over, once they have joined; the
+            others are late. What they answer within ``timeout`` to a question for predictions is in
+            :attr:`.Replies.late` of the next one.
+        grace: seconds that the others have then.
+        waiting: told the tasks that parties were sent and the parties whose answers are awaited, whenever
+            these are others.
         timeout: seconds an exchange may take; :data:`PATIENCE` when it is ``None``, as a node that has
             died never answers. Nodes look for messages every 3 s: give it more than that.
 
@@ -85,6 +100,11 @@ class FlowerNetwork(Network):
     least: int | None = field(default=None, kw_only=True)
     federation: str = field(default="", kw_only=True)
     waits: Waits = field(default=Waits(), kw_only=True)
+    share: float = field(default=1.0, kw_only=True)
+    grace: float = field(default=0.0, kw_only=True)
+    waiting: Callable[[tuple[Task, ...], Sequence[str]], None] = field(
+        default=lambda tasks, parties: None, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +112,9 @@ class FlowerNetwork(Network):
         self._online: dict[int, Address] = {}
         self._seen: dict[str, float] = {}
         self._strangers: set[int] = set()
-        self._unanswered: dict[str, Delivery] = {}
+        self._unanswered: dict[str, tuple[Delivery, tuple[Task, ...]]] = {}
+        self._late = LateAnswers()
+        self._needed_too: frozenset[str] = frozenset()
         self._nodes: dict[str, int | None] = {}
         """The node that each party was last seen at."""
         if isinstance(self.nodes, int):
@@ -109,13 +131,27 @@ class FlowerNetwork(Network):
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
     ) -> Mapping[str, Arrival]:
+        return self.exchange_each(dict.fromkeys(to, Request(tasks, request)))
+
+    def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask every party its own question, all of them at once."""
         met, self._introduced = self._introduced, {}
-        if request == _GREETING and met.keys() >= set(to):
-            return {name: met[name] for name in to}
+        greeted = all(request.data == _GREETING for request in requests.values())
+        if greeted and met.keys() >= requests.keys():
+            return {name: met[name] for name in requests}
         self._look()
-        if not all(map(self._address, to)):
+        if not all(map(self._address, requests)):
             self._identify_new()
-        return self._send(to, self._address, request, tasks)
+        return self._send(requests, self._address)
+
+    @contextmanager
+    def not_without(self, parties: Collection[str]) -> Iterator[None]:
+        """Have no exchange be over without these, whatever the share, as long as their time lasts."""
+        self._needed_too = frozenset(parties)
+        try:
+            yield
+        finally:
+            self._needed_too = frozenset()
 
     # --- who is where -----------------------------------------------------------------------------
 
@@ -190,28 +226,23 @@ class FlowerNetwork(Network):
     def _introductions(self, nodes: list[int]) -> dict[int, Arrival]:
         """The answers of nodes to the question which party they are."""
         labels = {f"node {node}": node for node in nodes}
-        said = self._send(
-            tuple(labels), lambda label: self._online.get(labels[label]), _GREETING, ()
-        )
+        greeting = dict.fromkeys(labels, Request((), _GREETING))
+        said = self._send(greeting, lambda label: self._online.get(labels[label]))
         return {labels[label]: arrival for label, arrival in said.items()}
 
     # --- sending ----------------------------------------------------------------------------------
 
     def _send(
-        self,
-        to: tuple[str, ...],
-        address: Callable[[str], Address | None],
-        request: bytes,
-        tasks: tuple[Task, ...],
+        self, requests: Mapping[str, Request], address: Callable[[str], Address | None]
     ) -> dict[str, Arrival]:
-        """Send a request, and gather what comes back until time is up.
+        """Send requests, and gather what comes back until time is up.
 
         Args:
-            to: names of the parties, or labels of nodes that are asked which party they are.
+            requests: by the names of the parties; or, without tasks, by labels of nodes that are asked which
+                party they are.
             address: the node of each, ``None`` while it is not connected.
-            request: the bytes of the tasks.
-            tasks: for the ledger; none where nodes are asked who they are.
         """
+        to, tasks = tuple(requests), next((one.tasks for one in requests.values()), ())
         patience = PATIENCE if self.timeout is None else self.timeout
         waits, start = self.waits, perf_counter()
         arrived: dict[str, Arrival] = {}
@@ -219,11 +250,15 @@ class FlowerNetwork(Network):
         sent: dict[str, Address] = {}
         asked: dict[str, str] = {}
         again_at: dict[str, float] = {}
+        awaited: list[str] = []
         while missing := [name for name in to if name not in arrived]:
             self._look()
             now = perf_counter() - start
-            if now >= patience:
+            if now >= patience or self._is_over(requests, arrived, now):
                 break
+            if tasks and missing != awaited:
+                awaited = missing
+                self.waiting(tasks, awaited)
             for name in missing:
                 node = address(name)
                 if node is None and now + start - self._seen.get(name, -math.inf) > waits.absence:
@@ -231,7 +266,8 @@ class FlowerNetwork(Network):
                     arrived[name] = (failed[name] or [Arrival(gone, 0, now)])[-1]
                 elif node and node != sent.get(name) and now >= again_at.get(name, 0.0):
                     round, to_whom = (tasks[0].round, name) if tasks else (0, "")
-                    message = self._message(request, node[0], patience - now, round, to_whom)
+                    data = requests[name].data
+                    message = self._message(data, node[0], patience - now, round, to_whom)
                     for identity in self.grid.push_messages([message]):
                         if (
                             identity is not None
@@ -241,7 +277,7 @@ class FlowerNetwork(Network):
                 name, seconds = asked.pop(identity), min(perf_counter() - start, patience)
                 arrival = _arrival(name, reply, seconds)
                 if name in arrived:
-                    late = _late(name, tasks, request)
+                    late = late_delivery(name, requests[name])
                     self.deliveries.append(
                         late._replace(bytes_up=arrival.bytes_up, detail="a second answer: dropped")
                     )
@@ -254,13 +290,43 @@ class FlowerNetwork(Network):
             if len(arrived) < len(to):
                 sleep(waits.poll)
         self._unanswered |= {
-            identity: _late(name, tasks, request) for identity, name in asked.items()
+            identity: (late_delivery(name, requests[name]), requests[name].tasks)
+            for identity, name in asked.items()
         }
+        waited = min(perf_counter() - start, patience)
         for name in to:
             if name not in arrived:
-                silent = Arrival(timed_out(name, patience), 0, patience)
+                silent = Arrival(timed_out(name, waited), 0, waited)
                 arrived[name] = (failed[name] or [silent])[-1]
         return {name: arrived[name] for name in to}
+
+    def _is_over(
+        self, requests: Mapping[str, Request], arrived: Mapping[str, Arrival], now: float
+    ) -> bool:
+        """Tell whether enough have answered, and the others have had their time.
+
+        Args:
+            requests: what parties were asked.
+            arrived: party to what came back.
+            now: seconds since they were asked.
+        """
+        if (self._needed_too & requests.keys()) - arrived.keys():
+            return False
+        said = sorted(
+            one.seconds for one in arrived.values() if not isinstance(one.outcome, Failure)
+        )
+        enough = math.ceil(self.share * len(requests))
+        joined = self.agreement is not None and all(one.tasks for one in requests.values())
+        return joined and enough <= len(said) and now >= said[enough - 1] + self.grace
+
+    def _receive(
+        self,
+        requests: Mapping[str, Request],
+        arrivals: Mapping[str, Arrival],
+        compression: Compression | None = None,
+    ) -> Replies:
+        replies = super()._receive(requests, arrivals, compression)
+        return replies if compression else self._late.added_to(replies, requests)
 
     def _message(self, request: bytes, node: int, seconds: float, round: int, to: str) -> Message:
         app = flwr()
@@ -283,9 +349,12 @@ class FlowerNetwork(Network):
             identity = reply.metadata.reply_to_message_id
             if identity in asked and identity not in found:
                 found[identity] = reply
-            elif (late := self._unanswered.pop(identity, None)) is not None:
+            elif (waited := self._unanswered.pop(identity, None)) is not None:
                 if not reply.has_error():  # that its time is over is known
+                    late, tasks = waited
                     arrival = _arrival(late.party, reply, 0.0)
+                    if self._late.keep(late, tasks, arrival, self.agreement):
+                        late = late._replace(left="predictions", detail="arrived after its time")
                     self.deliveries.append(late._replace(bytes_up=arrival.bytes_up))
             else:
                 self.deliveries.append(_unasked(reply))
@@ -298,20 +367,6 @@ def _party_of(arrival: Arrival) -> str | None:
     if isinstance(outcome, Failure) or len(outcome) != 1:
         return None
     return outcome[0].party if isinstance(outcome[0], Description) else None
-
-
-def _late(party: str, tasks: tuple[Task, ...], request: bytes) -> Delivery:
-    return Delivery(
-        party=party,
-        round=tasks[0].round if tasks else 0,
-        tasks=task_names(tasks) or "Describe",
-        status="late",
-        left="an answer that nobody waited for",
-        bytes_down=len(request),
-        bytes_up=0,
-        seconds=0.0,
-        detail="arrived after its time: dropped",
-    )
 
 
 def _unasked(reply: Message) -> Delivery:

@@ -33,7 +33,12 @@ from consilience.validation.numbers import check_choice
 
 
 def initialise(
-    network: NetworkView, *, initial: Any, where: str, plain_steps: bool = False
+    network: NetworkView,
+    *,
+    initial: Any,
+    where: str,
+    plain_steps: bool = False,
+    counted: bool = True,
 ) -> RoundState:
     """Draw first parameters, or take given ones, and send them to all parties: round 0.
 
@@ -45,12 +50,15 @@ def initialise(
         initial: a model to start from (:func:`named_parameters`); by default the first party by name draws.
         where: the protocol, for errors.
         plain_steps: whether the protocol needs plain gradient steps.
+        counted: whether it needs ``rows``.
 
     Raises:
         InvalidInput: a party's model has no parameters, or other ones than the first party's or ``initial``,
             or is not trained by plain steps where it should be.
     """
-    described = network.require(DescribeParameters(round=0, plain_steps=plain_steps))
+    described = network.require(
+        DescribeParameters(round=0, plain_steps=plain_steps, counted=counted)
+    )
     first = _alike(described, where)
     if initial is None:
         drawn = network.ask(SendParameters(round=0, size=first.size), to=[first.party])

@@ -132,7 +132,7 @@ def _averaged(
     if server is not None:
         server.check(where)
     if state is None:
-        state = initialise(network, initial=initial, where=where)  # line 1
+        state = initialise(network, initial=initial, where=where, counted=False)  # line 1
         if server is not None:
             state = RoundState(round=0, memory=server.start(state.memory))
         yield Round(0, state)
@@ -152,7 +152,7 @@ def _averaged(
         yield Round(t, state, replies=replies)
 
 
-@protocol(exchanges="parameters", also_called=("fedavg",))
+@protocol(exchanges="parameters", also_called=("fedavg",), summed=True)
 def federated_averaging(
     network: NetworkView,
     public: Public,
@@ -189,7 +189,7 @@ def federated_averaging(
     return _averaged("federated_averaging", network, state, *shared)
 
 
-@protocol(exchanges="parameters", also_called=("fedprox",))
+@protocol(exchanges="parameters", also_called=("fedprox",), summed=True)
 def federated_proximal(
     network: NetworkView,
     public: Public,
@@ -228,7 +228,7 @@ def federated_proximal(
     return _averaged("federated_proximal", network, state, *shared, strength=strength)
 
 
-@protocol(exchanges="parameters", also_called=("fedadagrad",))
+@protocol(exchanges="parameters", also_called=("fedadagrad",), summed=True)
 def federated_adagrad(
     network: NetworkView,
     public: Public,
@@ -273,7 +273,7 @@ def federated_adagrad(
     return _averaged("federated_adagrad", network, state, *shared, server=server)
 
 
-@protocol(exchanges="parameters", also_called=("fedyogi",))
+@protocol(exchanges="parameters", also_called=("fedyogi",), summed=True)
 def federated_yogi(
     network: NetworkView,
     public: Public,
@@ -321,7 +321,7 @@ def federated_yogi(
     return _averaged("federated_yogi", network, state, *shared, server=server)
 
 
-@protocol(exchanges="parameters", also_called=("fedadam",))
+@protocol(exchanges="parameters", also_called=("fedadam",), summed=True)
 def federated_adam(
     network: NetworkView,
     public: Public,

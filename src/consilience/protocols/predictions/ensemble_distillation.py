@@ -37,7 +37,8 @@ Deviations
       still sees them, with what the rule puts in their place.
     - With compression, p_c and p_A are as they arrive; γ_t moves the p_A from before it.
     - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either. One
-      whose answers line 4 leaves out (:class:`consilience.aggregation.guard.Guard`) is.
+      whose answers line 4 leaves out (:class:`consilience.aggregation.guard.Guard`) is; so is one that is
+      late, where its last answers count (:class:`consilience.aggregation.lateness.LastAnswers`).
     - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
       after a private phase alone, which it does not have.
     - Models that take no soft labels see weighted hard ones; classes below 5 % of a row's likeliest are
@@ -58,6 +59,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, onto_simplex, replace
+from consilience.aggregation.lateness import still_at_work
 from consilience.errors import RunFailed
 from consilience.messages.schema import Public
 from consilience.protocols.base import (
@@ -202,7 +204,8 @@ def distillation_rounds(
             free_alpha=alpha is None,
             share=1 / len(answering),
         )
-        if to := network.agreed.taught(replies.parties):
+        late = () if aggregate.last is None else still_at_work(replies)
+        if to := network.agreed.taught((*replies.parties, *late)):
             network.ask(distill, to=to)  # line 5
         state = RoundState(round=t, consensus=values, memory=memory, trust=proposal.memory)
         yield Round(t, state, teacher, replies)

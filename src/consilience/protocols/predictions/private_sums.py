@@ -24,21 +24,23 @@ Deviations
     - Line 2 is asked with the training of round 1; its answer is the same whenever it is asked. The teacher
       of a round is made of the sums of the parties that take part in it.
     - Public rows where all ratios are 0 are not taught.
-    - Sums have no defence against a party that lies: what no rows can sum up to is refused, and a party can
-      still drown the others, or say that it guarantees what it does not.
-    - Under secure aggregation there is one sum, of the parties that were there for it, in all rounds.
+    - Sums have little defence against a party that lies: what no rows can sum up to is refused, and
+      ``most_rows`` keeps it from drowning the others; it can say that it guarantees what it does not.
+    - Under secure aggregation there is one sum, of the parties that were there for it, in all rounds, also
+      where one of them is gone.
     - Without a budget sums leave exact, in simulations alone: rows of small classes can be read off them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from consilience.aggregation import Teacher
 from consilience.aggregation.base import GUARANTEE
+from consilience.aggregation.guard import capped_at
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.schema import PRECISION, Agreement, Public
 from consilience.messages.scores import ClassSums, NoisySums
@@ -59,7 +61,7 @@ from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 
 
-@protocol(exchanges="predictions", needs_public=True, any_party=True, summed=True)
+@protocol(exchanges="predictions", needs_public=True, any_party=True, summed="class sums")
 def private_sums(
     network: NetworkView,
     public: Public,
@@ -71,21 +73,23 @@ def private_sums(
     ridge: float = 0.5,
     bounds: Sequence[float] | Sequence[Sequence[float]] = (),
     alpha: float | None = None,
+    most_rows: float | Literal["median"] | None = None,
 ) -> Rounds:
     """Parties learn from sums of their rows by class, which leave once, with noise of a stated privacy loss.
 
     Args:
         rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
-        features: ``"directions"``, which bear noise best; ``"kernel"``, better for many rows and little
-            noise; ``"leaves"`` for columns with far outliers; by default one of them by the public rows
-            (:func:`.usual_features`).
-        dimensions: features; by default 24, for some 2,000 private rows in all, or as many as public rows
-            have. 100 for 20,000 rows, 300 above: more help without noise and hurt with it.
+        features: ``"kernel"``; ``"directions"`` for texts; ``"leaves"`` for columns with far outliers; by
+            default one of them by the public rows (:func:`.usual_features`).
+        dimensions: features; by default as many as rows have columns, 10 to 24: for some 2,000 private rows
+            in all. 100 for 20,000 rows, 300 above: more help without noise and hurt with it.
         ridge: r_0 > 0 of the fit, in rows.
         bounds: low and high of the values, or of each target, by what they are and not by anybody's rows;
             values beyond are cut. For regression alone.
         alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
             that a party finds better for its own rows.
+        most_rows: cap of the lengths of a party's sums, added up, which with little noise its rows are not
+            below; ``"median"`` for 1.5 times the parties' median; none by default, and under masks.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -99,6 +103,8 @@ def private_sums(
     check_choice("features", features or "directions", get_args(Features), where=where)
     check_number("dimensions", dimensions, at_least=1, whole=True, optional=True, where=where)
     check_number("ridge", ridge, above=0, where=where)
+    if most_rows != "median":
+        check_number("most_rows", most_rows, above=0, optional=True, where=where)
     ends = _bounds(bounds, agreed, where)
     basis = public_basis(public, features, dimensions)  # line 1
     rows = features_by(basis, public)
@@ -108,7 +114,7 @@ def private_sums(
         rounds=rounds,
         alpha=alpha,
         asked=lambda t: SumClasses.of(basis, round=t, bounds=ends),
-        teach=lambda sums: _teacher(sums, rows, ridge, ends),
+        teach=lambda sums: _teacher(sums, rows, ridge, ends, most_rows),
     )
 
 
@@ -141,8 +147,10 @@ def released_once(
     if state is None:
         first = network.ask(FitPrivate(round=1), asked(1), to=holders)  # line 2
         said, whole = {one.party: one for one in first.of(kind)}, bool(first.of(Sum))
-        state = RoundState(round=0)
+        state = RoundState(round=0, memory=_kept(said, whole))
         yield Round(0, state)
+    elif kept := state.memory.get(_WHOLE):
+        said, whole = {one.party: one for one in kept}, True
     for t in range(state.round + 1, rounds + 1):  # line 4
         there = tuple(said) or holders
         if t > 1:
@@ -165,8 +173,16 @@ def released_once(
             free_alpha=alpha is None,
         )
         network.ask(distill, to=agreed.taught(there))
-        state = RoundState(round=t)
+        state = RoundState(round=t, memory=_kept(said, whole))
         yield Round(t, state, teacher)
+
+
+_WHOLE = "sums"
+
+
+def _kept(said: Mapping[str, Any], whole: bool) -> dict[str, Any]:
+    """Memory of one sum of all, which without one of its parties nobody would open a second time."""
+    return {_WHOLE: tuple(said.values())} if whole else {}
 
 
 def _bounds(bounds: Sequence[Any], agreed: Agreement, where: str) -> Array:
@@ -191,10 +207,22 @@ def _bounds(bounds: Sequence[Any], agreed: Agreement, where: str) -> Array:
     return found
 
 
-def _teacher(sums: Sequence[ClassSums], public: Array, ridge: float, bounds: Array) -> Teacher:
+def _teacher(
+    sums: Sequence[ClassSums],
+    public: Array,
+    ridge: float,
+    bounds: Array,
+    most_rows: float | Literal["median"] | None = None,
+) -> Teacher:
     """Make the teacher of the parties' sums; rows without any ratio are not taught."""
-    total = np.sum([one.values for one in sums], axis=0) / SCALE
-    sigma = float(np.sqrt(sum(one.sigma**2 for one in sums))) / SCALE
+    said, shares = [one.values for one in sums], np.ones(len(sums))
+    if most_rows is not None:
+        length = np.array([np.linalg.norm(one / SCALE, axis=-1).sum() for one in said])
+        shares = np.minimum(1, capped_at(length, most_rows) / np.maximum(length, 1 / SCALE))
+        said = [values * share for values, share in zip(said, shares, strict=True)]
+    total = np.sum(said, axis=0) / SCALE
+    noise = sum((one.sigma * share) ** 2 for one, share in zip(sums, shares, strict=True))
+    sigma = float(np.sqrt(noise)) / SCALE
     if len(bounds):
         values = fitted_values(total, public, sigma, ridge, bounds, public)
         values, taught = values.astype(PRECISION["values"]), np.ones(len(public), dtype=bool)
@@ -214,8 +242,16 @@ def guarantees(sums: Sequence[NoisySums]) -> list[str]:
     said: dict[str, list[str]] = {}
     for one in sums:
         hides = "whether it is there" if one.adjacency == "add-remove" else "what it is"
+        seen = "who sees all that left under a budget, the coordinator too,"
+        if one.colluding:
+            seen = (
+                f"the coordinator, with what {one.colluding} of the parties know and all that left under a "
+                "budget,"
+            )
+            if not one.checked:
+                seen += " unless it lies of the others' keys, of which they hold no roster,"
         what = (
-            f"who sees all that left under a budget, the coordinator too, learns of one {one.unit} {hides} "
+            f"{seen} learns of one {one.unit} {hides} "
             f"within epsilon = {one.epsilon:g}, delta = {one.delta:g} at most, while metrics, and what left "
             "before the budget, are outside of this guarantee"
             if one.sigma

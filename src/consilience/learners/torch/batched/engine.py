@@ -20,7 +20,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
-from consilience.learners.torch.batched.architecture import Architecture, architecture
+from consilience.learners.torch.batched.architecture import (
+    OWN,
+    Architecture,
+    architecture,
+    first_of,
+)
 from consilience.learners.torch.batched.perceptron import (
     Layer,
     layers_of,
@@ -50,7 +55,7 @@ class Training:
     Attributes:
         job: the training.
         by_itself: runs it for a network of any kind.
-        usual: true without early stopping and random changes of images.
+        usual: true without random changes of images.
     """
 
     job: Job
@@ -71,6 +76,13 @@ class Training:
         layers = layers_of(self._alike, self.job.shape)
         return layers if layers and worth_it(layers, rows, size) else None
 
+    @cached_property
+    def _by_vmap(self) -> bool:
+        """True for other networks on a GPU, without layers that draw or remember."""
+        if self._layers is not None or self._alike is None or not _on_a_gpu(self.job.module):
+            return False
+        return not any(part.kind in OWN for part in self._alike)
+
     @property
     def weight(self) -> float:
         """Rows times epochs."""
@@ -80,7 +92,7 @@ class Training:
     def max_batch(self) -> int:
         """Networks trained as one, at most."""
         job = self.job
-        if self._alike is not None and _on_a_gpu(job.module):
+        if (self._layers is not None or self._by_vmap) and _on_a_gpu(job.module):
             rows = rows_of_a_batch(len(job.targets), job.recipe.batch_size)
             copies = 6  # parameters, gradients, an optimizer's two moments, and two for corrections
             shape = len(job.targets), *job.shape
@@ -90,7 +102,7 @@ class Training:
     @property
     def key(self) -> Hashable:
         """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
-        if self._layers is None and (self._alike is None or not _on_a_gpu(self.job.module)):
+        if self._layers is None and not self._by_vmap:
             return None
         job = self.job
         correction = job.correction.strength, tuple(sorted(job.correction.offset or ()))
@@ -149,7 +161,7 @@ class Prediction:
     @property
     def max_batch(self) -> int:
         """Networks evaluated as one, at most."""
-        if self._alike is not None and _on_a_gpu(self.module):
+        if self._layers is not None and _on_a_gpu(self.module):
             rows = min(self.shape[0], PREDICT_ROWS)
             return fit_on_gpu(self.module, 1, self.shape, rows)
         return _fit_a_cache(self.module, self._layers)
@@ -159,7 +171,8 @@ class Prediction:
         """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
         if self._layers is None:
             return None
-        return self._alike, self.shape, str(next(self.module.parameters()).device)
+        first = first_of(self.module)
+        return self._alike, self.shape, str(first is not None and first.device)
 
     def run_single(self) -> Tensor:
         """Compute this network's outputs."""
@@ -179,13 +192,15 @@ def _stacks(precision: Precision) -> bool:
 
 
 def _on_a_gpu(module: nn.Module) -> bool:
-    return next(module.parameters()).is_cuda
+    first = first_of(module)
+    return first is not None and first.is_cuda
 
 
 def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
-    if layers is None:
+    first = first_of(module)
+    if layers is None or first is None:
         return 1
-    size = next(module.parameters()).element_size()
+    size = first.element_size()
     return max(1, CACHE // (4 * size * numbers_of(layers)))
 
 
@@ -234,7 +249,7 @@ def kept(module: nn.Module, shape: tuple[int, ...]) -> int:
     parts = {
         name: torch.empty_like(part, device="meta").requires_grad_()
         for name, part in module.named_parameters()
-    }
+    } | {name: torch.empty_like(part, device="meta") for name, part in module.named_buffers()}
     inputs = torch.empty(shape, dtype=next(module.parameters()).dtype, device="meta")
     with torch.enable_grad(), saved_tensors_hooks(count, lambda part: part):
         functional_call(module, parts, (inputs,))

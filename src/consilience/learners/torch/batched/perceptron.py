@@ -1,10 +1,10 @@
-"""Multilayer perceptrons: networks of fully connected layers, found by their architecture."""
+"""Multilayer perceptrons: fully connected layers and what may stand between them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -40,20 +40,71 @@ _FILLING = 2**20
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A fully connected layer and the activation that follows.
+class Dense:
+    """A fully connected layer.
 
     Attributes:
         weight: name of its weights among the module's parameters.
         bias: name of its biases, or ``None``.
         numbers: number of its parameters.
-        activation: a key of :data:`ACTIVATIONS`, or ``None``.
     """
 
     weight: str
     bias: str | None
     numbers: int
-    activation: type[nn.Module] | None
+
+
+@dataclass(frozen=True)
+class Bend:
+    """An activation, a key of :data:`ACTIVATIONS`."""
+
+    kind: type[nn.Module]
+    numbers: int = 0
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Dropout.
+
+    Attributes:
+        p: chance of a number to be dropped in training; what is left is scaled up.
+        width: columns.
+        numbers: number of its parameters.
+    """
+
+    p: float
+    width: int
+    numbers: int = 0
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Batch norm of ``width`` columns.
+
+    Attributes:
+        weight: name of its scales, or ``None``.
+        bias: name of its shifts, or ``None``.
+        mean: name of the running means.
+        variance: name of the running variances.
+        steps: name of the count of steps.
+        eps: added to variances.
+        momentum: weight of the last batch in what is kept.
+        width: columns.
+        numbers: number of its parameters.
+    """
+
+    weight: str | None
+    bias: str | None
+    mean: str
+    variance: str
+    steps: str
+    eps: float
+    momentum: float
+    width: int
+    numbers: int
+
+
+Layer = Dense | Bend | Drop | Norm
 
 
 @lru_cache
@@ -67,27 +118,36 @@ def layers_of(network: Architecture, shape: tuple[int, ...]) -> tuple[Layer, ...
     layers: list[Layer] = []
     width, flat = math.prod(shape), len(shape) == 1
     for part in network:
+        own = dict(part.parameters)
+        trained = [own[name] for name in ("weight", "bias") if own.get(name)]
+        if any(not one.trained or one.dtype not in _TYPES for one in trained if one):
+            return None
+        weight, bias = (one and one.name for one in (own.get("weight"), own.get("bias")))
+        numbers = sum(math.prod(one.shape) for one in trained if one)
         if part.kind in (nn.Sequential, nn.Identity):
             continue
         if part.kind is nn.Flatten and not layers and part.settings == _FLAT:
             flat = True
-        elif part.kind is nn.Linear:
-            own = dict(part.parameters)
-            weight, bias = own["weight"], own["bias"]
-            if weight is None or not weight.trained or width != weight.shape[1]:
+        elif part.kind is nn.Linear and (wide := own["weight"]) and width == wide.shape[1]:
+            width = wide.shape[0]
+            layers.append(Dense(wide.name, bias, numbers))
+        elif part.kind in ACTIVATIONS and layers and not isinstance(layers[-1], Bend):
+            layers.append(Bend(part.kind))
+        elif part.kind is nn.Dropout and flat and (p := part.numbers[0]) is not None and p < 1:
+            layers += [Drop(p, width)] if p else []
+        elif part.kind is nn.BatchNorm1d and flat:
+            kept = own["running_mean"], own["running_var"], own["num_batches_tracked"]
+            eps, momentum = part.numbers
+            mean, variance, steps = (one and one.name for one in kept)
+            if not (mean and variance and steps) or eps is None or momentum is None:
                 return None
-            if weight.dtype not in _TYPES:
+            if kept[0] is None or kept[0].shape != (width,) or kept[0].dtype not in _TYPES:
                 return None
-            if bias is not None and not bias.trained:
-                return None
-            width = weight.shape[0]
-            numbers = math.prod(weight.shape) + (0 if bias is None else width)
-            layers.append(Layer(weight.name, None if bias is None else bias.name, numbers, None))
-        elif part.kind in ACTIVATIONS and layers and layers[-1].activation is None:
-            layers[-1] = replace(layers[-1], activation=part.kind)
+            layers.append(Norm(weight, bias, mean, variance, steps, eps, momentum, width, numbers))
         else:
             return None
-    return tuple(layers) if layers and flat else None
+    dense = any(isinstance(layer, Dense) for layer in layers)
+    return tuple(layers) if dense and flat else None
 
 
 def worth_it(layers: Sequence[Layer], rows: int, size: int) -> bool:
@@ -98,6 +158,8 @@ def worth_it(layers: Sequence[Layer], rows: int, size: int) -> bool:
         rows: number of training rows.
         size: the recipe's batch size.
     """
+    if min(rows, size) == 1 and any(isinstance(layer, Norm) for layer in layers):
+        return False  # batch norm needs two rows, which torch says
     steps = len(ends_of_steps(rows, size))
     filling = steps * rows_of_a_batch(rows, size) - rows
     return numbers_of(layers) * filling <= _FILLING * steps

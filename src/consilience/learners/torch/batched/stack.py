@@ -8,34 +8,49 @@ What is computed for a network does not depend on who trains beside it. A batch 
 network's own number of rows and batch size say, filled up with rows that count for nothing. A slice begins on
 a cache line and ends before a gap, so that operations go through one slice after another, in one thread, each
 from a place like any other to its end; and BLAS is asked for one product after another, all of the same shape
-and strides (:func:`_product`). So on a CPU it is enough that an operation gives the same bits for the same
-numbers in memory that is aligned alike, whatever its kernel. On a GPU results agree up to rounding.
+and strides (:func:`~.stages.product`). So on a CPU it is enough that an operation gives the same bits for the
+same numbers in memory that is aligned alike, whatever its kernel. On a GPU results agree up to rounding.
+
+Dropout draws from a stream of each network's own, batch norm keeps what each network has seen, and a network
+that early stopping ends leaves the stack.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.learners.torch.batched.perceptron import ACTIVATIONS, Layer, rows_of_a_batch
-from consilience.learners.torch.batched.steps import PREDICT_ROWS, Job, clip, ends_of_steps, pooled
-from consilience.learners.torch.losses import TorchLoss
+from consilience.learners.torch.batched.architecture import tensors_of
+from consilience.learners.torch.batched.perceptron import (
+    Dense,
+    Drop,
+    Layer,
+    Norm,
+    rows_of_a_batch,
+)
+from consilience.learners.torch.batched.stages import Forward, Step, Vectors, room
+from consilience.learners.torch.batched.steps import (
+    PREDICT_ROWS,
+    Job,
+    Judge,
+    Orders,
+    clip,
+    pooled,
+)
 from consilience.learners.torch.optimizer import TorchOptimizer
 from consilience.numerics.randomness import Threads
 from consilience.validation.arrays import Array
 
-_LINE = 32
-"""Numbers that slices begin at multiples of: a cache line's, and as many as elementwise functions take at a
-time at most; what is left over is rounded in another way."""
-
 _BLOCK = 128
-"""Steps whose rows are laid out at a time."""
+"""Steps whose rows are laid out at a time, at most."""
+
+_DRAWN = 2**22
+"""Numbers that are drawn for dropout at a time, about."""
 
 
 def outputs_of(
@@ -51,15 +66,17 @@ def outputs_of(
     Returns:
         One tensor ``(n, n_outputs)`` a network.
     """
-    named = [dict(module.named_parameters()) for module in modules]
+    named = [tensors_of(module) for module in modules]
     found = []
     with _computing():
         parts = {}
         for name, part in named[0].items():
-            parts[name] = _room(part, len(named), *part.shape)
+            if not part.ndim:  # batch norm's count of steps
+                continue
+            parts[name] = room(part, len(named), *part.shape)
             torch.stack([own[name] for own in named], out=parts[name])
         for pieces in zip(*(torch.split(X.flatten(1), PREDICT_ROWS) for X in inputs), strict=True):
-            forward = _Forward(layers, parts, *pieces[0].shape)
+            forward = Forward(layers, parts, *pieces[0].shape)
             torch.stack(pieces, out=forward.inputs)
             found.append(forward().transpose(1, 2))
         return list(torch.cat(found, dim=1))
@@ -71,7 +88,7 @@ def _computing() -> Iterator[None]:
 
     Numbers that grow beyond all bounds are no matter for numpy's warnings: a learner says so of its own.
     """
-    with torch.inference_mode(), np.errstate(over="ignore", invalid="ignore"):
+    with torch.inference_mode(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if torch.get_num_threads() == 1:  # as in a federation, where all libraries have one
             yield
             return
@@ -84,75 +101,6 @@ def _one_thread() -> Threads:
     return Threads(1)
 
 
-def _room(like: Tensor, count: int, *shape: int) -> Tensor:
-    """Empty memory for a stack of so many tensors of a shape, of the type of ``like`` and where it is."""
-    return like.new_empty_strided((count, *shape), _strides(shape))
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a stack of vectors or matrices, with a gap after each."""
-    return ((math.prod(shape) // _LINE + 1) * _LINE, *shape[1:], 1)
-
-
-def _product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
-    """Return a function that multiplies two stacks of matrices into a third, as they are when it is called.
-
-    On a CPU by numpy, which asks BLAS for one after another. torch asks for all at once, and MKL's kernels
-    for AVX2, which AMD's processors get too, take other sums for one product than for several.
-    """
-    if A.shape[2] == 1:  # nothing is added up, at which numpy is slow
-        return partial(torch.mul, A, B, out=out)
-    if A.is_cpu:
-        return partial(np.matmul, A.numpy(), B.numpy(), out=out.numpy())
-    return partial(torch.bmm, A, B, out=out)
-
-
-class _Forward:
-    """Forward pass of stacked networks for rows that are written to ``inputs``.
-
-    Args:
-        layers: of each network.
-        parts: their parameters, stacked.
-        rows: number of rows of each network.
-        width: numbers of a row.
-
-    Attributes:
-        inputs: shape ``(networks, rows, width)``.
-        maps: inputs of every layer, and at last the outputs, ``(networks, …, rows)`` each.
-    """
-
-    def __init__(
-        self, layers: Sequence[Layer], parts: Mapping[str, Tensor], rows: int, width: int
-    ) -> None:
-        like = parts[layers[0].weight]
-        length = width + -width % _LINE
-        self._rows = like.new_empty(len(like) * rows, length)[:, :width]
-        self.inputs = self._rows.view(len(like), rows, width)
-        self.maps = [self.inputs.transpose(1, 2)]
-        self._steps = []
-        for layer in layers:
-            W = parts[layer.weight]
-            h = _room(like, len(W), W.shape[1], rows)
-            multiply = _product(W, self.maps[-1], h)
-            bias = parts[layer.bias].unsqueeze(2) if layer.bias else None
-            self._steps.append((multiply, bias, layer.activation, h))
-            self.maps.append(h)
-
-    def take(self, X: Tensor, rows: Tensor) -> None:
-        """Write rows of ``X`` to ``inputs``, the first network's first."""
-        torch.index_select(X, 0, rows, out=self._rows)
-
-    def __call__(self) -> Tensor:
-        """The outputs, ``(networks, n_outputs, rows)``; written over by the next call."""
-        for multiply, bias, activation, h in self._steps:
-            multiply()
-            if bias is not None:
-                h.add_(bias)
-            if activation is not None:
-                ACTIVATIONS[activation][0](h)
-        return self.maps[-1]
-
-
 class Stack:
     """Trainings of networks of one architecture, side by side.
 
@@ -163,97 +111,94 @@ class Stack:
 
     @torch.inference_mode()
     def __init__(self, jobs: Sequence[Job], layers: Sequence[Layer]) -> None:
-        size = jobs[0].recipe.batch_size
-        self.width = rows_of_a_batch(len(jobs[0].targets), size)
-        self.steps = [job.epochs * len(ends_of_steps(len(job.targets), size)) for job in jobs]
-        # Whoever makes most steps comes first: those who are still at it are always the first few.
-        order = sorted(range(len(jobs)), key=lambda i: -self.steps[i])
-        self.jobs = [jobs[i] for i in order]
-        self.left = [self.steps[i] for i in order]
-        self.orders = [_Orders(job, self.width) for job in self.jobs]
-        X, starts = pooled(self.jobs)
-        self.X, self.targets = X.flatten(1), torch.cat([job.targets for job in self.jobs])
-        own = np.cumsum([0, *(len(job.targets) for job in self.jobs[:-1])])
-        self.starts, self.target_starts = starts[:, None], own[:, None]
-        named = [dict(job.module.named_parameters()) for job in self.jobs]
-        self.own = {name: [parts[name].detach() for parts in named] for name in named[0]}
-        self.layers = layers
+        self.jobs, self.layers = jobs, layers
+        self.width = rows_of_a_batch(len(jobs[0].targets), jobs[0].recipe.batch_size)
+        X, starts = pooled(jobs)
+        self.X, self.targets = X.flatten(1), torch.cat([job.targets for job in jobs])
+        own = np.cumsum([0, *(len(job.targets) for job in jobs[:-1])])
+        self.members = [
+            _Member(job, self.width, layers, int(start), int(first))
+            for job, start, first in zip(jobs, starts, own, strict=True)
+        ]
+        first = self.members[0].own
+        kept = {name for norm in _norms(layers) for name in (norm.mean, norm.variance)}
+        counted = {norm.steps for norm in _norms(layers)}
+        moved = first.keys() - kept - counted
+        turned = next(layer.weight for layer in layers if isinstance(layer, Dense))
+        self.moved = Vectors({name: first[name] for name in first if name in moved}, turned)
+        self.kept = Vectors({name: first[name] for name in first if name in kept})
 
     def trained(self) -> list[int]:
         """Train all of them: their numbers of steps, in the order they were given."""
         with _computing():
             self._train()
-        return self.steps
+        return [member.steps for member in self.members]
 
     def _train(self) -> None:
-        count, recipe = len(self.jobs), self.jobs[0].recipe
-        correction = self.jobs[0].correction
-        numbers = self._numbers(count, lambda name: torch.stack(self.own[name]))
+        recipe, correction = self.jobs[0].recipe, self.jobs[0].correction
+        at_it = self.members
+        numbers = self.moved.made(len(at_it), self._stacked)
+        memory = self.kept.made(len(at_it), self._stacked)
         terms, state = dict[str, Tensor](), dict[str, Tensor]()
         if correction.strength:
             terms["anchor"] = numbers.clone()
         if correction.offset:
-            terms["offset"] = self._numbers(count, self._offsets)
-        while any(self.left):
+            terms["offset"] = self.moved.made(len(at_it), self._offsets)
+        while at_it:
+            count = len(at_it)
             gradient = numbers.grad = torch.zeros_like(numbers)
             optimizer = TorchOptimizer(recipe, [numbers])
             optimizer.state[numbers] = state
-            parts, slopes = self._parts(numbers, count), self._parts(gradient, count)
-            step = _Step(self.layers, parts, slopes, self.width, self.X.shape[1])
-            for rows, targets, share in self._batches(count, self.left[count - 1]):
-                step.outputs.take(self.X, rows)
-                aims = self.targets.index_select(0, targets).view(count, self.width, -1)
-                step(self.jobs[0].loss, aims.transpose(1, 2), share)
-                self._correct(slopes, gradient, numbers, terms)
-                optimizer.step()
-            left = sum(steps > 0 for steps in self.left)
-            for name, values in parts.items():
-                torch._foreach_copy_(self.own[name][left:count], values[left:].unbind())
+            slopes = self.moved.views(gradient, count)
+            parts = self.moved.views(numbers, count) | self.kept.views(memory, count)
+            step = Step(self.layers, parts, slopes, self.width, self.X.shape[1])
+            while all(member.left for member in at_it):
+                for rows, targets, *given in self._batches(at_it):
+                    step.outputs.take(self.X, rows)
+                    aims = self.targets.index_select(0, targets).view(count, self.width, -1)
+                    step(self.jobs[0].loss, aims.transpose(1, 2), *given)
+                    self._correct(slopes, gradient, numbers, terms)
+                    optimizer.step()
+                for place, member in enumerate(at_it):
+                    member.judged({name: part[place : place + 1] for name, part in parts.items()})
+            over = [place for place, member in enumerate(at_it) if not member.left]
+            _written([(at_it[place], place) for place in over if not at_it[place].best], parts)
+            remain = [place for place in range(count) if place not in over]
             terms, state = (
-                {name: self._shortened(left, values, count) for name, values in kept.items()}
-                for kept in (terms, optimizer.state[numbers])
+                {name: self.moved.only(remain, values, count) for name, values in held.items()}
+                for held in (terms, optimizer.state[numbers])
             )
-            numbers, count = self._shortened(left, numbers, count), left
+            numbers, memory = (
+                vectors.only(remain, values, count)
+                for vectors, values in ((self.moved, numbers), (self.kept, memory))
+            )
+            at_it = [at_it[place] for place in remain]
 
-    def _batches(self, count: int, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Steps of the first ``count`` networks: rows in inputs and targets, and the weight of each row."""
-        self.left = [left - steps for left in self.left[:count]] + self.left[count:]
-        for start in range(0, steps, _BLOCK):
-            drawn = [orders.next(min(_BLOCK, steps - start)) for orders in self.orders[:count]]
-            rows = np.stack([rows for rows, _ in drawn], axis=1)
+    def _batches(self, at_it: Sequence[_Member]) -> Iterator[tuple[Tensor, ...]]:
+        """Lay out steps until the first is at its end, or to be judged.
+
+        For each: rows in inputs and targets; the weight of each row, and that if all weighed the same; what
+        dropout multiplies by.
+        """
+        steps = min(member.until for member in at_it)
+        drawn = sum(len(member.keep) for member in at_it)
+        block = min(_BLOCK, max(1, _DRAWN // drawn)) if drawn else _BLOCK
+        for start in range(0, steps, block):
+            laid = [member.next(min(block, steps - start)) for member in at_it]
+            rows, share, even, masks = (np.stack(each, axis=1) for each in zip(*laid, strict=True))
             both = [
-                torch.from_numpy((rows + starts[:count]).reshape(len(rows), -1)).to(self.X.device)
-                for starts in (self.starts, self.target_starts)
+                torch.from_numpy((rows + firsts).reshape(len(rows), -1)).to(self.X.device)
+                for firsts in (
+                    np.array([[member.start] for member in at_it]),
+                    np.array([[member.first] for member in at_it]),
+                )
             ]
-            share = torch.from_numpy(np.stack([share for _, share in drawn], axis=1))
-            yield from zip(*both, share.to(self.targets).unsqueeze(2), strict=True)
+            weights = [torch.from_numpy(of).to(self.targets).unsqueeze(2) for of in (share, even)]
+            dropped = torch.from_numpy(masks).to(self.targets)
+            yield from zip(*both, *weights, dropped, strict=True)
 
-    # Parameters of all lie one after another in one vector, so that an optimizer moves them at once.
-
-    def _numbers(self, count: int, values: Callable[[str], Tensor | None]) -> Tensor:
-        """A vector of the first ``count`` networks' parameters, from ``values`` by name, else zeros."""
-        size = sum(_strides(parts[0].shape)[0] for parts in self.own.values())
-        numbers = self.own[self.layers[0].weight][0].new_zeros(count * size)
-        for name, part in self._parts(numbers, count).items():
-            if (given := values(name)) is not None:
-                part.copy_(given)
-        return numbers
-
-    def _parts(self, numbers: Tensor, count: int) -> dict[str, Tensor]:
-        """Views of the parameters in such a vector of ``count`` networks, each ``(networks, …)``."""
-        found, start = {}, 0
-        for name, parts in self.own.items():
-            strides = _strides(parts[0].shape)
-            found[name] = numbers.as_strided((count, *parts[0].shape), strides, start)
-            start += count * strides[0]
-        return found
-
-    def _shortened(self, count: int, numbers: Tensor, held: int) -> Tensor:
-        """The part of a vector of ``held`` networks for the first ``count``; a scalar stays as it is."""
-        if not numbers.ndim:
-            return numbers
-        parts = self._parts(numbers, held)
-        return self._numbers(count, lambda name: parts[name][:count])
+    def _stacked(self, name: str) -> Tensor:
+        return torch.stack([member.own[name] for member in self.members])
 
     def _offsets(self, name: str) -> Tensor | None:
         given = [(job.correction.offset or {}).get(name) for job in self.jobs]
@@ -278,94 +223,99 @@ class Stack:
             gradient.add_(numbers - terms["anchor"], alpha=correction.strength)
 
 
-class _Step:
-    """Gradients of a step's mean losses, written out.
-
-    Args:
-        layers: the networks'.
-        parts: their parameters, stacked.
-        slopes: memory for the gradients of these.
-        rows: of a batch.
-        width: numbers of a row.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        parts: Mapping[str, Tensor],
-        slopes: Mapping[str, Tensor],
-        rows: int,
-        width: int,
-    ) -> None:
-        self.outputs = _Forward(layers, parts, rows, width)
-        maps = self.outputs.maps
-        self._last = slope = _room(maps[-1], len(maps[-1]), *maps[-1].shape[1:])
-        self._back = []
-        for layer, given, h in zip(layers[::-1], maps[-2::-1], maps[:0:-1], strict=True):
-            bent = None if layer.activation is None else ACTIVATIONS[layer.activation][1]
-            bias = slopes[layer.bias] if layer.bias else None
-            products = [_product(slope, given.transpose(1, 2), slopes[layer.weight])]
-            self._back.append((bent, slope, h, bias, products))
-            if given is not maps[0]:
-                before = _room(given, len(given), *given.shape[1:])
-                products.append(_product(parts[layer.weight].transpose(1, 2), slope, before))
-                slope = before
-
-    def __call__(self, loss: TorchLoss, aims: Tensor, share: Tensor) -> None:
-        """Compute the gradients for the rows that ``outputs`` has taken.
-
-        Args:
-            loss: of outputs for targets.
-            aims: the targets, ``(networks, n_outputs, rows)``.
-            share: the weight of each row in its mean, ``(networks, 1, rows)``.
-        """
-        torch.mul(loss.slopes(self.outputs(), aims), share, out=self._last)
-        for bent, slope, h, bias, products in self._back:
-            if bent is not None:
-                bent(slope, h)
-            if bias is not None:
-                torch.sum(slope, 2, out=bias)
-            for multiply in products:
-                multiply()
-
-
-class _Orders:
-    """The order in which a training goes through its rows, an epoch drawn when it is needed.
+class _Member:
+    """A network in the stack, and what is left of its training.
 
     Args:
         job: the training.
         width: rows of a batch.
+        layers: of the network.
+        start: place of its rows among the inputs of all.
+        first: place of its rows among the targets of all.
+
+    Attributes:
+        own: the module's tensors by name.
+        left: steps.
+        keep: of every number of a batch that dropout may drop, the chance to stay.
     """
 
-    def __init__(self, job: Job, width: int) -> None:
-        self.job, self.made = job, 0
-        self.plan, self.counts = _plan(len(job.targets), job.recipe.batch_size, width)
-        self.waiting = np.zeros((0, width), dtype=np.int64)
-        self.weights = None if job.weights is None else job.weights.cpu().numpy()
+    def __init__(
+        self, job: Job, width: int, layers: Sequence[Layer], start: int, first: int
+    ) -> None:
+        self.job, self.layers, self.start, self.first = job, layers, start, first
+        self.orders = Orders(job, width)
+        self.epoch, self.made = len(self.orders.plan), 0
+        self.left = job.epochs * self.epoch
+        self.judge = None if job.held_out is None else Judge(job.recipe.early_stop)
+        self.own = {name: part.detach() for name, part in tensors_of(job.module).items()}
+        self.counted = {norm.steps: int(self.own[norm.steps]) for norm in _norms(layers)}
+        drops = [layer for layer in layers if isinstance(layer, Drop)]
+        self.keep = np.repeat([1 - one.p for one in drops], [one.width * width for one in drops])
+        self.draws = np.random.default_rng(job.seed) if drops else None
 
-    def next(self, steps: int) -> tuple[Array, Array]:
-        """Rows of the next steps, and the weight of each in its batch's mean, ``(steps, width)`` both."""
-        drawn, there = [self.waiting], len(self.waiting)
-        while there < steps:
-            drawn.append(self.job.rng.permutation(len(self.job.targets))[self.plan])
-            there += len(self.plan)
-        rows = np.concatenate(drawn)
-        rows, self.waiting = rows[:steps], rows[steps:]
-        share = self.counts[np.arange(self.made, self.made + steps) % len(self.plan)]
-        self.made += steps
-        return rows, share if self.weights is None else share * self.weights[rows]
+    @property
+    def until(self) -> int:
+        """Steps to its end, or to the end of an epoch after which it is judged."""
+        return self.left if self.judge is None else self.epoch - self.made % self.epoch
+
+    @property
+    def best(self) -> bool:
+        """True if the module has the parameters of the lowest loss on held-out rows."""
+        return self.judge is not None and self.judge.steps is not None
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that led to the parameters that are kept."""
+        best = None if self.judge is None else self.judge.steps
+        return self.made if best is None else best
+
+    def next(self, steps: int) -> tuple[Array, Array, Array, Array]:
+        """Make the next steps: as :class:`Orders` lays them out, and what dropout multiplies by."""
+        self.made, self.left = self.made + steps, self.left - steps
+        masks = np.zeros((steps, 0))
+        if self.draws is not None:
+            drawn = self.draws.random((steps, len(self.keep)), dtype=np.float32)
+            masks = (drawn < self.keep) / self.keep
+        return *self.orders.next(steps), masks
+
+    def judged(self, parts: Mapping[str, Tensor]) -> None:
+        """At the end of an epoch compute the loss on held-out rows; keep the best, stop if so.
+
+        Args:
+            parts: the network's stack of one.
+        """
+        if self.judge is None or self.made % self.epoch:
+            return
+        assert self.job.held_out is not None
+        X, targets = self.job.held_out
+        found = []
+        for rows in torch.split(X.flatten(1), PREDICT_ROWS):
+            forward = Forward(self.layers, parts, *rows.shape)
+            forward.inputs[0].copy_(rows)
+            found.append(forward()[0].t())
+        if self.judge.better(float(self.job.loss.mean(torch.cat(found), targets)), self.made):
+            _written([(self, 0)], parts)
+        if self.judge.over:
+            self.left = 0
 
 
-@lru_cache
-def _plan(rows: int, size: int, width: int) -> tuple[Array, Array]:
-    """Places in an epoch's order for its steps, and weights in the batches' means, ``(steps, width)`` both.
+def _norms(layers: Sequence[Layer]) -> list[Norm]:
+    return [layer for layer in layers if isinstance(layer, Norm)]
 
-    Batches are filled up with the first row, at weight 0.
+
+def _written(members: Sequence[tuple[_Member, int]], parts: Mapping[str, Tensor]) -> None:
+    """Write stacked numbers into modules.
+
+    Args:
+        members: networks and their places in the stacks.
+        parts: the stacks.
     """
-    ends = ends_of_steps(rows, size)
-    plan, counts = np.zeros((len(ends), width), dtype=np.int64), np.zeros((len(ends), width))
-    for step, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        plan[step, : end - start] = np.arange(start, end)
-        counts[step, : end - start] = 1 / (end - start)
-    plan.flags.writeable = counts.flags.writeable = False
-    return plan, counts
+    if not members:
+        return
+    for name, values in parts.items():
+        each = values.unbind()
+        own = [member.own[name] for member, _ in members]
+        torch._foreach_copy_(own, [each[place] for _, place in members])
+    for member, _ in members:
+        for name, before in member.counted.items():
+            member.own[name].fill_(before + member.made)

@@ -8,14 +8,21 @@ alone, but for rounding, since sums are taken in another order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from consilience.learners.torch.batched.steps import Job, batches_of, clip, pooled
+from consilience.learners.torch.batched.steps import (
+    PREDICT_ROWS,
+    Job,
+    Judge,
+    batches_of,
+    clip,
+    pooled,
+)
 from consilience.learners.torch.optimizer import TorchOptimizer
 
 
@@ -71,14 +78,31 @@ class Vmapped:
             job.module.train()
         steps = [0] * len(self.jobs)
         at_it = list(range(len(self.jobs)))  # by their places in the stacks
-        orders = [_batches(job, self.X.device) for job in self.jobs]
+        judges = [
+            None if job.held_out is None else Judge(job.recipe.early_stop) for job in self.jobs
+        ]
+
+        def batches_of_one(i: int) -> Iterator[Tensor]:
+            judge = judges[i]
+            for _ in range(self.jobs[i].epochs):
+                yield from _batches(self.jobs[i], self.X.device)
+                if judge is not None:
+                    place = at_it.index(i)
+                    if judge.better(self._risk(self.jobs[i], place), steps[i]):
+                        self._written(place, i)
+                    if judge.over:
+                        return
+
+        orders = [batches_of_one(i) for i in range(len(self.jobs))]
         while at_it:
             batches = [next(orders[i], None) for i in at_it]
             if any(batch is None for batch in batches):
                 kept = [place for place, batch in enumerate(batches) if batch is not None]
-                self._leave(
-                    {place: i for place, i in enumerate(at_it) if batches[place] is None}, kept
-                )
+                for place, i in enumerate(at_it):
+                    judge = judges[i]
+                    if batches[place] is None and (judge is None or judge.steps is None):
+                        self._written(place, i)
+                self._keep(kept)
                 at_it = [at_it[place] for place in kept]
             if at_it:
                 self._step([batch for batch in batches if batch is not None])
@@ -86,7 +110,33 @@ class Vmapped:
                 steps[i] += 1
         for job in self.jobs:
             job.module.eval()
-        return steps
+        best = [None if judge is None else judge.steps for judge in judges]
+        return [made if led is None else led for made, led in zip(steps, best, strict=True)]
+
+    def _risk(self, job: Job, place: int) -> float:
+        """Loss of a network on its held-out rows."""
+        assert job.held_out is not None
+        X, targets = job.held_out
+        own = {name: part[place].detach() for name, part in self.stacked.items()}
+        job.module.eval()
+        with torch.no_grad():
+            found = [
+                functional_call(job.module, own, (rows,)) for rows in torch.split(X, PREDICT_ROWS)
+            ]
+            risk = float(job.loss.mean(torch.cat(found), targets))
+        job.module.train()
+        return risk
+
+    @torch.no_grad()
+    def _written(self, place: int, i: int) -> None:
+        """Copy a network's parameters into its module.
+
+        Args:
+            place: in the stacks.
+            i: among the jobs.
+        """
+        for name, part in self.own[i].items():
+            part.copy_(self.stacked[name][place])
 
     def _trained(self) -> dict[str, Tensor]:
         return {name: part for name, part in self.stacked.items() if part.requires_grad}
@@ -126,17 +176,8 @@ class Vmapped:
             change.add_(part - self.anchors[name], alpha=strength)
         part.grad = change
 
-    def _leave(self, done: Mapping[int, int], kept: list[int]) -> None:
-        """Copy finished networks' parameters back into their modules, and keep stacks of the others alone.
-
-        Args:
-            done: place in the stacks to place among the jobs.
-            kept: places in the stacks that remain.
-        """
-        with torch.no_grad():
-            for place, i in done.items():
-                for name, part in self.own[i].items():
-                    part.copy_(self.stacked[name][place])
+    def _keep(self, kept: list[int]) -> None:
+        """Keep the stacks of the networks at some places alone."""
         if not kept:
             return
         remaining = torch.tensor(kept, device=self.X.device)
@@ -156,10 +197,10 @@ class Vmapped:
             }
 
 
-def _batches(job: Job, device: torch.device) -> Iterator[Tensor]:
-    for _ in range(job.epochs):
-        order = torch.from_numpy(job.rng.permutation(len(job.targets))).to(device)
-        yield from batches_of(order, job.recipe.batch_size)
+def _batches(job: Job, device: torch.device) -> list[Tensor]:
+    """Batches of an epoch."""
+    order = torch.from_numpy(job.rng.permutation(len(job.targets))).to(device)
+    return batches_of(order, job.recipe.batch_size)
 
 
 def _aligned(batches: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:

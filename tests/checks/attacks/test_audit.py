@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.attacks.audit import (
+from consilience.checks.attacks.audit import (
     Audit,
     _upper,
     audit,
@@ -23,6 +23,8 @@ from consilience.cli import app
 from consilience.errors import InvalidInput
 from consilience.numerics.randomness import NoiseSource, Normal
 from consilience.party.class_sums import SumsNoise
+from consilience.transforms.accounting import NoisyTraining
+from consilience.transforms.mechanisms import GaussianNoise
 from consilience.transforms.privacy import Budget
 from consilience.validation.arrays import Array
 
@@ -81,6 +83,38 @@ def test_the_noise_that_is_shipped_keeps_its_promise_and_half_of_it_does_not(
     assert audit(budget, 300, noise=drawn(0.4)).broken
 
 
+def test_answers_keep_their_promise_and_with_a_fifth_of_the_noise_they_do_not() -> None:
+    assert not audit(Budget(3.0, 1e-3), 100, of="answers", noise=drawn()).broken
+    assert audit(Budget(3.0, 1e-3), 100, of="answers", noise=drawn(0.2)).broken
+
+
+def test_training_keeps_its_promise_and_with_a_fifth_of_the_noise_it_does_not() -> None:
+    """With random batches a step sees a row or not, so that no bound of normal noise holds."""
+    pytest.importorskip("torch")
+    how = NoisyTraining(rows=21, batch=7, epochs=1, clip=0.1)
+    kept = audit(Budget(3.0, 1e-3, training=how), 100, of="training", noise=drawn())
+    assert kept.gdp == 0 and not kept.broken
+    assert audit(Budget(3.0, 1e-3), 100, of="training", noise=drawn(0.2)).broken
+
+
+def test_certainties_keep_their_promise_and_with_a_tenth_of_the_noise_they_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By chance alone the first comes out otherwise once in a million times."""
+    budget = Budget(0.9, 1e-3, adjacency="replace")
+    assert not audit(budget, 100, of="certainties", confidence=1 - 1e-6).broken
+    less_noise(monkeypatch, 0.1)
+    assert audit(budget, 200, of="certainties").broken
+    with pytest.raises(InvalidInput, match="replaced row alone"):
+        audit(Budget(0.9, 1e-3), 100, of="certainties")
+
+
+def less_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Make noise of tasks some times as wide as it is asked for."""
+    scale = GaussianNoise.scale
+    monkeypatch.setattr(GaussianNoise, "scale", lambda noise, by: factor * scale(noise, by))
+
+
 def test_noise_that_is_known_or_a_word_beside_the_sums_breaks_the_promise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,6 +157,8 @@ def test_what_cannot_be_audited() -> None:
     ):
         with pytest.raises(InvalidInput, match=why):
             audit(budget, trials)
+    with pytest.raises(InvalidInput, match="of is 'models'"):
+        audit(Budget(3.0), 100, of="models")
     with pytest.raises(InvalidInput, match="confidence"):
         audit(Budget(3.0), 100, confidence=1.0)
 
@@ -134,9 +170,28 @@ def test_a_promise_is_broken_by_any_of_its_bounds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("trials", "least"), [(10_000, 2.0), (100_000, 2.7)])
 def test_the_bound_is_near_the_promise_with_many_trials(trials: int, least: float) -> None:
     assert least <= audit(Budget(3.0), trials, noise=drawn()).gdp <= 3.0
     if trials == 10_000:
         assert audit(Budget(3.0), trials, noise=drawn(0.5)).gdp > 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("of", ["answers", "training"])
+def test_half_of_the_noise_is_found_in_other_releases(of: str) -> None:
+    budget = Budget(3.0, 1e-3)
+    assert 0.5 <= audit(budget, 1_000, of=of, noise=drawn()).gdp <= 3.0
+    assert audit(budget, 1_000, of=of, noise=drawn(0.5)).gdp > 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_quarter_of_the_noise_is_found_in_certainties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is known that moves them by more than 0.7 of what the proof allows."""
+    budget = Budget(0.9, 1e-3, adjacency="replace")
+    assert audit(budget, 2_000, of="certainties", confidence=0.999).gdp <= 0.9
+    less_noise(monkeypatch, 0.25)
+    assert audit(budget, 2_000, of="certainties").gdp > 0.9

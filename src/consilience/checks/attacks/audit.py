@@ -1,7 +1,8 @@
 """Audit of a budget of privacy: canary rows through a party's own door, and how well replies tell of them.
 
-A canary is a row of the largest influence, which its attacker knows; it is among a party's rows, or not, and
-every reply goes the way of any other: bytes of a request, task, party, noise, bytes of a reply. From how
+A canary (:mod:`.canaries`) is a row of the largest influence, which its attacker knows; it is among a party's
+rows, or not, and every reply goes the way of any other: bytes of a request, task, party, noise, bytes of a
+reply. From how
 often a guess by the reply is wrong follows, with a stated confidence, a *lower* bound of what the release
 costs. A bound above the ε that was promised says that the promise is broken, whatever the formulas say:
 
@@ -22,38 +23,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, ndtri
 from scipy.stats import binom
 
+from consilience.checks.attacks.canaries import CANARIES, CLASSES, joined, question_of_sums
 from consilience.errors import RunFailed
-from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.scores import ClassSums
 from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import decode_reply
 from consilience.numerics.class_sums import SCALE
 from consilience.numerics.randomness import NoiseSource, SystemNoise, stream
 from consilience.party.party import Party
-from consilience.tasks.class_sums import SumClasses, features_by, public_basis
-from consilience.tasks.lifecycle import Describe
+from consilience.tasks.class_sums import features_by
 from consilience.tasks.outgoing import reply_of
 from consilience.transforms.accounting import gaussian_epsilon
 from consilience.transforms.compressed_messages import open_request
 from consilience.transforms.privacy import Budget, Privacy
 from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.validation.numbers import check_choice, check_number
 
-_CLASSES = tuple("abcdefghij")
-_OTHERS = 20
-"""Rows of a party beside its canary."""
-_DIMENSIONS, _WIDE = 4, 400
-"""Features where one row is looked for, and in the one run."""
-_COPIES = 3
-"""Rows of a canary where a unit is more than a row."""
+_WIDE = 400
+"""Features in the one run."""
 _GUESSED = (0.05, 0.1, 0.2, 0.5)
 """Shares of the canaries that guesses of the one run are made of; the surest come first."""
 
@@ -67,10 +61,10 @@ class Audit:
         delta: δ of the budget and of all bounds.
         trials: replies that were looked at.
         confidence: probability with which each bound holds, at least.
-        gdp: bound for noise that is normal.
+        gdp: bound for noise that is normal; 0 where the loss is of another form.
         clopper_pearson: bound for any noise.
-        one_run: bound by many canaries in one release.
-        told_beside: whether anything but the sums says if the canary is there: then no ε holds.
+        one_run: bound by many canaries in one release of class sums; 0 of anything else.
+        told_beside: whether anything but the noisy numbers says if the canary is there: then no ε holds.
     """
 
     promised: float
@@ -93,18 +87,21 @@ def audit(
     budget: Budget,
     trials: int = 10_000,
     *,
+    of: str = "sums",
     confidence: float = 0.95,
     noise: NoiseSource = SystemNoise,
 ) -> Audit:
-    """Audit the release of class sums under a budget, through the door that every reply passes.
+    """Audit one kind of release under a budget, through the door that every reply passes.
 
     Each trial is a party in a new life, with an empty ledger: its first reply is all that is looked at.
 
     Args:
         budget: of the party.
         trials: replies, half of them of a party with the canary; 100 or more.
+        of: what is released: one of :data:`.canaries.CANARIES`.
         confidence: probability with which each bound holds, in (0, 1).
-        noise: makes the source of a release's noise, as for :meth:`.Party.protect`.
+        noise: makes the source of a release's noise, as for :meth:`.Party.protect`. Certainties have noise of
+            the operating system alone.
 
     Raises:
         InvalidInput: a setting that cannot be, or the budget's δ is too large for a few rows.
@@ -112,32 +109,27 @@ def audit(
     """
     check_number("trials", trials, at_least=100, whole=True, where="audit")
     check_number("confidence", confidence, above=0, below=1, where="audit")
-    public, task, length = _question(_DIMENSIONS)
-    request, rows = encode([task]), stream(0, "audit", 0, "rows").normal(size=(_OTHERS, 4))
-    where = features_by(task.basis, public)[0] / length
-    copies = 1 if budget.unit == "row" else _COPIES
-    canary = np.tile(5 * public.X[:1], (copies, 1))
-    others = np.vstack([rows, -canary]) if budget.adjacency == "replace" else rows
-    parties = [_joined(public, one, budget) for one in (others, np.vstack([rows, canary]))]
+    check_choice("of", of, tuple(CANARIES), where="audit")
+    canary = CANARIES[of](budget)
+    request, budget = encode(list(canary.tasks)), canary.budget
     there = stream(0, "audit", 0, "trials").permutation(trials) % 2
     scores, beside = np.zeros(trials), (set[bytes](), set[bytes]())
     for trial, inside in enumerate(there):
-        reply = _reply(parties[inside], request, budget, noise)
-        scores[trial] = reply.values[0] @ where / SCALE
-        beside[inside].add(encode([replace(reply, values=np.zeros_like(reply.values))]))
+        *others, reply = _replies(canary.parties[inside], request, budget, noise)
+        scores[trial] = canary.told(reply)
+        beside[inside].add(encode([*others, replace(reply, values=np.zeros_like(reply.values))]))
     doubt = 1 - confidence
-    found = [
-        _by_threshold(scores, there, bound, budget.delta, doubt)
-        for bound in (gdp_bound, clopper_pearson_bound)
-    ]
+    normal = budget.training is None or not budget.training_loss.renyi
+    bounds = (gdp_bound, clopper_pearson_bound) if normal else (clopper_pearson_bound,)
+    found = [_by_threshold(scores, there, bound, budget.delta, doubt) for bound in bounds]
     return Audit(
         budget.epsilon if budget.each is None else budget.each,
         budget.delta,
         trials,
         confidence,
-        gdp=found[0],
-        clopper_pearson=found[1],
-        one_run=_one_run(budget, doubt, noise),
+        gdp=found[0] if normal else 0.0,
+        clopper_pearson=found[-1],
+        one_run=_one_run(budget, doubt, noise) if of == "sums" else 0.0,
         told_beside=beside[0] != beside[1],
     )
 
@@ -220,60 +212,37 @@ def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt
     return float(bounds(slice(half, None), thresholds[[best]])[0])
 
 
-def _question(dimensions: int) -> tuple[Public, SumClasses, float]:
-    """Public rows along the axes, whose features are orthogonal, the task, and a feature's length."""
-    public = Public(np.vstack([np.eye(dimensions), -np.eye(dimensions)]))
-    task = SumClasses.of(public_basis(public, "directions", dimensions), round=1)
-    return public, task, float(np.linalg.norm(features_by(task.basis, public)[0]))
-
-
-def _joined(public: Public, rows: Array, budget: Budget, labels: Array | None = None) -> Party:
-    """A party with these rows, the last of them one unit where a unit is more than a row."""
-    units = None
-    if budget.unit != "row":
-        units = np.minimum(np.arange(len(rows)), _OTHERS)
-    classes = np.full(len(rows), _CLASSES[0]) if labels is None else labels
-    party = Party(
-        "audited",
-        "logistic-regression",
-        rows,
-        classes,
-        classes=_CLASSES,
-        privacy_units=units,
-        calibration=0,
-    )
-    party.public = public
-    party.join(negotiate(decode(reply_of(party, [Describe()], encode)[1]), public))
-    return party
-
-
-def _reply(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> ClassSums:
-    """The reply of a party in a new life, from bytes to bytes."""
+def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> tuple[Any, ...]:
+    """The replies of a party in a new life, from bytes to bytes."""
     anew = copy(party)
-    anew.privacy = Privacy()
+    anew.privacy, anew.memory = Privacy(), {}
     anew.protect(budget, noise=noise)
-    data = reply_of(anew, open_request(decode(request)), encode)[1]
+    tasks = open_request(decode(request))
+    if not all(task.keeps_model for task in tasks):
+        assert party.agreement is not None
+        anew.begin(party.agreement)
+    data = reply_of(anew, tasks, encode)[1]
     outcome = decode_reply(party.name, data, 0.0).outcome
     if isinstance(outcome, Failure):
-        raise RunFailed(outcome.reason, where="audit")
-    found: ClassSums = outcome[0]
-    return found
+        raise RunFailed(outcome.reason, where="audit", mend=outcome.mend or None)
+    return tuple(outcome)
 
 
 def _one_run(budget: Budget, doubt: float, noise: NoiseSource) -> float:
     """The bound by many canaries in one release: rows along every axis, of every class."""
-    wide = min(_WIDE, int(0.1 / budget.delta) // len(_CLASSES))  # δ below one in ten units
+    wide = min(_WIDE, int(0.1 / budget.delta) // len(CLASSES))  # δ below one in ten units
     if budget.unit != "row" or wide < 1:
         return 0.0
-    public, task, length = _question(wide)
-    there = stream(0, "audit", 0, "canaries").random((len(_CLASSES), wide)) < 0.5
+    public, task, length = question_of_sums(wide)
+    there = stream(0, "audit", 0, "canaries").random((len(CLASSES), wide)) < 0.5
     codes, axes = np.nonzero(there)
-    rows, labels = 5 * public.X[axes], np.array(_CLASSES)[codes]
+    rows, labels = 5 * public.X[axes], np.array(CLASSES)[codes]
     if budget.adjacency == "replace":
         codes, axes = np.nonzero(~there)
         rows = np.vstack([rows, -5 * public.X[axes]])
-        labels = np.append(labels, np.array(_CLASSES)[codes])
-    reply = _reply(_joined(public, rows, budget, labels), encode([task]), budget, noise)
+        labels = np.append(labels, np.array(CLASSES)[codes])
+    party = joined(public, rows, budget, labels)
+    (reply,) = _replies(party, encode([task]), budget, noise)
     directions = features_by(task.basis, public)[:wide, :-1] / length
     scores = (reply.values[:, :-1] @ directions.T / SCALE).ravel()
     scores -= 0.0 if budget.adjacency == "replace" else length / 2

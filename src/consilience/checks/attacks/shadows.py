@@ -22,6 +22,7 @@ from consilience.networks.incoming import Arrival
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import Outcome, answer
+from consilience.transforms.accounting import PrivacyLoss
 from consilience.transforms.privacy import Budget
 from consilience.validation.arrays import Array
 
@@ -63,6 +64,10 @@ class RecordedNetwork(LocalNetwork):
         """Give the first reply of a kind that left a party; ``None`` where none did."""
         replies = (reply for question in self.questions[party] for reply in question.replies)
         return next((reply for reply in replies if isinstance(reply, kind)), None)
+
+    def spent(self, party: str) -> PrivacyLoss:
+        """Give the privacy loss of all that left a party with a budget."""
+        return self._members[party].privacy.accountant.spent
 
 
 def _replies(outcome: Outcome) -> tuple[PartyMessage, ...]:

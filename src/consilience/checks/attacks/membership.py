@@ -8,8 +8,8 @@ the rows in question. What the shadows said tells how a row that is there shows 
     relative_likelihood     from the answer on the row itself, against those on other rows: RMIA
 
 Sources:
-    Carlini et al. 2022 (LiRA); Zarifzadeh, Liu & Shokri 2024 (RMIA); Dong, Roth & Su 2022 (the highest area
-    under the curve that a μ-GDP release permits).
+    Carlini et al. 2022 (LiRA); Zarifzadeh, Liu & Shokri 2024 (RMIA); Dong, Roth & Su 2022, Propositions 2.5
+    and 2.12 (errors that (ε, δ) and μ-GDP permit).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scipy.special import ndtr
 from scipy.stats import rankdata
 
 from consilience.errors import InvalidInput
+from consilience.transforms.accounting import PrivacyLoss
 from consilience.validation.arrays import Array
 
 RIDGE = 5.0
@@ -68,13 +69,30 @@ def true_positives(scores: Array, members: Array, *, false_positives: float = 0.
     return float((scores[inside] > others[int(false_positives * len(others))]).mean())
 
 
-def highest_area(mu: float) -> float:
-    """Compute the area under the curve that no attack on a μ-GDP release exceeds, Φ(μ/√2).
+def highest_area(loss: PrivacyLoss) -> float:
+    """Compute the area under the curve that no attack on releases exceeds.
 
-    >>> round(highest_area(0.719), 3)
+    For Gaussian ones it is Φ(μ/√2). For others an attack that takes a share α of the others for members
+    misses at least ``max over ε of 1 − δ(ε) − e^ε α and e^−ε (1 − δ(ε) − α)`` of the members, and the area is
+    1 less the integral of that over α.
+
+    Args:
+        loss: privacy loss of the releases, for a row that is there or not.
+
+    >>> round(highest_area(PrivacyLoss(0.719)), 3)
     0.694
     """
-    return float(ndtr(mu / np.sqrt(2)))
+    if not loss.renyi:
+        return float(ndtr(loss.mu / np.sqrt(2)))
+    alarms = np.linspace(0, 1, 5001)[
+        1:
+    ]  # misses never grow with them: the sum is below the integral
+    missed = np.zeros(len(alarms))
+    for epsilon in np.linspace(0, 10, 201):
+        left = 1 - loss.delta(float(epsilon))
+        either = (left - np.exp(epsilon) * alarms, np.exp(-epsilon) * (left - alarms))
+        missed = np.maximum(missed, np.maximum(*either))
+    return float(1 - missed.mean())
 
 
 # --- attacks -----------------------------------------------------------------------------------------

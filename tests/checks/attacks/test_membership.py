@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from consilience.attacks import (
+from consilience.checks.attacks import (
     area_under_curve,
     confidence_likelihood,
     highest_area,
@@ -13,6 +13,7 @@ from consilience.attacks import (
     true_positives,
 )
 from consilience.errors import InvalidInput
+from consilience.transforms.accounting import ORDERS, PrivacyLoss
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0, 2.0])
@@ -25,7 +26,17 @@ def test_an_attack_on_gaussian_noise_comes_close_to_the_best_one_and_never_beyon
     released = members * mu + rng.normal(size=members.shape)
     scores = public_row_likelihood(released[:2000], members[:2000], released[2000:])
     area = area_under_curve(scores, members[2000:])
-    assert highest_area(mu) - 0.01 < area < highest_area(mu) + 0.01
+    best = highest_area(PrivacyLoss(mu))
+    assert best - 0.01 < area < best + 0.01
+
+
+def test_the_highest_area_of_any_loss_is_above_that_of_the_gaussian_loss_that_it_bounds() -> None:
+    """Gaussian noise as Rényi divergences α μ² / 2, which permit a little more; no noise permits all."""
+    for mu in (0.2, 0.72, 1.67):
+        loose = highest_area(PrivacyLoss(0.0, tuple(order * mu**2 / 2 for order in ORDERS)))
+        assert highest_area(PrivacyLoss(mu)) < loose < highest_area(PrivacyLoss(mu)) + 0.08
+    assert highest_area(PrivacyLoss(0.0, (0.0,) * len(ORDERS))) == pytest.approx(0.5, abs=0.02)
+    assert highest_area(PrivacyLoss(0.0, (1e9,) * len(ORDERS))) == 1.0
 
 
 def test_a_release_without_noise_tells_every_member() -> None:

@@ -15,8 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.attacks.class_shares import divergence, shares_from_predictions, shares_from_sums
-from consilience.attacks.membership import (
+from consilience.checks.attacks.class_shares import (
+    divergence,
+    shares_from_predictions,
+    shares_from_sums,
+)
+from consilience.checks.attacks.inversion import rows_rebuilt
+from consilience.checks.attacks.membership import (
     FEWEST_SHADOWS,
     area_under_curve,
     confidence_likelihood,
@@ -25,7 +30,7 @@ from consilience.attacks.membership import (
     relative_likelihood,
     true_positives,
 )
-from consilience.attacks.shadows import (
+from consilience.checks.attacks.shadows import (
     FEWEST_ROWS,
     Answers,
     Candidates,
@@ -43,24 +48,26 @@ from consilience.federation.run_folder import LEDGER, locked, read_configuration
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassRatios, ClassSums
+from consilience.messages.secure_sums import MaskedInput
 from consilience.numerics.class_sums import CONSTANT, SCALE
 from consilience.numerics.randomness import limited_threads, stream
 from consilience.protocols.methods import MethodSpec, budget_of
 from consilience.tasks.base import bookkeeping_tasks
-from consilience.transforms.accounting import gaussian_mu
+from consilience.transforms.accounting import PrivacyLoss
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
-ATTACKS = ("membership", "class-shares", "lira", "rmia")
+ATTACKS = ("membership", "class-shares", "lira", "rmia", "inversion")
 """``lira`` and ``rmia`` ask the model about the rows themselves, as a coordinator can that lays them among
 the public rows."""
 
 FIGURES = (
     "AUC", "AUC sd", "TPR at 1 % FPR", "TPR at 0.1 % FPR", "AUC of this run", "highest AUC",
-    "KL of shares", "KL of equal shares",
+    "KL of shares", "KL of equal shares", "rebuilt at", "public row at",
 )  # fmt: skip
 """Figures of the table: means over simulated parties, and the run's own; how far no attack gets where a
-budget was set; the divergence of guessed class shares from the true ones, and of equal ones, in nats."""
+budget was set; the divergence of guessed class shares from the true ones, and of equal ones, in nats; the
+distances of :func:`.inversion.nearest_rows`."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +104,13 @@ class AttackedRun:
     about: str
 
     def table(self) -> list[list[str]]:
-        """Give the results as texts: a head, and a line for each."""
-        lines = [["method", "party", "model", "attack", *FIGURES]]
+        """Give the results as texts: a head, and a line for each; without the distances, where none are."""
+        far = any(FIGURES[-1] in leak.figures for leak in self.leaks)
+        names = FIGURES if far else FIGURES[:-2]
+        lines = [["method", "party", "model", "attack", *names]]
         for leak in self.leaks:
             attack = leak.attack + f" ({leak.why_not})" * bool(leak.why_not)
-            shown = (
-                f"{leak.figures[name]:.3f}" if name in leak.figures else "–" for name in FIGURES
-            )
+            shown = (f"{leak.figures[name]:.3f}" if name in leak.figures else "–" for name in names)
             lines.append([leak.method, leak.party, leak.model, attack, *shown])
         return lines
 
@@ -164,7 +171,7 @@ def attack_run(
         _check_known("party with rows", name, labelled, "--party")
     first = {model: name for name, model in reversed(labelled.items())}
     setup, n = _with_others(spec, setup, holdout), len(setup.dataset.X)
-    told = [one for one in attacks if one != "class-shares"]
+    told = [one for one in attacks if one not in ("class-shares", "inversion")]
     known = {
         name: Candidates.of(setup, name, n, rows, stream(seed, name, 0, "attack candidates"))
         for name in (parties or sorted(first.values()))
@@ -176,19 +183,27 @@ def attack_run(
             network = _recomputed(folder, spec, method, seed, setup)
             for name in parties or sorted(first.values()):
                 about = Leak(method.label, name, labelled[name])
+                if network.first(name, MaskedInput):
+                    why_not = "sums alone left, and no party is attacked by a sum"
+                    leaks += [replace(about, attack=one, why_not=why_not) for one in attacks]
+                    continue
                 if "class-shares" in attacks:
                     leaks.append(_shares(about, network, setup))
+                if "inversion" in attacks:
+                    values, why_not = rows_rebuilt(name, network, setup)
+                    figures = dict(zip(FIGURES[-2:], values, strict=False))
+                    leaks.append(
+                        replace(about, attack="inversion", figures=figures, why_not=why_not)
+                    )
                 if told:
                     shadow = Shadows(setup, name, network.questions[name], budget_of(method))
                     draws = stream(seed, name, 0, "attack shadows")
+                    asks = told != ["membership"]
                     told_of = shadow.answers(
-                        known[name],
-                        shadows + targets,
-                        draws,
-                        report,
-                        ask_rows=told != ["membership"],
+                        known[name], shadows + targets, draws, report, ask_rows=asks
                     )
-                    leaks += _memberships(about, told, shadow, told_of, shadows)
+                    spent = network.spent(name)
+                    leaks += _memberships(about, told, shadow, told_of, shadows, spent)
     of = "the test rows of the run" if holdout is None else holdout.name
     said = (
         f"Seed {seed}; rows that are nobody's: {len(setup.dataset.X) - n:,}, {of}; for each party {shadows} "
@@ -281,7 +296,7 @@ def _with_others(spec: Spec, setup: SimulatedParties, holdout: Path | None) -> S
         X = read.X_test if setup.scaling is None else setup.scaling(read.X_test)
         y = read.y_test
     X, y = np.concatenate([data.X, X]), np.concatenate([data.y, y])
-    return replace(setup, dataset=replace(data, X=X, y=y, group=None))
+    return replace(setup, dataset=replace(data, X=X, y=y, group=None, group_test=None))
 
 
 def _recomputed(
@@ -320,7 +335,12 @@ def _recomputed(
 
 
 def _memberships(
-    about: Leak, attacks: Sequence[str], shadow: Shadows, told: Answers, count: int
+    about: Leak,
+    attacks: Sequence[str],
+    shadow: Shadows,
+    told: Answers,
+    count: int,
+    spent: PrivacyLoss,
 ) -> Iterator[Leak]:
     """Results of the attacks of membership on one party; the first ``count`` answers are shadows'."""
     there, asked = told.members[:count], told.members[count:]
@@ -339,13 +359,11 @@ def _memberships(
         elif attack == "lira":
             scores = confidence_likelihood(told.rows[:count], there, told.rows[count:])
         else:
-            scores = relative_likelihood(
-                told.rows[:count],
-                there,
-                told.rows[count:],
-                elsewhere=told.others[:count],
-                targets_elsewhere=told.others[count:],
-            )
+            aside: Any = {
+                "elsewhere": told.others[:count],
+                "targets_elsewhere": told.others[count:],
+            }
+            scores = relative_likelihood(told.rows[:count], there, told.rows[count:], **aside)
         areas = [area_under_curve(*pair) for pair in zip(scores, asked, strict=True)]
         simulated = scores[:-1], asked[:-1]  # the last is the run's own
         values = [
@@ -355,9 +373,8 @@ def _memberships(
             true_positives(*simulated, false_positives=0.001),
             areas[-1],
         ]
-        budget = shadow.budget  # without training with noise, all of its releases are Gaussian
-        if budget and budget.training is None and budget.adjacency == "add-remove":
-            values.append(highest_area(gaussian_mu(budget.epsilon, budget.delta)))
+        if shadow.budget is not None and shadow.budget.adjacency == "add-remove":
+            values.append(highest_area(spent))
         yield replace(leak, figures=dict(zip(FIGURES, values, strict=False)))
 
 
@@ -383,4 +400,4 @@ def _shares(about: Leak, network: RecordedNetwork, setup: SimulatedParties) -> L
     own = setup.labels(setup.dataset.y[setup.rows[setup.names.index(name)]])
     truth: Array = np.array([(own == label).mean() for label in classes])
     values = divergence(truth, guess), divergence(truth, np.full(len(truth), 1 / len(truth)))
-    return replace(leak, figures=dict(zip(FIGURES[-2:], values, strict=True)))
+    return replace(leak, figures=dict(zip(FIGURES[-4:-2], values, strict=True)))

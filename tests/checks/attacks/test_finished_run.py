@@ -13,14 +13,16 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from consilience.attacks import ATTACKS, AttackedRun, attack_run
-from consilience.attacks.shadows import on_one_scale
+from consilience.checks.attacks import ATTACKS, AttackedRun, attack_run
+from consilience.checks.attacks.shadows import on_one_scale
 from consilience.cli import app
 from consilience.data import load
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import Ledger, start
 from consilience.experiments.configuration import parse_spec
 from consilience.federation.run_folder import LEDGER
+
+pytestmark = pytest.mark.usefixtures("sketched")
 
 CONFIG = """
 name = "tiny"
@@ -65,8 +67,36 @@ def test_every_attack_is_made_where_it_can_be(found: AttackedRun) -> None:
     assert 0.4 < leaks["density-ratio", "lira"].figures["AUC"] <= 1
     assert leaks["private", "membership"].figures["highest AUC"] == pytest.approx(0.575, abs=1e-3)
     assert leaks["private", "rmia"].why_not == "a party with a budget predicts no rows"
+    assert leaks["private", "inversion"].why_not == "no probabilities left it and another party"
+    rebuilt = leaks["density-ratio", "inversion"].figures
+    assert rebuilt["rebuilt at"] > rebuilt["public row at"] > 0
+    assert found.table()[0][-1] == "public row at"
     shares = leaks["density-ratio", "class-shares"].figures
     assert shares["KL of shares"] < 0.1 < shares["KL of equal shares"]
+
+
+def test_answers_of_shards_and_training_with_noise_tell_no_more_than_their_bounds(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch")
+    spec = tomllib.loads(CONFIG)
+    spec["models"] = [
+        {"name": "mlp", "hidden": [], "recipe": {"first_epochs": 1, "distill_epochs": 1}}
+    ]
+    spec["partition"] |= {"parties": 2, "per_party": 5}
+    training = {"rows": 400, "batch": 100, "epochs": 1}
+    shards = {"protocol": "private_answers", "label": "shards", "teachers": 2, "answers": 9}
+    spec["methods"] = [
+        {"aggregate": "avg", "label": "dp-sgd", "privacy": {"epsilon": 1.0, "training": training}},
+        shards | {"anyway": True, "privacy": {"epsilon": 1.0}},
+    ]
+    start(parse_spec(spec, where="noisy"), tmp_path / "run")
+    leaks = attack_run(tmp_path / "run", ["membership"], shadows=8, targets=4, rows=40).leaks
+    dp_sgd, answers = (leak.figures for leak in leaks)
+    assert answers["highest AUC"] == pytest.approx(0.575, abs=1e-3)  # all of μ is spent
+    assert 0.575 < dp_sgd["highest AUC"] < 0.62
+    for told in (dp_sgd, answers):
+        assert told["AUC"] < told["highest AUC"]
 
 
 def test_a_hold_out_of_ones_own_is_read_as_the_rows_of_the_run_are(run: Path) -> None:
@@ -80,6 +110,23 @@ def test_a_hold_out_of_ones_own_is_read_as_the_rows_of_the_run_are(run: Path) ->
     )
     assert "held-out.npz" in named.about and "test rows of the run" in usual.about
     assert named.leaks == usual.leaks
+
+
+def test_a_table_with_groups_is_attacked_and_a_masked_method_is_not(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{x:.3f},{'yes' if x > 0 else 'no'},clinic{i % 3}"
+        for i, x in enumerate(rng.normal(size=240))
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,ill,clinic", *rows]))
+    masked = {"aggregate": "avg", "label": "masked", "protocol": {"secure_aggregation": {}}}
+    spec = tomllib.loads(CONFIG) | {"methods": ["avg", masked]}
+    del spec["partition"]
+    data = {"name": "csv", "path": str(tmp_path / "rows.csv"), "target": "ill", "group": "clinic"}
+    start(parse_spec(spec | {"data": data | {"public": 0.25}}, where="grouped"), tmp_path / "run")
+    plain, summed = attack_run(tmp_path / "run", ["class-shares"], shadows=8).leaks
+    assert plain.figures and not plain.why_not
+    assert summed.why_not == "sums alone left, and no party is attacked by a sum"
 
 
 def test_a_run_that_is_computed_otherwise_now_is_not_attacked(run: Path, tmp_path: Path) -> None:

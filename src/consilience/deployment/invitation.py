@@ -1,0 +1,176 @@
+"""Invitation of a party: one file from the coordinator, and one line that answers it.
+
+The file holds the address, the certificate of the authority and a token that counts once. Its fingerprint is
+of all that; read over the telephone it tells whether the file arrived as it was written. The answer holds the
+party's public key, and proves by the token which file it answers.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
+from consilience.validation.sections import Address, Section, first_of
+
+MOST_BYTES = 100_000
+"""Bytes of an invitation, at most: certificates are small."""
+
+ANSWER = "consilience-answer"
+
+PLAIN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""Names of parties and federations: no part of a path, no markup."""
+
+_COMPARED = 32
+"""Digits of a fingerprint that are read aloud."""
+
+_ASK = "Ask the coordinator for another: consilience coordinator invite."
+
+
+class Invitation(Section):
+    """All that a party needs to know of a federation.
+
+    Attributes:
+        federation: its name.
+        party: name of the party that is invited.
+        address: where the party reaches the coordinator.
+        certificate: of the authority that vouches for it, as PEM.
+        until: the time after which it counts no more, in ISO form.
+        token: known to the coordinator and the party alone.
+    """
+
+    federation: Annotated[str, Field(pattern=PLAIN)]
+    party: Annotated[str, Field(pattern=PLAIN)]
+    address: Address
+    certificate: str
+    until: AwareDatetime
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @classmethod
+    def new(cls, days: int, **facts: Any) -> Invitation:
+        """Make an invitation with a token of its own, from the other attributes; it counts for some days."""
+        until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+        return cls.model_validate({**facts, "until": until, "token": secrets.token_hex(32)})
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all that it says, as hexadecimal digits."""
+        return sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def spoken(self) -> str:
+        """The beginning of the fingerprint, in groups to be read aloud."""
+        return " ".join(self.fingerprint[i : i + 4] for i in range(0, _COMPARED, 4))
+
+    def check_time(self, where: str) -> None:
+        """Raise ``InvalidInput`` where its time is over; ``where`` names its file."""
+        if datetime.now(UTC) > self.until:
+            raise InvalidInput(
+                f"the invitation counted until {self.until:%Y-%m-%d %H:%M} UTC",
+                where=where,
+                mend=_ASK,
+            )
+
+    def write(self, path: Path, **more: Any) -> None:
+        """Write it, readable by its owner alone, with further facts beside it.
+
+        Raises:
+            RunFailed: the file cannot be written.
+        """
+        document = {**self.model_dump(mode="json"), "fingerprint": self.fingerprint, **more}
+        try:
+            write_whole(path, json.dumps(document, indent=2), mode=0o600)
+        except OSError as error:
+            raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+    def answer(self, key: str) -> str:
+        """Make the line that answers it.
+
+        Args:
+            key: the party's public key as OpenSSH writes it, of which the comment does not travel.
+        """
+        kind, numbers, *_ = key.split(" ")
+        return f"{ANSWER} {self.party} {kind} {numbers} {self._proof(f'{kind} {numbers}')}"
+
+    def proves(self, answer: Answer) -> bool:
+        """Tell whether an answer is to this very invitation."""
+        return hmac.compare_digest(self._proof(answer.key), answer.proof)
+
+    def _proof(self, key: str) -> str:
+        said = f"{self.fingerprint} {self.party} {key}".encode()
+        return hmac.new(bytes.fromhex(self.token), said, sha256).hexdigest()
+
+
+def read_invitation(path: Path, *, more: tuple[str, ...] = ()) -> tuple[Invitation, dict[str, Any]]:
+    """Read an invitation, and the further facts that its file holds.
+
+    Args:
+        path: the file.
+        more: names of further facts that it may hold.
+
+    Raises:
+        InvalidInput: there is no such file, it is no invitation, or it was changed since it was written.
+    """
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        document = json.loads(content) if len(content) <= MOST_BYTES else None
+    except FileNotFoundError as error:
+        raise InvalidInput("there is no such file", where=where) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput("this is no invitation", where=where, mend=_ASK) from error
+    if not isinstance(document, Mapping):
+        raise InvalidInput("this is no invitation", where=where, mend=_ASK)
+    facts = {name: document[name] for name in more if name in document}
+    said = {name: one for name, one in document.items() if name not in (*more, "fingerprint")}
+    try:
+        found = Invitation.model_validate_json(json.dumps(said))
+    except ValidationError as error:
+        raise first_of(error, where, Invitation) from error
+    if document.get("fingerprint") != found.fingerprint:
+        raise InvalidInput(
+            "the invitation was changed since it was written", where=where, mend=_ASK
+        )
+    return found, facts
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to an invitation.
+
+    Attributes:
+        party: name of the party.
+        key: its public key, without a comment.
+        proof: shows by the token which invitation it answers.
+    """
+
+    party: str
+    key: str
+    proof: str
+
+    @classmethod
+    def read(cls, line: str) -> Answer:
+        """Read the line that a party gave.
+
+        Raises:
+            InvalidInput: it is no such line, or broken in the middle.
+        """
+        words = line.split()
+        if len(words) != 5 or words[0] != ANSWER or not words[4].isascii():
+            raise InvalidInput(
+                "this is no answer to an invitation",
+                where="LINE",
+                mend="Give the whole line, in quotes, that this printed: consilience party join FILE",
+            )
+        return cls(words[1], f"{words[2]} {words[3]}", words[4])

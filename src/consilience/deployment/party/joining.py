@@ -1,0 +1,96 @@
+"""Joining by an invitation: the party's folder, its key, and the line that answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from consilience.deployment.certificates import check_certificates, make_key
+from consilience.deployment.invitation import Invitation, read_invitation
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import write_whole
+from consilience.site import read_party
+from consilience.site.template import TEMPLATE
+
+_LEAST = 16
+"""Digits of a fingerprint that count as compared."""
+
+
+def join(file: Path, folder: Path, *, fingerprint: str = "") -> tuple[Invitation, str]:
+    """Make what a party needs to take part, and return the invitation and the line that answers it.
+
+    A ``party.toml`` is written with the address filled in; where there is one it must be the same party's,
+    and say the same address. The key stays where it is made, or is as long as it is there.
+
+    Args:
+        file: the invitation.
+        folder: of the party; made if need be.
+        fingerprint: as the coordinator read it aloud; empty where nobody did.
+
+    Raises:
+        InvalidInput: the invitation was changed, counts no more, or is not for this party.
+        RunFailed: the folder cannot be written.
+        MissingExtra: cryptography is not installed.
+    """
+    invitation, _ = read_invitation(file)
+    invitation.check_time(str(file))
+    _check_fingerprint(invitation, fingerprint)
+    check_certificates(invitation.certificate.encode(), "its certificate", where=str(file))
+    path = folder / "party.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            write_whole(path, _filled_in(invitation))
+        spec = read_party(path)
+        asked = {"name": invitation.party, "coordinator.address": invitation.address}
+        there = {"name": spec.name, "coordinator.address": ""}
+        if spec.coordinator is not None:
+            there["coordinator.address"] = spec.coordinator.address
+        for key, wanted in asked.items():
+            if there[key] != wanted:
+                raise InvalidInput(
+                    f"{key} is {there[key]!r}, and the invitation says {wanted!r}",
+                    where=str(path),
+                    mend="Change it, or join into another folder: --folder.",
+                )
+        assert spec.coordinator is not None
+        authority = spec.coordinator.certificate
+        if authority.exists() and authority.read_text() != invitation.certificate:
+            raise InvalidInput(
+                "there is another authority's certificate, and the invitation has its own",
+                where=str(authority),
+                mend="Ask the coordinator which is right, and move this one away.",
+            )
+        write_whole(authority, invitation.certificate, mode=0o644)
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(folder)) from error
+    return invitation, invitation.answer(make_key(spec.coordinator.key, spec.name))
+
+
+def _check_fingerprint(invitation: Invitation, given: str) -> None:
+    """Raise ``InvalidInput`` unless what was read aloud is the beginning of the fingerprint."""
+    digits = re.sub(r"[\s:-]", "", given).lower()
+    if given and (len(digits) < _LEAST or not invitation.fingerprint.startswith(digits)):
+        raise InvalidInput(
+            f"the invitation's is {invitation.spoken}",
+            where="--fingerprint",
+            mend="It is another file than the coordinator wrote: do not join. Give 16 digits or more.",
+        )
+
+
+def _filled_in(invitation: Invitation) -> str:
+    """A configuration with all that the invitation says."""
+    text = TEMPLATE.replace('"my-site"', json.dumps(invitation.party))
+    text = re.sub(
+        r'(?m)^# federation = ".*?"',
+        lambda _: f"federation = {json.dumps(invitation.federation)}",
+        text,
+    )
+    text = re.sub(r"(?m)^(?=public = )", "# ", text)
+    head, section, rest = text.partition("# [coordinator]")
+    rest = re.sub(r"(?m)^# (?=(address|certificate|key) =)", "", rest)
+    rest = re.sub(
+        r'(?m)^address = ".*?"', lambda _: f"address = {json.dumps(invitation.address)}", rest
+    )
+    return head + section.removeprefix("# ") + rest

@@ -1,0 +1,78 @@
+"""Predictions that arrive after their exchange is over: kept for the next one that asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from consilience.messages.replies import Failure, Predictions, Replies
+from consilience.messages.schema import Agreement
+from consilience.networks.incoming import Arrival, Delivery, Request, validated
+from consilience.tasks.base import Task
+from consilience.transforms.compressed_messages import CompressedTasks
+
+
+class LateAnswers:
+    """Last predictions of each party that arrived late."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[int, tuple[Any, ...]]] = {}
+        """Party to the round that was asked about, and to its replies."""
+
+    def keep(
+        self, late: Delivery, tasks: tuple[Task, ...], arrival: Arrival, agreed: Agreement | None
+    ) -> bool:
+        """Keep an answer if it holds predictions that are right; tell whether it does.
+
+        Args:
+            late: the ledger's entry for it.
+            tasks: asked of the party.
+            arrival: what came back.
+            agreed: the agreement of the parties.
+        """
+        if not _predicted(tasks) or isinstance(tasks, CompressedTasks):
+            return False
+        said = validated(late.party, tasks, arrival, agreement=agreed, timeout=None)
+        if isinstance(said, Failure):
+            return False
+        self._said[late.party] = late.round, said
+        return True
+
+    def added_to(self, replies: Replies, requests: Mapping[str, Request]) -> Replies:
+        """Add the late answers of missing parties to replies, where these were asked for predictions.
+
+        Args:
+            replies: those of an exchange.
+            requests: party to what it was asked, alike for all.
+        """
+        request = next(iter(requests.values()))
+        if not _predicted(request.tasks):
+            return replies
+        for name in replies.answers:
+            self._said.pop(name, None)
+        late = {
+            name: (request.round - round, said)
+            for name, (round, said) in self._said.items()
+            if name in replies.missing and round < request.round
+        }
+        return replace(replies, late=late) if late else replies
+
+
+def late_delivery(party: str, request: Request) -> Delivery:
+    """Describe an answer that nobody waited for, whose size is not known yet."""
+    return Delivery(
+        party=party,
+        round=request.round if request.tasks else 0,
+        tasks=request.names or "Describe",
+        status="late",
+        left="an answer that nobody waited for",
+        bytes_down=len(request.data),
+        bytes_up=0,
+        seconds=0.0,
+        detail="arrived after its time: dropped",
+    )
+
+
+def _predicted(tasks: Sequence[object]) -> bool:
+    return any(isinstance(task, Task) and task.reply_type is Predictions for task in tasks)

@@ -1,0 +1,1 @@
+"""Live pages of a coordinator and of a party, for whoever sits at the machine that serves them."""

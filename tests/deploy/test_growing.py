@@ -1,0 +1,191 @@
+"""A run that goes on while parties are added and removed: from the next round, nothing starts anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.deployment.coordinator import parties, process
+from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
+from consilience.deployment.coordinator.parties import leave
+from consilience.deployment.coordinator.process import start_coordinator
+from consilience.deployment.coordinator.status import coordinator_status
+from consilience.deployment.party.process import party_key
+from consilience.federation.leaving import CERTIFICATE, certify, record_of
+from consilience.federation.ledger import Ledger
+from consilience.messages.wire import decode
+from consilience.site import read_party
+from consilience.tasks.predictions import Distill
+from helpers.deployed_run import NAMES, grid, node, served, started
+from helpers.flower_grid import Grid, Info, Message, in_a_run
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_run(monkeypatch)
+
+
+def east(run: Path) -> tuple[Path, str]:
+    """Folder and key of a third party with north's rows, which nobody knows yet."""
+    home = run.parent / "east"
+    shutil.copytree(run.parent / "north", home)
+    (home / "party.key").unlink()
+    (home / "party.toml").write_text((home / "party.toml").read_text().replace("north", "east"))
+    return home, party_key(read_party(home / "party.toml"))
+
+
+def rounds(run: Path, number: int) -> None:
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", f"rounds = {number}"))
+
+
+def changing(run: Path, nodes: Grid, parties: dict[str, str], *, at: int) -> None:
+    """Have the coordinator's process store other parties while a round goes on."""
+    usual = nodes.nodes[100]
+
+    def answer(message: Message) -> list[Message]:
+        task = decode(message.content.array_records["consilience"]["consilience"].data)[0]
+        if isinstance(task, Distill) and task.round == at:
+            spec = read_coordinator(run)
+            kept = {**spec.parties, **parties}
+            kept = {name: key for name, key in kept.items() if key}
+            store_coordinator(spec.model_copy(update={"parties": kept}), run)
+        return usual(message)
+
+    nodes.nodes[100] = answer
+
+
+def attended(run: Path, party: str) -> list[int]:
+    """The rounds in which it learned from the teacher."""
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        found = ledger.read(
+            "SELECT round FROM deliveries WHERE party = ? AND tasks LIKE 'Distill%' "
+            "AND status = 'ok' ORDER BY 1",
+            party,
+        )
+    return [round for (round,) in found]
+
+
+def test_one_is_added_and_one_removed_while_the_run_goes_on(run: Path) -> None:
+    rounds(run, 4)
+    home, key = east(run)
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    changing(run, nodes, {"east": key, "south": ""}, at=2)
+    assert served(run, nodes) is True
+    assert attended(run, "north") == [1, 2, 3, 4]
+    assert attended(run, "east") == [3, 4] and attended(run, "south") == [1, 2]
+    status = {party.party: party for party in coordinator_status(run).parties}
+    assert set(status) == {"north", "east"} and status["east"].measured == 4
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        said = [text for (text,) in ledger.read("SELECT text FROM notes WHERE round = 2")]
+        assert ledger.read("SELECT round FROM rounds") == [(0,), (1,), (2,), (3,), (4,)]
+    assert "east was added after round 2" in said and "south was removed after round 2" in said
+
+
+def test_one_that_is_added_before_it_is_there_joins_when_it_is(run: Path) -> None:
+    """It only learns, which it says of itself before it joins."""
+    rounds(run, 4)
+    home, key = east(run)
+    toml = home / "party.toml"
+    toml.write_text(toml.read_text().replace("[data]", "[data]\nlabels = false"))
+    nodes = grid(run)
+    nodes.nodes[98] = node(home)
+    changing(run, nodes, {"east": key}, at=1)
+    usual = nodes.nodes[99]
+
+    def comes(message: Message) -> list[Message]:
+        task = decode(message.content.array_records["consilience"]["consilience"].data)[0]
+        if isinstance(task, Distill) and task.round == 2:
+            nodes.infos[98] = Info(98, "east")
+        return usual(message)
+
+    nodes.nodes[99] = comes
+    assert served(run, nodes) is True
+    assert attended(run, "east") == [3, 4]
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        assert ledger.meta["learners"] == ["east"]
+
+
+def test_one_with_classes_that_were_not_agreed_on_stays_outside(run: Path) -> None:
+    rounds(run, 3)
+    home, key = east(run)
+    file = home / "patients.csv"
+    file.write_text(file.read_text().replace("yes", "perhaps"))
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    changing(run, nodes, {"east": key}, at=1)
+    assert served(run, nodes) is True
+    (found,) = (party for party in coordinator_status(run).parties if party.party == "east")
+    assert "class 'perhaps' is none of those that were agreed on" in found.why
+    assert attended(run, "north") == [1, 2, 3] and attended(run, "east") == []
+
+
+def predictions(run: Path) -> dict[str, np.ndarray]:
+    said = {}
+    for name in NAMES:
+        with read_party(run.parent / name / "party.toml").site() as site:
+            party = site.party()
+            said[name] = party.learner.predict(party.public.X)
+    return said
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def test_left_exactly_the_bits_are_those_of_a_federation_that_never_had_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parties need do nothing: they are asked to join anew, and keep what their bits hang on."""
+    home, key = east(run)
+    with (run / "coordinator.toml").open("a") as file:
+        file.write(f'"east" = "{key}"\n')
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    assert served(run, nodes) is True
+    with monkeypatch.context() as patch:  # killed: it is done again
+        patch.setattr(parties, "keep_record", killed)
+        with pytest.raises(Killed):
+            leave(run, ["east"])
+    assert leave(run, ["east"]) == run / "run-1"
+    (run / "run").rename(run / "run-next")  # killed just before: the next start goes on
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "check_start", killed)
+        with pytest.raises(Killed):
+            start_coordinator(run)
+    Ledger(run / "run" / "ledger.sqlite", create=True).close()
+    assert served(run, grid(run)) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        certify(run / "run", ledger)
+        after = record_of(run / "run", ledger, [])
+    left, certificate = predictions(run), json.loads((run / "run" / CERTIFICATE).read_text())
+    assert certificate["left"] == ["east"] and certificate["parties"] == list(NAMES)
+    assert [one["round"] for one in certificate["rounds"]] == [0, 1, 2]
+    assert all(one["before"] != one["after"] for one in certificate["rounds"])
+    shutil.rmtree(run / "run")  # one that never had it, with the same secrets
+    started(run)
+    assert served(run, grid(run)) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        assert record_of(run / "run", ledger, [])["rounds"] == after["rounds"]
+    for name, never in predictions(run).items():
+        np.testing.assert_array_equal(left[name], never)
+
+
+def test_a_run_goes_on_without_one_that_was_removed_meanwhile(run: Path) -> None:
+    assert served(run, grid(run)) is True
+    rounds(run, 3)
+    path = run / "coordinator.toml"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith('"south"')))
+    assert served(run, grid(run)) is True
+    assert attended(run, "north") == [1, 2, 3] and attended(run, "south") == [1, 2]
