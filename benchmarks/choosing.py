@@ -22,7 +22,7 @@ from page import table, write
 from consilience import Federation, auto, avg, density_ratio
 from consilience.aggregation.base import Stack, stack
 from consilience.aggregation.choosing import CHOICES, Witnesses
-from consilience.aggregation.contradiction import contradictions
+from consilience.aggregation.contradiction import contradicting
 from consilience.experiments import gather, parse_spec
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.scores import DensityRatios
@@ -129,7 +129,7 @@ def trial(data: str, dealt: Mapping[str, Any], seed: int) -> tuple[list[str], Ar
         reordered, frozen = told.outputs.copy(), told.outputs.copy()
         reordered[c], frozen[c] = told.outputs[c][:, order], told.outputs[c].mean(axis=0)
         honest, wrong, still = (
-            [note for note in contradictions(Stack(told.parties, said, {}, told.classes), ratios)]
+            [note for _, note in contradicting(Stack(told.parties, said, {}, told.classes), ratios)]
             for said in (told.outputs, reordered, frozen)
         )
         mine = [note for note in wrong if note.startswith(f"{party} ")]

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.data import load
-from consilience.learners import make
+from consilience.learners import as_learner, make
 from consilience.learners.torch.batched import engine as batched
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
@@ -46,7 +46,7 @@ class Job:
     Attributes:
         what: in words.
         data: its name.
-        model: a preset.
+        model: a preset, or ``"own"`` for :func:`normed`.
         options: of the preset.
         parties: how many.
         rows: private rows of each.
@@ -79,11 +79,25 @@ class Job:
 
 JOBS = (
     Job("10 MLPs 64-64-10", "digits", "mlp", {"hidden": (64,)}, 10, 128, 500, 10, 5),
+    Job("10 MLPs 64-64-10 with batch norm and dropout", "digits", "own", {}, 10, 128, 500, 10, 5),
     Job("10 MLPs 784-200-10", "mnist", "mlp", {"hidden": (200,)}, 10, 300, 500, 2, 2),
     Job("10 MLPs 784-200-200-10", "mnist", "mlp", {"hidden": (200, 200)}, 10, 300, 500, 2, 2),
     Job("5 CNNs, 8 and 16 filters", "mnist", "cnn", {"channels": (8, 16)}, 5, 200, 300, 2, 2),
     Job("2 ResNet-18", "cifar-10", "resnet18", {}, 2, 32, 32, 1, 1),
 )
+
+
+def normed(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Make a network with layers that draw and remember."""
+    layers = nn.Linear(*shape, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.2)
+    return nn.Sequential(*layers, nn.Linear(64, outputs))
+
+
+def model_of(job: Job) -> Any:
+    """The learner of a job."""
+    if job.model == "own":
+        return as_learner(normed, recipe=recipe(job))
+    return make(job.model, recipe=recipe(job), **job.options)
 
 
 def recipe(job: Job) -> dict[str, Any]:
@@ -112,7 +126,7 @@ def said(network: nn.Module, X: torch.Tensor) -> torch.Tensor:
 
 def plain(job: Job, dealt: Any) -> None:
     """One network after another."""
-    (private, public), build = dealt, make(job.model, **job.options).factory
+    (private, public), build = dealt, model_of(job).factory
     networks = [build(public.shape[1:], 10) for _ in private]
     rows = [(torch.from_numpy(X), torch.from_numpy(y)) for X, y in private]
     shared = torch.from_numpy(public)
@@ -127,7 +141,7 @@ def plain(job: Job, dealt: Any) -> None:
 def ours(job: Job, dealt: Any, *, at_a_time: int = 128) -> None:
     """A federation in this process; alike networks of so many parties train as one."""
     private, public = dealt
-    model = make(job.model, recipe=recipe(job), **job.options)
+    model = model_of(job)
     parties = [
         Party(f"p{i}", model, X, y, calibration=0, purpose="taught")
         for i, (X, y) in enumerate(private)
@@ -177,7 +191,7 @@ def speed(quick: bool) -> list[str]:
         for _ in range(1 if quick else job.repeats):
             found["plain"].append(timed(plain, job, dealt))
             found["ours"].append(timed(ours, job, dealt))
-            if job.model == "mlp":
+            if job.model in ("mlp", "own"):
                 found["alone"].append(timed(partial(ours, at_a_time=1), job, dealt))
             if job.model == "cnn":
                 with patch.object(batched, "_on_a_gpu", lambda module: True):

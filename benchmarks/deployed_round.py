@@ -2,10 +2,11 @@
 
     python benchmarks/deployed_round.py [FOLDER]     # a new one, for its logs; five to ten minutes
 
-One SuperLink and two SuperNodes on this machine and two runs among them, which take turns. In one, rounds of
-ensemble distillation: two exchanges each. In the other a ClientApp that imports flwr alone and
-answers with as many bytes as a party did, asked as often: with Flower's ``send_and_receive``, which looks for
-answers every 3 s, and with its ``push_messages`` and ``pull_messages``, looking as often as consilience does.
+Two runs on this machine take turns, each with a SuperLink and two SuperNodes. In one, rounds of ensemble
+distillation: two exchanges each, answered as ``consilience party start`` has them answered. In the other a
+ClientApp that imports flwr alone, in a new process for each message as Flower has it, and answers with as
+many bytes as a party did, asked as often: with Flower's ``send_and_receive``, which looks for answers every
+3 s, and with its ``push_messages`` and ``pull_messages``, looking as often as consilience does.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ import numpy as np
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.checks.example_models import Linear
 from consilience.deployment.coordinator.superlink import write_app
+from consilience.deployment.party.process import write_programs
 from consilience.messages.schema import Public
 from consilience.networks.flower.client_app import site_app
+from consilience.networks.flower.forks import answer_in_forks
 from consilience.networks.flower.network import FlowerNetwork, Waits
 from consilience.networks.flower.server_app import coordinator_app
 from consilience.site import EVERYTHING, PartySite
 from helpers.party_sites import NodeSites
-
-# Every message starts a process that imports this file: what the page needs is imported in main.
 
 PARTIES, REPEATS = 2, 5
 OURS = {"numpy": "a model of ours in numpy", "sklearn": "scikit-learn's logistic regression"}
@@ -171,6 +172,11 @@ client = site_app(lambda context: NodeSites(context, site))
 server = coordinator_app(conduct)
 
 
+def answer_messages() -> None:
+    """Take the place of a party's program of this name, with the parties of this file."""
+    answer_in_forks(client)
+
+
 def main() -> None:
     """Start all, let both runs take turns, and write the page."""
     from page import write
@@ -181,23 +187,31 @@ def main() -> None:
     places = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")])
     took: dict[str, list[float]] = {how: [] for how in (*OURS, *BARE)}
-    with Loopback(folder) as loopback:
+    with Loopback(folder / "of-ours") as our, Loopback(folder / "of-flower") as their:
+        loopbacks = {"ours": our, "bare": their}
+        programs = write_programs(our.folder / "bin")
+        program = programs / "flower-superexec"
+        text = program.read_text()
+        program.write_text(
+            text.replace("consilience.deployment.party.flower_app", Path(__file__).stem)
+        )
         for number in range(PARTIES):
-            loopback.supernode(number)
+            our.supernode(number, programs)
+            their.supernode(number)
         runs = {}
         for name, module in (("ours", MODULE), ("bare", BARE_MODULE)):
             app = write_app(folder / name)
             (app / "deployed.py").write_text(module)
             project = (app / "pyproject.toml").read_text()
             (app / "pyproject.toml").write_text(project.replace("-federation", f"-{name}"))
-            runs[name] = loopback.submit(app, f'folder="{folder}"')
-        assert loopback.wait((folder / "ready").exists, runs["ours"])
+            runs[name] = loopbacks[name].submit(app, f'folder="{folder}"')
+        assert our.wait((folder / "ready").exists, runs["ours"])
 
         def said(name: str, asked: Mapping[str, Any]) -> Any:
             part, answer = folder / f"{name}.asked", folder / f"{name}.said"
             part.write_text(json.dumps(asked))
             part.replace(folder / f"{name}.turn")
-            assert loopback.wait(answer.exists, runs[name])
+            assert loopbacks[name].wait(answer.exists, runs[name])
             found = json.loads(answer.read_text())
             answer.unlink()
             return found
@@ -217,8 +231,9 @@ def main() -> None:
     ]
     lines = [
         f"{PARTIES} parties, 450 public rows, 10 classes. A round is {len(exchanges)} exchanges, for each",
-        f"party {' and '.join(one[0] for one in exchanges)}. {REPEATS} rounds of each kind in turns in one",
-        "running grid (one SuperLink, two SuperNodes, plain loopback); medians, and the extremes.",
+        f"party {' and '.join(one[0] for one in exchanges)}. {REPEATS} rounds of each kind in turns, on",
+        "two grids (one SuperLink, two SuperNodes each, plain loopback); medians, and the extremes.",
+        f"The load of the machine meanwhile: {os.getloadavg()[-1]:.0f} on {os.cpu_count()} cores.",
         "",
         "| a round of | seconds | from, to | over send_and_receive | over looking as often |",
         "|---|---|---|---|---|",

@@ -2,11 +2,12 @@
 
     python benchmarks/leak.py            # three seeds, some fifteen minutes on a core; writes the page
     python benchmarks/leak.py --quick    # one seed, few shadows; writes no page
+    python benchmarks/leak.py --only elsewhere   # prints the table of answers of shards and noisy training
 
 1. Ten parties with two of the ten classes each are run, and ``consilience attack`` is made on the runs.
 2. A party with a random half of 200 rows that the attacker knows, of all classes and without calibration
    rows, so that nothing is in the attack's way: with ordinary public rows, and with the 200 rows themselves
-   among them.
+   among them; and the same party where noise is on answers of its shards, or in its training.
 3. Rows of a class of one, two or five are rebuilt from class sums.
 """
 
@@ -16,7 +17,7 @@ import argparse
 import json
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,15 @@ import numpy as np
 from page import RESULTS, table, write
 from rebuilding import distances, nearest, table_of
 
-from consilience.attacks import (
+from consilience.checks.attacks import (
     area_under_curve,
     attack_run,
     confidence_likelihood,
     public_row_likelihood,
     true_positives,
 )
-from consilience.attacks.membership import highest_area
-from consilience.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
+from consilience.checks.attacks.membership import highest_area
+from consilience.checks.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
 from consilience.data import load
 from consilience.experiments import Ledger, SimulatedParties, parse_spec, start
 from consilience.experiments.spec import ModelSpec
@@ -43,17 +44,19 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.numerics.class_sums import PublicBasis
 from consilience.numerics.feature_space import public_feature_space
-from consilience.protocols import Protocol, ensemble_distillation, private_sums
+from consilience.protocols import Protocol, ensemble_distillation, private_answers, private_sums
 from consilience.protocols.methods import AGGREGATORS
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, PredictPublic
-from consilience.transforms.accounting import gaussian_mu
+from consilience.transforms.accounting import NoisyTraining, gaussian_mu
 from consilience.transforms.privacy import Budget
 
 Array = np.ndarray
 NO_TREES = np.zeros((0, 0, 2), dtype=np.float32)
 DELTA, EPSILONS = 1e-5, (None, 8.0, 3.0, 1.0)
+TRAINING = NoisyTraining(rows=100, batch=50, epochs=20)
+OPTIONS = {"mlp": {"hidden": [], "recipe": {"learning_rate": 0.01, "distill_epochs": 1}}}
 LIMITS = {8.0: 0.63, 3.0: 0.56, 1.0: 0.53}
 """Area under the curve that ordinary public rows may give, by ε."""
 RULES = {
@@ -130,8 +133,12 @@ def runs(seed: int, shadows: int) -> dict[str, dict[str, list[float]]]:
 # --- 2. the attack at its strongest --------------------------------------------------------------------
 
 
-def questions() -> Iterator[tuple[str, str, Protocol, Budget | None]]:
-    """Lines of the table: name, model, protocol and budget."""
+Line = tuple[str, str, Protocol, Budget | None]
+"""Name, model, protocol and budget."""
+
+
+def questions() -> Iterator[Line]:
+    """Lines of the table."""
     for model in ("logistic-regression", "knn", "random-forest"):
         yield (
             f"predictions: {model}",
@@ -146,10 +153,24 @@ def questions() -> Iterator[tuple[str, str, Protocol, Budget | None]]:
         yield named(epsilon), "knn", private_sums(rounds=1), budget
 
 
-def strongest(seed: int, shadows: int, *, laid: bool) -> dict[str, list[float]]:
+def elsewhere() -> Iterator[Line]:
+    """Lines of the table of noise on answers of shards, and in training."""
+    average = ensemble_distillation(aggregate=AGGREGATORS["avg"](), rounds=1)
+    asked = private_answers(rounds=1, teachers=10, answers=50, anyway=True)
+    for epsilon in (8.0, 3.0):
+        yield f"answers of 10 shards, ε = {epsilon:g}", "knn", asked, Budget(epsilon, DELTA)
+    for epsilon in (None, 8.0, 3.0):
+        how = None if epsilon is None else Budget(epsilon, DELTA, training=TRAINING)
+        yield f"network, {named(epsilon).removeprefix('private sums, ')}", "mlp", average, how
+
+
+def strongest(
+    seed: int, shadows: int, *, laid: bool, of: Callable[[], Iterator[Line]] | None = None
+) -> dict[str, list[float]]:
     """Area and true positives of membership in 100 of 200 rows, by question.
 
     Args:
+        of: gives the questions; by default :func:`questions`.
         seed: draws the rows.
         shadows: their number; a sixth as many parties are attacked.
         laid: whether the coordinator lays the 200 rows themselves among the public ones. Models are then
@@ -160,7 +181,7 @@ def strongest(seed: int, shadows: int, *, laid: bool) -> dict[str, list[float]]:
     pool, public, other = order[:200], order[200:500], order[500:700]
     rows = np.concatenate([pool, public[:100]]) if laid else public
     found = {}
-    for name, model, protocol, budget in questions():
+    for name, model, protocol, budget in (of or questions)():
         if laid and model == "random-forest":
             continue
         setup = SimulatedParties(
@@ -170,7 +191,7 @@ def strongest(seed: int, shadows: int, *, laid: bool) -> dict[str, list[float]]:
             names=("other", "target"),
             rows=(other, pool[:100]),
             own_tests=(np.ones(len(data.X_test)),) * 2,
-            models=(ModelSpec(name=model),) * 2,
+            models=(ModelSpec(name=model, **OPTIONS.get(model, {})),) * 2,
             calibration=0.0,
             purpose="taught",
             trusts=TRUSTED,
@@ -190,7 +211,7 @@ def strongest(seed: int, shadows: int, *, laid: bool) -> dict[str, list[float]]:
                 pass
         shadow = Shadows(setup, "target", network.questions["target"], budget)
         known, rng = Candidates(pool, 100, pool[:0], other[:0]), np.random.default_rng([seed, 1])
-        predicted = laid and name.startswith("predictions")
+        predicted = laid and name.startswith(("predictions", "network"))
         told = shadow.answers(known, shadows * 7 // 6, rng, ask_rows=predicted)
         there, members = told.members[:shadows], told.members[shadows:]
         if hostile:
@@ -204,7 +225,7 @@ def strongest(seed: int, shadows: int, *, laid: bool) -> dict[str, list[float]]:
             scores = public_row_likelihood(seen[:shadows], there, seen[shadows:])
         found[name] = [area_under_curve(scores, members), true_positives(scores, members)]
         print(seed, "laid" if laid else "ordinary", name, found[name], flush=True)
-        if budget is not None and not laid:
+        if budget is not None and budget.training is None and not laid:
             check_silence(network, shadow)
     return found
 
@@ -258,6 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", choices=["elsewhere"], help="print this table alone")
     parser.add_argument("--keep", type=Path, help="a file of what was measured, to go on from")
     given = parser.parse_args()
     seeds, shadows = (range(1), 24) if given.quick else (range(given.seeds), 192)
@@ -272,16 +294,25 @@ def main() -> None:
                 given.keep.write_text(json.dumps(kept))
         return kept[key]
 
-    laid = [
-        [
-            measured(f"strongest {seed} {where}", strongest, seed, shadows, laid=where)
-            for seed in seeds
+    def both(
+        name: str, of: Callable[[], Iterator[Line]], count: int, seeds: range
+    ) -> list[list[dict[str, Any]]]:
+        return [
+            [
+                measured(f"{name} {seed} {where}", strongest, seed, count, laid=where, of=of)
+                for seed in seeds
+            ]
+            for where in (False, True)
         ]
-        for where in (False, True)
-    ]
+
+    others = others_shown(*both("elsewhere", elsewhere, shadows // 3, range(1)))
+    if given.only:
+        print(*others, sep="\n")
+        return
+    laid = both("strongest", questions, shadows, seeds)
     found = [measured(f"runs {seed}", runs, seed, shadows * 2 // 3) for seed in seeds]
     lines = [*PAGE[0].splitlines(), *leaks(found), *PAGE[1].splitlines(), *attacks(*laid)]
-    lines += [*PAGE[2].splitlines(), *rebuildings()]
+    lines += [*PAGE[2].splitlines(), *others, *PAGE[3].splitlines(), *rebuildings()]
     if given.quick:
         print(*lines, sep="\n")
         return
@@ -291,7 +322,7 @@ def main() -> None:
 
 def shown(values: Any) -> str:
     values = np.array(list(values))
-    return f"{values.mean():.3f} ± {values.std():.3f}"
+    return f"{values.mean():.3f}" + (f" ± {values.std():.3f}" if len(values) > 1 else "")
 
 
 def leaks(found: list[dict[str, Any]]) -> list[str]:
@@ -307,7 +338,9 @@ def leaks(found: list[dict[str, Any]]) -> list[str]:
                 else "–"
             )
         epsilon = next((one for one in EPSILONS if one and label == named(one)), None)
-        cells.append("–" if epsilon is None else f"{highest_area(gaussian_mu(epsilon, DELTA)):.3f}")
+        cells.append(
+            "–" if epsilon is None else f"{highest_area(Budget(epsilon, DELTA).release):.3f}"
+        )
         rows.append(cells)
     return table(["", "accuracy", *models, "no attack beyond"], rows)
 
@@ -328,7 +361,7 @@ def attacks(ordinary: list[dict[str, Any]], laid: list[dict[str, Any]]) -> list[
         epsilon = next((one for one in LIMITS if name.startswith(named(one))), None)
         if epsilon is not None and name == named(epsilon):
             asked[name] = f"≤ {LIMITS[epsilon]}"
-        highest = "–" if epsilon is None else f"{highest_area(gaussian_mu(epsilon, DELTA)):.3f}"
+        highest = "–" if epsilon is None else f"{highest_area(Budget(epsilon, DELTA).release):.3f}"
         rows.append([*cells, asked.get(name, "–"), highest])
     head = [
         "",
@@ -339,6 +372,21 @@ def attacks(ordinary: list[dict[str, Any]], laid: list[dict[str, Any]]) -> list[
         "asked for",
         "no attack beyond",
     ]
+    return table(head, rows)
+
+
+def others_shown(ordinary: list[dict[str, Any]], laid: list[dict[str, Any]]) -> list[str]:
+    rows = []
+    for name, _, _, budget in elsewhere():
+        cells = [name]
+        for where in (ordinary, laid):
+            cells += [shown(one[name][0] for one in where)]
+            cells += [f"{np.mean([one[name][1] for one in where]):.1%}"]
+        loss = (
+            None if budget is None else budget.training_loss if budget.training else budget.release
+        )
+        rows.append([*cells, "–" if loss is None else f"{highest_area(loss):.3f}"])
+    head = ["", "AUC", "TPR at 1 % FPR", "AUC, rows laid", "TPR, rows laid", "no attack beyond"]
     return table(head, rows)
 
 
@@ -408,6 +456,16 @@ basis of its own, with one feature for each of them that no other row has part i
 column, Φ(μ/√2), holds for whatever it asks; figures scatter around theirs by some 0.005. After its sums a
 party with a budget answers nothing: the script has it learn from a teacher of the attacker's, and holds that
 its predictions are refused.
+
+""",
+    """
+## Noise on answers of shards, and in training
+
+The same party, attacked in the same way by 64 shadows (10 parties under attack), where ten models of its
+shards answer 50 public rows (k-NN, no calibration), and where a linear network is trained with noise
+(batches of 50 of 100 rows, 20 epochs) and then predicts all of them. *Rows laid* is LiRA for the network;
+shards are asked about 50 rows that the protocol takes of those that were laid. The bound is Φ(μ/√2) for the
+shards, and for training what its Rényi divergences permit. One seed.
 
 """,
     """

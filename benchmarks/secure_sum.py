@@ -19,7 +19,8 @@ from consilience.messages.replies import Predictions
 from consilience.messages.secure_sums import MaskedInput
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads
-from consilience.secure.secure_sum import SumMember, least_threshold, open_sum
+from consilience.secure.masks import least_threshold
+from consilience.secure.secure_sum import SumMember, open_sum
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-sums.md"
 DOMAIN = bytes(32)
@@ -48,10 +49,15 @@ class Cost:
             return members[name].mask(
                 tuple(sealed.values()),
                 "q",
-                lambda masks: MaskedInput(party=name, round=1, values=masks(inputs[name])),
+                lambda masks: (
+                    MaskedInput(party=name, round=1, values=masks(inputs[name])),
+                    "model",
+                ),
             )
 
-        keys = by_parties(names, lambda n: members[n].open(DOMAIN, threshold, "q", round=1))
+        keys = by_parties(
+            names, lambda n: members[n].open(DOMAIN, threshold, "q", among=names, round=1)
+        )
         sealed = by_parties(names, lambda n: members[n].share(tuple(keys.values())))
         given = {name: one.values for name, one in by_parties(staying, masked).items()}
         opened = by_parties(staying, lambda n: members[n].reveal(staying, round=1))
@@ -110,5 +116,6 @@ def page() -> str:
 
 if __name__ == "__main__":
     with limited_threads(1):
-        PAGE.write_text(page())
+        _, *deployed = PAGE.read_text().partition("\n## ")  # what tests/deploy/sums.py gave
+        PAGE.write_text(page() + "".join(deployed))
     print(PAGE.read_text())
