@@ -1,0 +1,134 @@
+"""Four hospitals and a coordinator, followed on their live pages from before the start to the last round.
+
+    python examples/deploy/watch.py FOLDER [PICTURES]
+
+starts what ``run.py`` beside it starts, and the pages of the coordinator and of one hospital; opens the first
+in Chromium and waits until every round was seen on it; takes pictures, on a desktop and on a phone, light and
+dark, into PICTURES (by default FOLDER); and says what the pages cost. It takes a Chromium on the path and
+playwright.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+from playwright.sync_api import Browser, sync_playwright
+from run import COMMAND, MODELS, consilience, prepare
+
+ROUNDS = 4
+SIZES = {"desktop": (1120, 800), "phone": (390, 800)}
+HOSPITAL = "hungarian"
+PATIENCE = 600_000
+"""Milliseconds that a round may take."""
+
+
+def main() -> None:
+    """The command line."""
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    folder, pictures = Path(sys.argv[1]), Path(sys.argv[-1])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is stopped then too
+    prepare(folder, rounds=ROUNDS)
+    center = folder / "coordinator"
+    replace(center / "coordinator.toml", r"^metrics = .*", f"metrics = {ROUNDS + 1}")
+    for name in MODELS:
+        replace(folder / name / "party.toml", r"^\[limits\]", f"[limits]\nmetrics = {ROUNDS + 1}")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with ExitStack() as stack:
+        pages = {
+            "coordinator": serve(stack, "coordinator", center),
+            "party": serve(stack, "party", folder / HOSPITAL / "party.toml"),
+        }
+        made = stack.enter_context(sync_playwright())
+        browser = made.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        stack.callback(browser.close)
+        page = browser.new_page()
+        page.goto(pages["coordinator"][1])
+        page.get_by_text("no run", exact=True).wait_for()
+        for name in MODELS:
+            file = folder / name / "party.toml"
+            stack.callback(consilience, "party", "stop", file, check=False)
+            consilience("party", "start", file, "--detach")
+        stack.callback(consilience, "coordinator", "stop", center, check=False)
+        consilience("coordinator", "start", center, "--detach")
+        begun = time.monotonic()
+        last = f"Asked now, in round {ROUNDS}"
+        rounds = [f"Round {number} of {ROUNDS}" for number in range(ROUNDS + 1)]
+        for text in ("running", "Asked now", *rounds[:-1], last, rounds[-1], "done"):
+            page.get_by_text(text).first.wait_for(timeout=PATIENCE)
+            print(f"{time.monotonic() - begun:6.1f} s  on the page: {text}", flush=True)
+            if text == last:
+                take(browser, "coordinator", pages["coordinator"][1], pictures)
+        take(browser, "party", pages["party"][1], pictures)
+        for name, (process, address) in pages.items():
+            changed = {"coordinator": center / "run" / "ledger.sqlite"}.get(name)
+            print(f"the {name}'s page: {cost(process, address)}")
+            if changed is not None:
+                print(f"  where something has changed: {cost(process, address, changed=changed)}")
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    """Replace a line of a configuration."""
+    text, times = re.subn(old, new, path.read_text(), flags=re.MULTILINE)
+    assert times == 1
+    path.write_text(text)
+
+
+def serve(stack: ExitStack, who: str, folder: Path) -> tuple[psutil.Process, str]:
+    """Start a page; gives its process and its address."""
+    command = [*COMMAND, who, "page", str(folder), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    assert process.stderr is not None
+    return psutil.Process(process.pid), process.stderr.readline().split(": ")[-1].strip()
+
+
+def take(browser: Browser, name: str, address: str, pictures: Path) -> None:
+    """Take pictures of a page, in both schemes and sizes."""
+    for scheme in ("light", "dark"):
+        for size, (width, height) in SIZES.items():
+            page = browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )
+            page.goto(address)
+            page.locator("#tiles").wait_for(timeout=PATIENCE)
+            page.wait_for_timeout(300)
+            pictures.mkdir(exist_ok=True)
+            page.screenshot(path=pictures / f"{name}-{size}-{scheme}.png", full_page=True)
+            page.close()
+
+
+def cost(
+    process: psutil.Process, address: str, *, changed: Path | None = None, scrapes: int = 100
+) -> str:
+    """Scrape a page's figures, and say what that took.
+
+    Args:
+        process: serves the page.
+        address: of the page.
+        changed: a file that it reads, and that changes before each scrape; ``None`` for none.
+        scrapes: their number, one a second where something changes, else ten.
+    """
+    before = sum(process.cpu_times()[:2])
+    for _ in range(scrapes):
+        if changed is not None:
+            changed.touch()
+        urlopen(f"{address}/metrics").read()
+        time.sleep(0.1 if changed is None else 1.0)
+    took = (sum(process.cpu_times()[:2]) - before) / scrapes
+    memory = process.memory_info().rss / 1e6
+    return f"{1000 * took:.1f} ms of processor for a scrape, {memory:.0f} MB"
+
+
+if __name__ == "__main__":
+    main()
