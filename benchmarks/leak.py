@@ -37,7 +37,7 @@ from consilience.checks.attacks.membership import highest_area
 from consilience.checks.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
 from consilience.data import load
 from consilience.experiments import Ledger, SimulatedParties, parse_spec, start
-from consilience.experiments.spec import ModelSpec
+from consilience.experiments.sections import ModelSpec
 from consilience.federation.federation import Federation
 from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.replies import Failure
@@ -50,7 +50,7 @@ from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, PredictPublic
 from consilience.transforms.accounting import NoisyTraining, gaussian_mu
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 
 Array = np.ndarray
 NO_TREES = np.zeros((0, 0, 2), dtype=np.float32)

@@ -37,8 +37,8 @@ from consilience.numerics.randomness import SystemNoise, limited_threads
 from consilience.party.shards import AnswersNoise, labels_right
 from consilience.protocols import private_answers, private_sums
 from consilience.transforms.accounting import NoisyTraining, gaussian_mu
+from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import Mechanism
-from consilience.transforms.privacy import Budget
 
 PARTIES, DELTA, BUDGETS = 10, 1e-5, (None, 8.0, 3.0, 1.0, 0.5)
 SHARED = "noise shared"

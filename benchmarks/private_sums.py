@@ -45,7 +45,7 @@ from consilience.numerics.class_sums import (
 from consilience.protocols import Protocol, local_only, private_sums
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import gaussian_mu
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "private-sums"
 DELTA = 1e-5

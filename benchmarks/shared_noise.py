@@ -25,7 +25,7 @@ from consilience.protocols import private_sums
 from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import gaussian_mu
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "shared-noise"
 BUDGETS = (1.0, 0.5)

@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from faults import Hurt, hurt
 

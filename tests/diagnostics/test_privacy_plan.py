@@ -12,7 +12,7 @@ from consilience.diagnostics.private_sums_plan import (
 )
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 
 MNIST = {"parties": 10, "rows": 5000, "classes": 10}
 

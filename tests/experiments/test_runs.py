@@ -221,7 +221,9 @@ def test_the_first_parties_are_made_once(tmp_path: Path, monkeypatch: pytest.Mon
     spec = spec_with(CONFIG, methods=["avg", "uwa", "central"])
     start(spec, tmp_path / "run")
     names = gather(spec, spec.seed_list[0]).names
-    assert sorted(made) == sorted([(name, pooled) for name in names for pooled in (False, False, True)])
+    assert sorted(made) == sorted(
+        [(name, pooled) for name in names for pooled in (False, False, True)]
+    )
 
 
 def test_hospitals_have_own_rows_among_everyones_tests(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from consilience.data.registry import DatasetEntry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
 from consilience.experiments.measured_rows import own_tests
+from consilience.experiments.sections import ReportSpec
 from consilience.experiments.setup import Scaling, SimulatedParties
-from consilience.experiments.spec import ReportSpec
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
 
 CONFIG = """

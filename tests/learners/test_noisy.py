@@ -17,7 +17,7 @@ from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.transforms.accounting import NoisyTraining
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

@@ -36,7 +36,7 @@ from consilience.tasks.class_sums import SumClasses, features_by, public_basis, 
 from consilience.tasks.lifecycle import Describe
 from consilience.tasks.outgoing import answer
 from consilience.transforms.accounting import gaussian_mu
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from helpers.stub_models import Share
 
 RNG = np.random.default_rng(0)

@@ -27,7 +27,7 @@ from consilience.tasks.lifecycle import Describe
 from consilience.tasks.outgoing import answer
 from consilience.tasks.shards import PollShards
 from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from helpers.stub_models import Says, Share
 
 RNG = np.random.default_rng(0)

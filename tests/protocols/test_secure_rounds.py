@@ -44,7 +44,7 @@ from consilience.protocols import (
 from consilience.protocols.secure_rounds import SecureAggregation, SumsNetwork
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from helpers.party_sites import SiteNetwork
 from helpers.quadratic_losses import quadratic_parties
 

@@ -36,7 +36,7 @@ from consilience.site import Limits, PartySite
 from consilience.site.privacy_limits import spending
 from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.transforms.accounting import gaussian_mu, skellam_loss
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from helpers.party_sites import SiteNetwork
 
 RNG = np.random.default_rng(0)

@@ -32,7 +32,7 @@ from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import UNSAID
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScoreCertainty
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
 from helpers.party_sites import agreement, ask, one_party, without_rows

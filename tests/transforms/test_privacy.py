@@ -21,8 +21,9 @@ from consilience.tasks.outgoing import UNSAID, answer
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
 from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
+from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import GaussianNoise, Mechanism
-from consilience.transforms.privacy import Accountant, Budget, BudgetExceeded
+from consilience.transforms.privacy import Accountant, BudgetExceeded
 from consilience.transforms.privacy_ledger import Release
 from helpers.stub_models import Share
 

@@ -62,7 +62,7 @@ def plan(
         )
         from consilience.messages.schema import Public
         from consilience.numerics.class_sums import Features
-        from consilience.transforms.privacy import Budget
+        from consilience.transforms.budget import Budget
         from consilience.validation.numbers import check_choice
 
         check_target(json_to)
@@ -126,7 +126,7 @@ def audit(
 
         from consilience.checks.attacks.audit import audit as audited
         from consilience.errors import RunFailed
-        from consilience.transforms.privacy import Budget
+        from consilience.transforms.budget import Budget
 
         check_target(json_to)
         budget = Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]

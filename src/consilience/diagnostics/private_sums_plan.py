@@ -29,7 +29,7 @@ from consilience.party.shards import (
 )
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import NoisyTraining
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_number

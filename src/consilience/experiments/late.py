@@ -13,7 +13,8 @@ import numpy as np
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, command, nearest
 from consilience.experiments.configuration import parse_spec, stored_spec
-from consilience.experiments.spec import LateSpec, ModelSpec, Spec
+from consilience.experiments.sections import LateSpec, ModelSpec
+from consilience.experiments.spec import Spec
 from consilience.federation.driver import total_rounds
 from consilience.federation.leaving import REMAINS, Record, record_of
 from consilience.federation.ledger import Ledger

@@ -27,7 +27,8 @@ from consilience.data.targets import outcome_for
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.late import read_late, staying, with_late, with_rows
 from consilience.experiments.measured_rows import own_tests
-from consilience.experiments.spec import DataSpec, ModelSpec, Spec
+from consilience.experiments.sections import DataSpec, ModelSpec
+from consilience.experiments.spec import Spec
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.learners import make
 from consilience.learners.encoders import find_encoder
@@ -38,7 +39,7 @@ from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.protocols.methods import INFORMED
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.table_schema import Schema

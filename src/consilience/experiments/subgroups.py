@@ -6,7 +6,7 @@ import numpy as np
 
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, nearest
-from consilience.experiments.spec import ReportSpec
+from consilience.experiments.sections import ReportSpec
 
 _MOST_GROUPS = 6
 """Values of a column that are groups by themselves."""

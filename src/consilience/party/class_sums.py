@@ -16,8 +16,9 @@ from consilience.numerics.class_sums import NO_BOUNDS, SCALE, PublicBasis, at_th
 from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.shared_space import shared_space
 from consilience.transforms.accounting import PrivacyLoss, skellam_loss
+from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import Mechanism
-from consilience.transforms.privacy import Budget, BudgetExceeded
+from consilience.transforms.privacy import BudgetExceeded
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 

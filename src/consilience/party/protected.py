@@ -16,7 +16,8 @@ from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.class_sums import SumsNoise
 from consilience.party.shards import AnswersNoise
 from consilience.transforms.accounting import NoisyTraining
-from consilience.transforms.privacy import Budget, Privacy
+from consilience.transforms.budget import Budget
+from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 

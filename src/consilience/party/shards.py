@@ -28,7 +28,8 @@ from consilience.numerics.class_sums import SCALE
 from consilience.numerics.randomness import NoiseSource
 from consilience.party.class_sums import BudgetNoise
 from consilience.party.rows import target_rows
-from consilience.transforms.privacy import Budget, BudgetExceeded
+from consilience.transforms.budget import Budget
+from consilience.transforms.privacy import BudgetExceeded
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind

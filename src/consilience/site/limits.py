@@ -184,11 +184,8 @@ class Limits(PrivacyLimits):
                     f"limits.protocols: {name!r} is of {task.protocol!r}, which it takes no part in",
                     mend="The party's engineer may add it to protocols.",
                 )
-            if (
-                self.epsilon is not None
-                and isinstance(task, ScoreCertainty)
-                and task.epsilon is None
-            ):
+            noiseless = isinstance(task, ScoreCertainty) and task.epsilon is None
+            if self.epsilon is not None and noiseless:
                 raise KnowledgeRefused(
                     "limits.epsilon: it says certainties with noise alone",
                     mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
@@ -201,9 +198,7 @@ class Limits(PrivacyLimits):
                 what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
                 _refuse_above("classes", count, self.classes, what)
             if isinstance(task, TakePublic):
-                if (
-                    self.epsilon is not None
-                ):  # to read its rows by sent columns would answer about them
+                if self.epsilon is not None:  # reading rows by sent columns would answer about them
                     raise KnowledgeRefused(
                         "limits.epsilon: with a budget it takes no public rows from a coordinator",
                         mend="The party's engineer names a file of them.",
@@ -291,9 +286,7 @@ class Limits(PrivacyLimits):
         """
         what = f"it has taken part in {rounds - 1} rounds, and that is all it does"
         _refuse_above("rounds", rounds, self.rounds, what)
-        what = (
-            f"it has answered {requests - 1} requests in this round, and that is all it does in one"
-        )
+        what = f"it has answered {requests - 1} requests in this round, and that is all it does"
         _refuse_above("requests", requests, self.requests, what)
 
     def refuse_metrics(self, in_run: int, in_all: int) -> None:
@@ -305,13 +298,8 @@ class Limits(PrivacyLimits):
     def refuse_comparisons(self, sets: int) -> None:
         """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
         most = self.density_ratios.sets if isinstance(self.density_ratios, Coarseness) else None
-        what = (
-            f"it has compared its rows with {sets - 1} sets of public rows, and that is all it does"
-        )
-        mend = (
-            "The party's engineer may raise sets; rows or settings of its own that changed make another "
-            "set, too."
-        )
+        what = f"it has compared its rows with {sets - 1} sets of public rows, and that is all"
+        mend = "The party's engineer may raise sets; own rows or settings that changed make another set."
         _refuse_above("density_ratios", sets, most, what, mend)
 
     def bind(self, party: Party, measured: int = 0, *, noise: NoiseSource = SystemNoise) -> None:

@@ -19,7 +19,8 @@ from consilience.site.audit import AUDIT, read_log
 from consilience.site.state import current_state
 from consilience.tasks.base import Task, task_types
 from consilience.transforms.accounting import Adjacency, NoisyTraining
-from consilience.transforms.privacy import Accountant, Budget, Noise
+from consilience.transforms.budget import Budget, Noise
+from consilience.transforms.privacy import Accountant
 from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries, lacks
 from consilience.validation.sections import Number, Section
 

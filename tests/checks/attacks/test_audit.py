@@ -24,8 +24,8 @@ from consilience.errors import InvalidInput
 from consilience.numerics.randomness import NoiseSource, Normal
 from consilience.party.class_sums import SumsNoise
 from consilience.transforms.accounting import NoisyTraining
+from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import GaussianNoise
-from consilience.transforms.privacy import Budget
 from consilience.validation.arrays import Array
 
 

@@ -41,8 +41,9 @@ from consilience.party.party import Party
 from consilience.tasks.class_sums import features_by
 from consilience.tasks.outgoing import reply_of
 from consilience.transforms.accounting import gaussian_epsilon
+from consilience.transforms.budget import Budget
 from consilience.transforms.compressed_messages import open_request
-from consilience.transforms.privacy import Budget, Privacy
+from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 

@@ -38,7 +38,7 @@ from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
 from consilience.tasks.shards import PollShards
 from consilience.transforms.accounting import NoisyTraining
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array
 
 CLASSES = tuple("abcdefghij")

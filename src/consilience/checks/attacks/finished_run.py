@@ -41,7 +41,7 @@ from consilience.checks.attacks.shadows import (
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import SimulatedParties, Spec, gather, stored_spec
 from consilience.experiments.late import read_late
-from consilience.experiments.spec import LateSpec
+from consilience.experiments.sections import LateSpec
 from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER, locked, read_configuration, run_of
@@ -162,11 +162,8 @@ def attack_run(
     chosen = _methods(folder, spec, seed, methods)
     setup = gather(spec, seed)
     _check_rows(folder, setup, seed)
-    labelled = {
-        name: model.name
-        for name, model in zip(setup.names, setup.models, strict=True)
-        if model.labels and model.name != "frozen"
-    }
+    whose = zip(setup.names, setup.models, strict=True)
+    labelled = {name: of.name for name, of in whose if of.labels and of.name != "frozen"}
     for name in parties:
         _check_known("party with rows", name, labelled, "--party")
     first = {model: name for name, model in reversed(labelled.items())}
@@ -191,10 +188,9 @@ def attack_run(
                     leaks.append(_shares(about, network, setup))
                 if "inversion" in attacks:
                     values, why_not = rows_rebuilt(name, network, setup)
+                    leak = replace(about, attack="inversion", why_not=why_not)
                     figures = dict(zip(FIGURES[-2:], values, strict=False))
-                    leaks.append(
-                        replace(about, attack="inversion", figures=figures, why_not=why_not)
-                    )
+                    leaks.append(replace(leak, figures=figures))
                 if told:
                     shadow = Shadows(setup, name, network.questions[name], budget_of(method))
                     draws = stream(seed, name, 0, "attack shadows")

@@ -23,7 +23,7 @@ from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import Outcome, answer
 from consilience.transforms.accounting import PrivacyLoss
-from consilience.transforms.privacy import Budget
+from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array
 
 FEWEST_ROWS = 10
