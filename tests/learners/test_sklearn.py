@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
+    ExtraTreesClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
@@ -24,6 +25,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
@@ -398,3 +400,18 @@ def test_soft_texts_reach_the_optimum_and_the_solver_is_the_users() -> None:
     learner.fit(texts, np.array([[0.75, 0.25], [0.1, 0.9]]), rng=rng(), phase="distill")
     assert isinstance(learner, SklearnLearner) and learner.trained[-1].solver == "lbfgs"
     assert learner.predict(texts) == pytest.approx(np.array([[0.75, 0.25], [0.1, 0.9]]), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "model", [DecisionTreeClassifier(), RandomForestClassifier(5), ExtraTreesClassifier(5)], ids=str
+)
+def test_rows_with_gaps_that_cannot_be_written_to(model: Any) -> None:
+    """As rows are that came over the wire, or that a party holds."""
+    rows = X.astype(np.float32)
+    rows[rng().random(rows.shape) < 0.1] = np.nan
+    kept = rows.copy()
+    rows.flags.writeable = False
+    learner = as_learner(model)
+    learner.fit(rows, HARD, rng=rng())
+    assert (learner.predict(rows).argmax(axis=1) == HARD.argmax(axis=1)).mean() > 0.8
+    assert np.array_equal(rows, kept, equal_nan=True)

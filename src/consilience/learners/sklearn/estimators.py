@@ -99,6 +99,8 @@ def fit_steps(
         X = few_values(X, last.max_bins)
     if rows is not None and len(rows) != np.shape(X)[0]:
         X = _safe_indexing(X, rows)
+    if isinstance(X, np.ndarray) and not X.flags.writeable:
+        X = X.copy()  # trees of scikit-learn 1.9 refuse gaps in rows that cannot be written to
     newton = weights is not None and issparse(X) and getattr(last, "solver", None) == "lbfgs"
     if newton and type(last).__name__ == "LogisticRegression":
         # The same optimum in a tenth of the steps, where words by classes are thousands of coefficients.
