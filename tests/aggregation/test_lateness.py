@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from consilience import avg
 from consilience.aggregation import AGGREGATORS
+from consilience.aggregation.guard import Guard
 from consilience.aggregation.lateness import LastAnswers
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Failure, Predictions, Receipt, Replies
@@ -54,7 +57,7 @@ def test_an_old_answer_weighs_less_with_each_round() -> None:
 def test_where_nobody_is_absent_nothing_changes() -> None:
     replies = round_of(north=A, south=C)
     completed, notes, memory = LastAnswers(age=1)(replies, {})
-    assert completed is replies and notes == () and set(memory) == {"north", "south"}
+    assert completed is replies and notes == {} and set(memory) == {"north", "south"}
 
 
 def test_an_answer_that_arrived_late_is_the_last() -> None:
@@ -62,11 +65,23 @@ def test_an_answer_that_arrived_late_is_the_last() -> None:
     found = round_of({"south": "late"}, north=A)
     found = Replies(found.answers, found.missing, late=late)
     old = {"south": (2, said("south", B)[1:])}
-    completed, notes, _ = LastAnswers(age=3, fade=0.5)(found, old)
-    assert completed.parties == ("north", "south")
+    last = LastAnswers(age=3, fade=0.5)
+    completed, ages, _ = last(found, old)
+    assert completed.parties == ("north", "south") and ages == {"south": 1}
     # Half of (0.5, 0.5), half of north's (1, 0).
-    np.testing.assert_allclose(completed.of(Predictions)[1].values, [[0.75, 0.25]])
-    assert notes == ("south is absent: its answer of 1 rounds ago counts by 0.5",)
+    faded = last.faded(completed, ages).of(Predictions)[1]
+    np.testing.assert_allclose(faded.values, [[0.75, 0.25]])
+    assert last.notes(ages) == ("south is absent: its answer of 1 rounds ago counts by 0.5",)
+
+
+def test_one_that_is_left_out_does_not_count_through_the_absent() -> None:
+    """South's old answer is filled up by those who are heard: east lies, and the operator leaves it out."""
+    guard = Guard(watch=False, leave_out=("east",))
+    rule = replace(avg(), last=LastAnswers(age=1, fade=0.5), screen=guard)
+    memory = rule(round_of(east=A, north=A, south=C)).memory
+    teachers = [rule(round_of({"south": "late"}, east=said, north=A), memory) for said in (A, B)]
+    np.testing.assert_array_equal(teachers[0].values, teachers[1].values)
+    np.testing.assert_allclose(teachers[0].values, [[0.875, 0.125]])  # (1, 0) and (0.75, 0.25)
 
 
 @pytest.mark.parametrize("kind", ["refused", "invalid"])

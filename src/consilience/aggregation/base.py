@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.aggregation.lateness import LastAnswers
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import PRECISION, Agreement, OutputKind
@@ -73,11 +74,6 @@ Screen = Callable[
 ]
 """From replies and its memory to the replies that a rule may see, who is left out and why, and its memory."""
 
-Completion = Callable[
-    [Replies, Mapping[str, Any]], tuple[Replies, tuple[str, ...], Mapping[str, Any]]
-]
-"""From replies and its memory to replies with old ones of the absent, notes on these, and its memory."""
-
 
 @dataclass(frozen=True)
 class Aggregator:
@@ -105,8 +101,8 @@ class Aggregator:
             classes and one for values; ``None`` for a rule that has one.
         screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
             such as :class:`~consilience.aggregation.guard.Guard`; ``None`` for none.
-        last: puts the last answers of absent parties in their place, before the screen looks at them
-            (:class:`~consilience.aggregation.lateness.LastAnswers`); ``None`` for those that answered alone.
+        last: puts the last answers of absent parties in their place, before the screen looks at them, and
+            weights them down after; ``None`` for those that answered alone.
 
     Raises:
         InvalidInput: a linear rule that needs something else than row counts.
@@ -123,7 +119,7 @@ class Aggregator:
     summed: tuple[str, Mapping[str, float]] | None = None
     forms: Callable[[Agreement], Aggregator] | None = None
     screen: Screen | None = None
-    last: Completion | None = None
+    last: LastAnswers | None = None
 
     def __post_init__(self) -> None:
         if self.linear and not set(self.needs) <= {RowCount}:
@@ -174,13 +170,17 @@ class Aggregator:
         left_out: Mapping[str, str] = {}
         kept: dict[str, Any] = {}
         told: tuple[str, ...] = ()
+        ages: Mapping[str, int] = {}
         if self.last is not None:
-            replies, told, answers = self.last(replies, before.get("last", {}))
+            replies, ages, answers = self.last(replies, before.get("last", {}))
+            told = self.last.notes(ages)
             kept |= {"last": answers} if answers else {}
         heard = replies
         if self.screen is not None:
             heard, left_out, screened = self.screen(replies, before.get("screen", {}))
             kept |= {"screen": screened} if screened else {}
+        if self.last is not None:
+            heard = self.last.faded(heard, ages)
         if self.linear:
             made: tuple[Any, ...] = self._of_mean(heard)
         else:

@@ -21,8 +21,8 @@ class LastAnswers:
     """Last answers of the absent in the place of new ones.
 
     An answer that is a rounds old counts as ``fade ** a`` of itself and, for the rest, as the mean of this
-    round's answers. In the mean of m parties it has the weight ``fade ** a / m``, and the new ones share the
-    rest of it; any other rule of predictions works as well.
+    round's new answers, without those that a screen leaves out. In the mean of m parties it has the weight
+    ``fade ** a / m``, and the new ones share the rest of it; any other rule of predictions works as well.
 
     Args:
         age: the most rounds that an answer is old.
@@ -49,7 +49,7 @@ class LastAnswers:
 
     def __call__(
         self, replies: Replies, memory: Mapping[str, Any]
-    ) -> tuple[Replies, tuple[str, ...], Mapping[str, Any]]:
+    ) -> tuple[Replies, Mapping[str, int], Mapping[str, Any]]:
         """Complete the replies of a round; where nobody is missing they are as they were, bit for bit.
 
         Args:
@@ -57,7 +57,8 @@ class LastAnswers:
             memory: of the round before: party to ``[age, answers]``.
 
         Returns:
-            The replies with old ones among them, a sentence for each of these, and the memory.
+            The replies with old ones among them as they were given, the age of each of these by party, and
+            the memory.
         """
         known = {party: (age + 1, tuple(said)) for party, (age, said) in memory.items()}
         for party, (age, said) in replies.late.items():
@@ -65,27 +66,51 @@ class LastAnswers:
                 known[party] = age, said
         fresh = {party: _scored(said) for party, said in replies.answers.items()}
         if not fresh:
-            return replies, (), {}
+            return replies, {}, {}
         kinds = list(map(type, next(iter(fresh.values()))))
-        values = np.stack([one.values for one in replies.of(Predictions)], dtype=np.float64)
-        mean: Array = values.mean(axis=0)
-        answers, notes = dict(replies.answers), []
-        absent = [party for party, why in replies.missing.items() if why.kind in _ABSENT]
-        for party in sorted(known.keys() & set(absent)):
-            age, said = known[party]
-            said = _scored(said)
-            if age > self.age or list(map(type, said)) != kinds:
-                continue
-            share = self.fade**age
-            answers[party] = tuple(
-                _blended(one, share, mean) if isinstance(one, Predictions) else one for one in said
-            )
-            notes.append(f"{party} is absent: its answer of {age} rounds ago counts by {share:.3g}")
+        old = {}
+        for party, (age, said) in sorted(known.items()):
+            absent = party in replies.missing and replies.missing[party].kind in _ABSENT
+            if absent and age <= self.age and list(map(type, _scored(said))) == kinds:
+                old[party] = age, _scored(said)
         kept = {party: (0, said) for party, said in fresh.items()}
         kept = {party: one for party, one in (known | kept).items() if one[0] < self.age}
+        if not old:
+            return replies, {}, kept
+        answers = {**replies.answers, **{party: said for party, (_, said) in old.items()}}
         missing = {party: why for party, why in replies.missing.items() if party not in answers}
-        completed = replies if not notes else Replies(dict(sorted(answers.items())), missing)
-        return completed, tuple(notes), kept
+        completed = Replies(dict(sorted(answers.items())), missing)
+        return completed, {party: age for party, (age, _) in old.items()}, kept
+
+    def faded(self, heard: Replies, ages: Mapping[str, int]) -> Replies:
+        """Weight old answers down: for the rest they are the mean of the new ones that the rule hears.
+
+        Args:
+            heard: replies, without those that a screen left out, who so have no part in that mean.
+            ages: of the old ones, by party.
+        """
+        if not ages:
+            return heard
+        new = [one for one in heard.of(Predictions) if one.party not in ages]
+        values = [one.values for one in new or heard.of(Predictions)]
+        mean: Array = np.stack(values, dtype=np.float64).mean(axis=0)
+        answers = {
+            party: tuple(
+                _blended(one, self.fade ** ages[party], mean)
+                if party in ages and isinstance(one, Predictions)
+                else one
+                for one in said
+            )
+            for party, said in heard.answers.items()
+        }
+        return Replies(answers, heard.missing)
+
+    def notes(self, ages: Mapping[str, int]) -> tuple[str, ...]:
+        """Say how old each old answer is, and by how much it counts."""
+        return tuple(
+            f"{party} is absent: its answer of {age} rounds ago counts by {self.fade**age:.3g}"
+            for party, age in ages.items()
+        )
 
 
 def still_at_work(replies: Replies) -> tuple[str, ...]:
