@@ -267,8 +267,6 @@ def section(quick: bool = False) -> list[str]:
         f"{JOBS[0].what} beside Flower's simulation engine on Ray, whose workers import torch:",
         "",
         *engine(quick),
-        "",
-        "What gradients that are written out change in accuracies: recomputed.md.",
     ]
 
 
