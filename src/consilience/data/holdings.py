@@ -39,13 +39,6 @@ class Holdings:
     parties: tuple[str, ...]
     classes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, dict[str, int]]:
-        """Return ``{party: {class: rows}}``, for JSON."""
-        return {
-            party: {name: int(n) for name, n in zip(self.classes, row, strict=True)}
-            for party, row in zip(self.parties, self.counts, strict=True)
-        }
-
     def table(self) -> Table:
         """Make the table for a terminal; with many classes, their number and the largest of each party."""
         from rich.table import Table

@@ -85,12 +85,6 @@ class Distance:
         return self.p_value < 1.5 / (1 + len(self.chance))
 
     @property
-    def beyond_chance(self) -> tuple[str, ...]:
-        """Parties farther off than in every random deal; with many parties some are by chance."""
-        beyond = self.parties > self.chance.max(axis=0) + 1e-12
-        return tuple(name for name, far in zip(self.names, beyond, strict=True) if far)
-
-    @property
     def words(self) -> str:
         """``"as far as chance"``, ``"a little apart"``, ``"apart"`` or ``"far apart"``."""
         excess = self.omega - self.chance_mean
