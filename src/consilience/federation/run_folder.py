@@ -248,8 +248,12 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Describe the machine: processor family, cores, system."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}, {sys.implementation.name}"
+    """Describe the machine: processor, cores, system."""
+    about = Path("/proc/cpuinfo")  # elsewhere than on Linux the system may say it
+    named = re.search(r"^model name\s*: (.+)$", about.read_text(), re.M) if about.exists() else None
+    processor = named[1].strip() if named else platform.processor()
+    parts = platform.machine(), processor, f"{os.cpu_count()} cores", platform.system()
+    return ", ".join([*dict.fromkeys(filter(None, parts)), sys.implementation.name])
 
 
 def now() -> str:
