@@ -13,6 +13,7 @@ import pytest
 from consilience import Federation
 from consilience.cli.predict import kept
 from consilience.experiments import Ledger, gather, read_spec, spec_without, start, stored_spec
+from consilience.experiments.method_run import Progress
 from consilience.experiments.run import resume
 from consilience.federation.leaving import CERTIFICATE, READABLE, REMAINS, record_of
 from helpers.command_line import Call
@@ -156,6 +157,29 @@ def test_stopped_it_goes_on_to_its_certificate(folder: Path) -> None:
     assert not Path("second", CERTIFICATE).exists()
     resume(Path("second"))
     assert json.loads(Path("second", CERTIFICATE).read_text())["left"] == ["north"]
+
+
+def test_the_record_of_a_run_that_was_stopped_is_that_of_one_that_was_not(folder: Path) -> None:
+    """What is asked once, as density ratios, is asked again by a run that goes on."""
+    text = RUN.replace('"local", "avg"', '"density-ratio"')
+    Path("ratios.toml").write_text(text)
+    spec = read_spec(Path("ratios.toml"))
+
+    def stop(progress: Progress) -> None:
+        if progress.round == 1:
+            raise KeyboardInterrupt
+
+    start(spec, Path("whole"))
+    with pytest.raises(KeyboardInterrupt):
+        start(spec, Path("stopped"), report=stop)
+    resume(Path("stopped"))
+    found = []
+    for run in (Path("whole"), Path("stopped")):
+        with closing(Ledger(run / "ledger.sqlite")) as ledger:
+            found.append(record_of(run, ledger, []))
+            asked = ledger.read("SELECT count(*) FROM deliveries WHERE tasks = 'ComparePublic'")
+        assert asked == [(3 * len(found) - 3,)]
+    assert found[0]["rounds"] == found[1]["rounds"] and found[0]["models"] == found[1]["models"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import now, versions
 from consilience.files import write_whole
 from consilience.learners.files.store import model_digest
+from consilience.tasks.scores import asked_once
 
 BEFORE = "before.json"
 """File in a run folder with the record of the run that it does again."""
@@ -37,7 +38,8 @@ _RECORDED = {
     "trust": "party, class, weight",
     "teachers": "part, value",
 }
-"""Columns of a round's record that are the same whenever the round is computed again; times are not."""
+"""Columns of a round's record that are the same whenever the round is computed again; times are not, nor
+what a run that was stopped had to ask a second time."""
 
 REMAINS = {
     "read": "Whoever read an answer or a teacher of the run before has read it, and deletes its copy itself.",
@@ -126,7 +128,7 @@ def _digests(run: Path, ledger: Ledger) -> dict[str, Any]:
 
 def _round_digest(ledger: Ledger, method: str, seed: int, round: int) -> str:
     """The digest of all that is recorded of a round and is the same whenever it is computed again."""
-    digest = sha256()
+    digest, again = sha256(), asked_once()
     for table, columns in _RECORDED.items():
         within = "within" if table == "deliveries" else "round"
         rows = ledger.read(
@@ -134,6 +136,8 @@ def _round_digest(ledger: Ledger, method: str, seed: int, round: int) -> str:
             f"ORDER BY {columns}",
             *(method, seed, round),
         )
+        if table == "deliveries":
+            rows = [row for row in rows if not set(row[2].split("+")) <= again]
         digest.update(json.dumps([table, rows]).encode())
     return digest.hexdigest()
 

@@ -69,6 +69,11 @@ def score_task(kind: type[Score]) -> type[Task]:
     return found[0]
 
 
+def asked_once() -> frozenset[str]:
+    """Name the tasks whose reply is the same in every round; a run that is resumed asks them again."""
+    return frozenset(name for name, kind in task_types().items() if kind.static)
+
+
 @message
 class ScorePublic(
     Task, reply_type=LogDensities, exchanges="predictions", protocol=None, keeps_model=True
