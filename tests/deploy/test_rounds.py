@@ -28,7 +28,7 @@ from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, TakePublic
-from consilience.tasks.predictions import Distill
+from consilience.tasks.predictions import Distill, FitPrivate
 from helpers.deployed_run import NAMES, begun, grid, node, served
 from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
 from helpers.party_sites import as_deployed
@@ -191,6 +191,32 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     assert "2 of 2 parties, accuracy" in line and "left out" not in line
     status = party_status(run.parent / "south" / "party.toml")
     assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
+
+
+def test_who_does_not_train_and_stores_its_state_is_named_as_left_out(run: Path) -> None:
+    """Its node answers, and its state is kept: it looks well, and its rows are in no teacher."""
+    nodes, usual = grid(run), node(run.parent / "south")
+
+    def narrower(message: Message) -> list[Message]:
+        task = question(message)[0]
+        if isinstance(task, FitPrivate) and task.round == 2:
+            limited(run, "south", 'allow = ["Describe", "Join", "Checkpoint", "TakePublic"]')
+        return usual(message)
+
+    nodes.nodes[99] = narrower
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("quorum = 0.5", "quorum = 1"))
+    assert served(run, nodes) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        ((stored,),) = ledger.read(
+            "SELECT count(*) FROM deliveries WHERE party = 'south' AND tasks = 'Checkpoint' "
+            "AND status = 'ok' AND within = 2"
+        )
+    assert stored == 1
+    found = {party.party: party for party in coordinator_status(run).parties}
+    assert found["south"].why.startswith("round 2: limits.allow") and not found["north"].why
+    line = round_line(run / "run", read_coordinator(run))
+    assert "1 of 2 parties, " in line and "left out: south (limits.allow" in line
 
 
 def test_a_run_with_more_rounds_later_does_not_ask_again(run: Path) -> None:

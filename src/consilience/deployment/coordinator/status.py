@@ -21,11 +21,14 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
 from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import TakePublic
+from consilience.tasks.lifecycle import Checkpoint, TakePublic
 
 _MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
 _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
 """SQL for deliveries that ask for more than metrics: a party may keep these to itself."""
+
+_TELLING = f"{_NOT_MEASURING} AND NOT (tasks = '{Checkpoint.__name__}' AND status = 'ok')"
+"""SQL for deliveries that tell whether a party is left out: one whose training failed stores its state, too."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         name,
     )
     why = ledger.read(
-        f"SELECT status, within, detail FROM deliveries WHERE party = ? AND {_NOT_MEASURING} "
+        f"SELECT status, within, detail FROM deliveries WHERE party = ? AND {_TELLING} "
         "ORDER BY rowid DESC LIMIT 1",
         name,
     )
@@ -188,10 +191,8 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
     """
     with closing(Ledger(run / LEDGER)) as ledger:
         last, seconds = ledger.last_round()
-        ((parties, asked),) = ledger.read(
-            "SELECT count(DISTINCT CASE status WHEN 'ok' THEN party END), count(DISTINCT party) "
-            "FROM deliveries WHERE within = ?",
-            last,
+        ((asked,),) = ledger.read(
+            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ?", last
         )
         means = ledger.read(
             "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
@@ -200,14 +201,14 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
             f"{name} ({why})"
             for name, why, answered in ledger.read(
                 "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
-                f"AND {_NOT_MEASURING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                f"AND {_TELLING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
                 last,
             )
         ]
     shown = told_once([dict(means)])
     said = ", ".join(f"{name} {value:.3f}" for name, value in means if name in shown)
     return (
-        f"round {last} of {spec.protocol.rounds}: {parties} of {asked} parties, "
+        f"round {last} of {spec.protocol.rounds}: {asked - len(missing)} of {asked} parties, "
         f"{said + ', ' if said else ''}{seconds:.0f} s{'; left out: ' if missing else ''}{'; '.join(missing)}"
     )
 
