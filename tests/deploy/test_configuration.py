@@ -26,6 +26,16 @@ def test_what_init_writes_is_read_once_the_keys_are_in(center: Path) -> None:
     assert coordinator.key == center.parent / "north" / "party.key"
 
 
+def test_a_rule_that_is_no_sum_is_refused_before_the_parties_are_waited_for(center: Path) -> None:
+    path = center / "coordinator.toml"
+    text = path.read_text().replace("rounds = 2", "rounds = 2\n[protocol.secure_aggregation]")
+    path.write_text(text.replace('"uwa"', '"auto"'))
+    with pytest.raises(InvalidInput, match=r"(?s)'auto' looks at single parties.*Sums are avg"):
+        read_coordinator(center)
+    path.write_text(text)
+    read_coordinator(center)
+
+
 def test_first_parameters_are_a_file_beside_the_configuration(center: Path) -> None:
     path = center / "coordinator.toml"
     text = path.read_text().replace('aggregate = "uwa"', 'protocol = "federated_averaging"')

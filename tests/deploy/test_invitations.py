@@ -379,3 +379,22 @@ def test_an_answer_is_read_as_it_was_written(center: Path) -> None:
     answer = Answer.read(invitation.answer(parties(center)["north"]))
     assert invitation.proves(answer) and answer.party == "east"
     assert parties(center)["north"] == f"{answer.key} north"
+
+
+def test_an_answer_that_a_mail_broke_into_lines_counts(center: Path, tmp_path: Path) -> None:
+    _, line = join(invited(center), tmp_path / "east")
+    quoted = "\n".join(f"> {line[start : start + 76]}" for start in range(0, len(line), 76))
+    with pytest.raises(InvalidInput, match="no answer"):
+        add(center, quoted.partition("> ")[0] + quoted[:40])
+    done = CliRunner().invoke(app, ["coordinator", "add", str(center), *quoted.split()])
+    assert done.exit_code == 0, done.output
+    kept = (tmp_path / "east" / "party.key.pub").read_text().split()[:2]
+    assert parties(center)["east"].split()[:2] == kept
+
+
+def test_a_fingerprint_that_is_empty_compares_nothing(center: Path, tmp_path: Path) -> None:
+    """As of a variable of a shell that was not set."""
+    words = ["party", "join", str(invited(center)), "--folder", str(tmp_path / "east")]
+    done = CliRunner().invoke(app, [*words, "--fingerprint", ""])
+    assert done.exit_code == 2 and "0 were given, and it takes 16 digits" in done.output
+    assert not (tmp_path / "east").exists()

@@ -61,8 +61,10 @@ def init(
 
         names = [name.strip() for name in parties.split(",")]
         typer.echo(write_coordinator(folder, names, address))
+        say(f"then for each party: {command('coordinator', 'invite', folder)} NAME")
         say(
-            f"give every party {folder / 'tls' / 'ca.pem'}; the public rows are sent to who has no file"
+            f"or by hand: give it {folder / 'tls' / 'ca.pem'}, and put its key into [parties]; the public "
+            "rows are sent to who has no file"
         )
         say(f"fill it in, then: {command('coordinator', 'start', folder)}")
 
@@ -98,14 +100,16 @@ def invite(
 )
 def add(
     folder: Folder,
-    line: Annotated[str, typer.Argument(metavar="LINE", help="The party's answer, in quotes.")],
+    line: Annotated[
+        list[str], typer.Argument(metavar="LINE", help="The party's answer, in quotes or not.")
+    ],
     debug: Debug = False,
 ) -> None:
     """Add the party that answers an invitation; a run that goes on takes it in with its next round."""
     with handle_errors(debug):
         from consilience.deployment.coordinator.parties import add as added
 
-        say(f"{added(folder, line)} was added: {_from_when(folder)}")
+        say(f"{added(folder, ' '.join(line))} was added: {_from_when(folder)}")
 
 
 @coordinator.command(epilog="Example: consilience coordinator remove heart south")

@@ -61,8 +61,8 @@ def join(
         Path | None, typer.Option(metavar="FOLDER", help="The party's. [default: its name]")
     ] = None,
     fingerprint: Annotated[
-        str, typer.Option(metavar="DIGITS", help="As the coordinator read it aloud.")
-    ] = "",
+        str | None, typer.Option(metavar="DIGITS", help="As the coordinator read it aloud.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Make the party's key and configuration, and print one line that answers, to paste or to mail."""
@@ -74,7 +74,7 @@ def join(
         invitation, line = answered(file, place, fingerprint=fingerprint)
         typer.echo(line)
         say(f"federation {invitation.federation!r} at {invitation.address}")
-        if not fingerprint:
+        if fingerprint is None:
             say(f"compare by telephone before you start: {invitation.spoken}")
         say(
             "send the line above to the coordinator; it holds nothing secret, and must arrive whole"
@@ -214,7 +214,7 @@ def key(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Make the party's key pair, if there is none, and print the public half, a line for [parties]."""
+    """Make the party's key pair, if there is none, and print the public half, a line for the coordinator."""
     with handle_errors(debug):
         from consilience.deployment.party.process import party_key
         from consilience.site import read_party

@@ -269,7 +269,10 @@ def public_key(text: str, *, where: str) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-    mend = "Put the line there that this prints at the party: consilience party key party.toml"
+    mend = (
+        "Invite it, and add its answer: consilience coordinator invite FOLDER NAME; or put the line there "
+        "that this prints at the party: consilience party key party.toml"
+    )
     if not text.strip():
         raise InvalidInput("the public key is missing", where=where, mend=mend)
     try:

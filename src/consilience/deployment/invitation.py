@@ -34,6 +34,9 @@ PLAIN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 _COMPARED = 32
 """Digits of a fingerprint that are read aloud."""
 
+_PROOF = sha256().digest_size * 2
+"""Digits of the proof that ends an answer."""
+
 _ASK = "Ask the coordinator for another: consilience coordinator invite."
 
 
@@ -161,12 +164,15 @@ class Answer:
 
     @classmethod
     def read(cls, line: str) -> Answer:
-        """Read the line that a party gave.
+        """Read the line that a party gave; a mail may have broken it into several.
 
         Raises:
             InvalidInput: it is no such line, or broken in the middle.
         """
-        words = line.split()
+        words = [word for part in line.split() if (word := part.lstrip(">"))]
+        if len(words) > 5:
+            rest = "".join(words[3:])
+            words = [*words[:3], rest[:-_PROOF], rest[-_PROOF:]]
         if len(words) != 5 or words[0] != ANSWER or not words[4].isascii():
             raise InvalidInput(
                 "this is no answer to an invitation",

@@ -19,7 +19,7 @@ from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.protocols.secure_rounds import SECURE, SecureAggregation, summed_rounds
+from consilience.protocols.secure_rounds import SECURE, SecureAggregation, check_sum, summed_rounds
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
@@ -169,6 +169,8 @@ class ProtocolFactory(Generic[P]):
                 mend="Take the protocol private_sums.",
             )
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
+        if secure is not None and "aggregate" in signature(function).parameters:
+            check_sum(chosen.get("aggregate"))
 
         def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
             if not self.any_party:

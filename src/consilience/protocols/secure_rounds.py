@@ -325,6 +325,19 @@ def sums() -> list[str]:
     return [name for name, make in AGGREGATORS.items() if form_of(make())]
 
 
+def check_sum(rule: Aggregator | None) -> None:
+    """Raise ``InvalidInput`` where a rule, by default auto, is no sum."""
+    if rule is None or form_of(rule) is None:
+        who, mend = (
+            f"aggregator {rule.name if rule else 'auto'!r}",
+            f"Sums are {', '.join(sums())}.",
+        )
+        if rule is not None and rule.screen is not None:
+            who = f"the guard of {rule.name!r}"
+            mend = "Sums cannot be guarded: leave out one of the two."
+        raise InvalidInput(f"{who} looks at single parties' answers", where=SECURE, mend=mend)
+
+
 def summed_rounds(
     function: Callable[..., Rounds],
     settings: SecureAggregation,
@@ -333,7 +346,7 @@ def summed_rounds(
     state: RoundState | None,
     options: Mapping[str, Any],
 ) -> Rounds:
-    """Run a protocol whose parties' answers are summed up where nobody can look.
+    """Run a protocol, its rule found to be a sum, whose parties' answers are summed up where nobody can look.
 
     Args:
         function: the protocol's rounds.
@@ -344,7 +357,7 @@ def summed_rounds(
         options: options of the protocol.
 
     Raises:
-        InvalidInput: the aggregator is no sum, or there are too few parties.
+        InvalidInput: there are too few parties.
     """
     agreed, rule = network.agreed, None
     threshold = settings.of(len(agreed.summed or agreed.answering(network.parties)))
@@ -355,30 +368,17 @@ def summed_rounds(
             mend="Leave out one of the two.",
         )
     takes = signature(function).parameters
-    if "participation" in takes:
-        count = party_count(options.get("participation", 1.0), len(agreed.summed))
-        if count < threshold:
-            raise InvalidInput(
-                f"{count} parties take part in a round, and {threshold} open a sum",
-                where=f"{SECURE}, participation",
-                mend="Any two rounds of so few would tell what single parties say: leave it out.",
-            )
+    share = options.get("participation", 1.0)
+    if "participation" in takes and (n := party_count(share, len(agreed.summed))) < threshold:
+        raise InvalidInput(
+            f"{n} parties take part in a round, and {threshold} open a sum",
+            where=f"{SECURE}, participation",
+            mend="Any two rounds of so few would tell what single parties say: leave it out.",
+        )
     weights = options.get("weights", "rows")
     kept = ["RowCount"] if "weights" in takes and weights == "rows" else []
     if "aggregate" in takes:
-        rule = options.get("aggregate")
-        rule = rule.suited_to(agreed) if isinstance(rule, Aggregator) else None
-        if rule is None or form_of(rule) is None:
-            name = "auto" if rule is None else rule.name
-            guarded = rule is not None and rule.screen is not None
-            raise InvalidInput(
-                f"{f'the guard of {name!r}' if guarded else f'aggregator {name!r}'} looks at single parties' "
-                "answers",
-                where=SECURE,
-                mend="Sums cannot be guarded: leave out one of the two."
-                if guarded
-                else f"Sums are {', '.join(sums())}.",
-            )
+        rule = options["aggregate"].suited_to(agreed)
         if options.get("deregularize") is not None:
             raise InvalidInput(
                 "a sum is of numbers with a fixed point, and de-regularisation multiplies their errors a "

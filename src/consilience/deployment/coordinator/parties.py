@@ -113,10 +113,11 @@ def add(folder: Path, line: str) -> str:
     invitation.check_time(str(kept))
     if not invitation.proves(answer):
         raise InvalidInput(
-            f"this answers another file than the one that was written for {answer.party!r} last: it was "
-            "changed on its way, or there is a newer one",
+            f"this does not answer the invitation that was written for {answer.party!r} last: there is a "
+            "newer one, or the file or this line was changed on its way",
             where="LINE",
-            mend=f"Compare fingerprints by telephone (here {invitation.spoken}), or invite it anew.",
+            mend="Have party join print the line again, and compare fingerprints by telephone (here "
+            f"{invitation.spoken}); or invite it anew.",
         )
     public_key(answer.key, where="LINE")
     there = str(document.get("parties", {}).get(answer.party, "")).split()[:2]

@@ -28,7 +28,7 @@ _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
 """SQL for deliveries that ask for more than metrics: a party may keep these to itself."""
 
 _TELLING = f"{_NOT_MEASURING} AND NOT (tasks = '{Checkpoint.__name__}' AND status = 'ok')"
-"""SQL for deliveries that tell whether a party is left out: one whose training failed stores its state, too."""
+"""SQL for deliveries that tell whether a party is left out: one that failed to train stores its state too."""
 
 
 @dataclass(frozen=True)

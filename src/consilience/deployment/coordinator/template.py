@@ -37,7 +37,8 @@ rounds = 3
 
 # [pace]                          # share, grace, age, early_stop: rounds that do not wait for the late
 
-[parties]                         # the line that "consilience party key party.toml" prints at each
+[parties]                         # filled in by "consilience coordinator invite" and "add"; or by hand, with
+                                  # the line that "consilience party key party.toml" prints at each
 {parties}
 """
 """What ``consilience coordinator init`` writes."""

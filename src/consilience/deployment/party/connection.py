@@ -95,7 +95,10 @@ def ending_cause(processes: Processes) -> tuple[str, bool]:
     """Cause of the SuperNode's end, and true if it would end so again after :data:`FORGOTTEN` seconds."""
     said, marker = processes.output("supernode"), processes.folder / "connected"
     if "Failed to activate SuperNode" in said:
-        why = "the coordinator does not take this party's key: it has another line in [parties]"
+        why = (
+            "the coordinator does not take this party's key: the party was not added yet or was removed, or "
+            "has another line in [parties]"
+        )
         ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
         if ago < FORGOTTEN:
             return f"{why}, or takes the node from {ago:.0f} s ago to be there still", False

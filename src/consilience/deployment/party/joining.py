@@ -17,7 +17,7 @@ _LEAST = 16
 """Digits of a fingerprint that count as compared."""
 
 
-def join(file: Path, folder: Path, *, fingerprint: str = "") -> tuple[Invitation, str]:
+def join(file: Path, folder: Path, *, fingerprint: str | None = None) -> tuple[Invitation, str]:
     """Make what a party needs to take part, and return the invitation and the line that answers it.
 
     A ``party.toml`` is written with the address filled in; where there is one it must be the same party's,
@@ -26,7 +26,7 @@ def join(file: Path, folder: Path, *, fingerprint: str = "") -> tuple[Invitation
     Args:
         file: the invitation.
         folder: of the party; made if need be.
-        fingerprint: as the coordinator read it aloud; empty where nobody did.
+        fingerprint: as the coordinator read it aloud; ``None`` where nobody did.
 
     Raises:
         InvalidInput: the invitation was changed, counts no more, or is not for this party.
@@ -35,7 +35,8 @@ def join(file: Path, folder: Path, *, fingerprint: str = "") -> tuple[Invitation
     """
     invitation, _ = read_invitation(file)
     invitation.check_time(str(file))
-    _check_fingerprint(invitation, fingerprint)
+    if fingerprint is not None:
+        _check_fingerprint(invitation, fingerprint)
     check_certificates(invitation.certificate.encode(), "its certificate", where=str(file))
     path = folder / "party.toml"
     try:
@@ -71,11 +72,17 @@ def join(file: Path, folder: Path, *, fingerprint: str = "") -> tuple[Invitation
 def _check_fingerprint(invitation: Invitation, given: str) -> None:
     """Raise ``InvalidInput`` unless what was read aloud is the beginning of the fingerprint."""
     digits = re.sub(r"[\s:-]", "", given).lower()
-    if given and (len(digits) < _LEAST or not invitation.fingerprint.startswith(digits)):
+    if len(digits) < _LEAST:
+        raise InvalidInput(
+            f"{len(digits)} were given, and it takes {_LEAST} digits or more",
+            where="--fingerprint",
+            mend="Give those that the coordinator read aloud; without the option none are compared.",
+        )
+    if not invitation.fingerprint.startswith(digits):
         raise InvalidInput(
             f"the invitation's is {invitation.spoken}",
             where="--fingerprint",
-            mend="It is another file than the coordinator wrote: do not join. Give 16 digits or more.",
+            mend="It is another file than the coordinator wrote: do not join.",
         )
 
 

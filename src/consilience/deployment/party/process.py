@@ -190,8 +190,8 @@ def _serve(
             raise RunFailed(
                 why,
                 where=str(processes.folder / "supernode.log"),
-                mend="Give the coordinator the line of: consilience party key party.toml\n"
-                "  It reads it when it is started or resumed."
+                mend="Ask the coordinator to add the line of party join, or to put that of party key into "
+                "[parties]; then start the party again."
                 if final
                 else None,
             )
@@ -244,7 +244,10 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     elif not notes and (folder / "trouble").exists():
         notes = (folder / "trouble").read_text()
     elif not notes and pid is not None and session is not None and not connected_now(folder):
-        notes = "the coordinator does not answer: it was stopped, or the federation is done"
+        notes = (
+            "the coordinator does not answer yet: it is dialled on; it was stopped, is out of reach, or the "
+            "federation is done"
+        )
     last = log.entries[-1] if log.entries else {}
     asked = [entry for entry in log.entries if "tasks" in entry]
     refused = [entry for entry in asked if entry.get("status") in REFUSALS]

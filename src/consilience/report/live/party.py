@@ -24,7 +24,7 @@ from consilience.site.state import current_state
 from consilience.transforms.privacy_ledger import FOLDER
 
 LISTED = 100
-"""Answers that are listed; ``consilience party log`` prints all."""
+"""Answers that are listed; ``consilience party audit`` prints all."""
 
 _LOSSES = "alone", "taught", "as it predicts now"
 """Models of a choice, in the order of its losses."""
