@@ -91,6 +91,8 @@ def test_the_schema_of_a_configuration(call: Call) -> None:
     ("words", "said"),
     [
         (("nothing.csv",), "there is no such file"),
+        (("header.csv",), "header.csv: there are no rows below the header"),
+        ((".",), "this is a folder, and a file is wanted"),
         (("clinics.toml",), "this is a configuration, and a table is wanted"),
         (("clinics.csv", "--like", "clinics.csv"), "this is no schema of a table"),
         (("clinics.csv", "--like", "nothing.json"), "there is no such file"),
@@ -100,5 +102,15 @@ def test_the_schema_of_a_configuration(call: Call) -> None:
     ],
 )
 def test_wrong_calls(call: Call, words: tuple[str, ...], said: str) -> None:
+    Path("header.csv").write_text("age,ill\n")
     result = call("check-table", *words)
     assert result.exit_code == 2 and said in result.stderr, result.output
+
+
+def test_a_column_without_variation_is_named(call: Call) -> None:
+    rows = [(30 + i, "yes", 1) for i in range(20)]
+    result = call("check-table", write("same.csv", "age,consent,visit", rows))
+    assert result.exit_code == 0, result.output
+    for name in ("consent", "visit"):
+        assert f"'{name}' is the same in every row: it tells nothing" in result.stdout
+    assert "'age' is the same" not in result.stdout

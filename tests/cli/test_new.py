@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def test_values_texts_and_numbers_of_persons(call: Call) -> None:
     Path("limits.csv").write_text("\n".join(["crp,days,ill", *rows]) + "\n")
     result = call("new", "limits", "--table", "limits.csv", "--target", "ill", "--yes")
     assert result.exit_code == 0, result.output
-    assert "warning: left out: column 'crp' holds numbers and '<0.5' and 2 more" in result.output
+    assert "warning: left out: column 'crp' holds numbers and '<0.5' in 3 rows" in result.output
     rows = [f"the {i}th letter is {w},{w}" for i in range(40) for w in ("dull", "gay")]
     Path("texts.csv").write_text(
         "\n".join(["no,letter,mood", *(f"{i},{row}" for i, row in enumerate(rows))]) + "\n"
@@ -116,14 +117,44 @@ def test_values_texts_and_numbers_of_persons(call: Call) -> None:
         (("--table", "clinics.csv", "--target", "ill", "--kind", "regression", "--yes"), "numbers"),
         (("--table", "one.csv", "--target", "same", "--yes"), "there is only one class (x)"),
         (("--table", "gap.csv", "--target", "same", "--yes"), "1 of 30 rows have no value"),
+        (("--table", "three.csv", "--target", "same", "--yes"), "the table has 3 rows, too few"),
+        (("--table", "header.csv", "--yes"), "the table has 0 rows"),
+        (("--table", "empty.csv", "--yes"), "empty.csv: the file is empty"),
+        (("--table", "one.csv", "--target", "who", "--yes"), "'who' holds 30 classes in 30 rows"),
+        (
+            ("--table", "clinics.csv", "--group", "clinic", "--parties", "3", "--yes"),
+            "by a column or by number, not by both",
+        ),
     ],
 )
 def test_what_no_run_would_take_is_not_written(
     call: Call, words: tuple[str, ...], said: str
 ) -> None:
-    rows = [f"{i % 9},x" for i in range(30)]
-    Path("one.csv").write_text("\n".join(["age,same", *rows]) + "\n")
-    Path("gap.csv").write_text("\n".join(["age,same", "3,", *rows[1:]]) + "\n")
+    rows = [f"{i % 9},x,P{i}" for i in range(30)]
+    Path("one.csv").write_text("\n".join(["age,same,who", *rows]) + "\n")
+    Path("gap.csv").write_text("\n".join(["age,same,who", "3,,P0", *rows[1:]]) + "\n")
+    Path("three.csv").write_text("\n".join(["age,same,who", *rows[:3]]) + "\n")
+    Path("header.csv").write_text("age,same,who\n")
+    Path("empty.csv").write_text("")
     result = call("new", "study", *words)
     assert result.exit_code == 2 and said in result.stderr, result.output
     assert not Path("study.toml").exists()
+
+
+def test_a_german_table_is_read_as_meant(call: Call) -> None:
+    """Decimal commas with gaps are values; k.A. is a gap; a clinic is a clinic."""
+    rows = [
+        f"{'Nord' if i % 2 else 'Süd'};{i / 7:.1f};{'k.A.' if i % 9 == 4 else i % 5};{i % 2}"
+        for i in range(80)
+    ]
+    text = "\n".join(["Klinik;Alter;CRP;krank", *rows]).replace(".0;", ",0;")
+    text = re.sub(r"(\d)\.(\d)", r"\1,\2", text) + "\n"
+    Path("klinik.csv").write_text(text, encoding="cp1252")
+    result = call("new", "study", "--table", "klinik.csv", "--target", "Alter", "--yes")
+    assert result.exit_code == 0, result.output
+    data = written("study.toml")["data"]
+    assert data["kind"] == "regression" and data["group"] == "Klinik" and "drop" not in data
+    Path("gaps.csv").write_text(text.replace(";0,1;", ";;"), encoding="cp1252")
+    result = call("new", "gaps", "--table", "gaps.csv", "--target", "Alter", "--yes")
+    assert "for classification or regression? regression" in result.stderr, result.output
+    assert "1 of 80 rows have no value in 'Alter'" in result.stderr

@@ -94,3 +94,30 @@ def test_a_budget_that_cannot_be_kept_is_refused_before_any_training(
     with pytest.raises(InvalidInput, match=why):
         start(parse_spec(tomllib.loads(CONFIG.replace(*change)), where="tiny"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_sums_without_noise_are_warned_of(tmp_path: Path) -> None:
+    spec = CONFIG.replace(", privacy = { epsilon = 3.0 }", "")
+    start(parse_spec(tomllib.loads(spec), where="tiny"), tmp_path / "run")
+    warned = "method private: its sums leave without noise, and nothing is guaranteed"
+    assert warned in str(read_results(tmp_path / "run").warnings)
+    start(parse_spec(tomllib.loads(CONFIG), where="tiny"), tmp_path / "noisy")
+    assert "without noise" not in str(read_results(tmp_path / "noisy").warnings)
+
+
+def test_public_rows_that_are_all_one_are_refused_before_training(tmp_path: Path) -> None:
+    rows = ["ill,age,consent", *(f"{'yes' if i % 3 else 'no'},{20 + i},1" for i in range(60))]
+    (tmp_path / "same.csv").write_text("\n".join(rows) + "\n")
+    data = f"""[data]
+name = "csv"
+path = {str(tmp_path / "same.csv")!r}
+target = "ill"
+columns = ["consent"]
+public = 20
+[partition]
+name = "iid"
+parties = 2
+"""
+    spec = CONFIG.split("[data]")[0] + data + CONFIG[CONFIG.index("[protocol]") :]
+    with pytest.raises(InvalidInput, match="all 20 public rows are the same in every input"):
+        start(parse_spec(tomllib.loads(spec), where="tiny"), tmp_path / "run")

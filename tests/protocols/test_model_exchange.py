@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -384,6 +385,15 @@ def test_what_cannot_work_is_refused_before_training() -> None:
     wide = Party("wide", KernelRidge(kernel="linear"), np.eye(3), np.ones(3))
     with pytest.raises(InvalidInput, match=r"an input of 'wide' is \(3,\), one of 'first' \(1,\)"):
         Federation([one, other, wide]).form()
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]})
+    y = np.arange(2.0)
+    tables = {"first": table, "other": table.rename(columns={"b": "c"})}
+    gaps = [Party(name, KernelRidge(kernel="linear"), one, y) for name, one in tables.items()]
+    with pytest.raises(
+        InvalidInput, match=r"no public rows, and the columns of .* differ in"
+    ) as caught:
+        Federation(gaps).form()
+    assert "with columns" not in str(caught.value)
     from consilience.aggregation import mean
 
     with pytest.raises(InvalidInput, match="there is no public data"):

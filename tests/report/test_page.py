@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import warnings
 from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib import resources
@@ -11,12 +12,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib
+import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
 from consilience.errors import InvalidInput
 from consilience.report import draw_all, read_results, write_report
 from consilience.report.html import render
+from consilience.report.plots import uneven
 
 Make = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -197,3 +200,12 @@ def test_no_run_no_page(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not a run folder"):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_of_no_public_row_says_nothing_of_trust() -> None:
+    nan = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not uneven(np.array([[0.5, nan], [0.5, nan]]))
+        assert uneven(np.array([[0.9, nan], [0.1, nan]]))
+        assert not uneven(np.array([[nan, nan]])) and not uneven(None)

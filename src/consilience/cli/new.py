@@ -82,6 +82,13 @@ def new(
         template.check_free(path)
         file = _answer("Which file is your table?", "--table", table, None, Path, yes=yes)
         rows = named_columns(file)
+        template.check_enough(rows, where=str(file))
+        if parties is not None and group not in (None, NONE):
+            raise InvalidInput(
+                "rows are dealt to parties by a column or by number, not by both",
+                where="--group, --parties",
+                mend="Leave one of them out.",
+            )
         findings, _ = suggest_columns(rows, where=str(file))
         if on_terminal() and not yes:
             title = f"{file.name}: {len(rows):,} rows"
@@ -212,6 +219,13 @@ class _Questions:
         if found.refused is not None:
             what = f"column {name!r}: {found.refused}"
             raise InvalidInput(what, where=str(self.file), mend=found.mend)
+        if text == "classification" and (many := len(found.holds or ())) > len(self.rows) / 2:
+            raise InvalidInput(
+                f"column {name!r} holds {many:,} classes in {len(self.rows):,} rows",
+                where=str(self.file),
+                mend="A class is learnt from several rows. Say --kind regression if it holds values, or "
+                "name another --target.",
+            )
         return cast("Kind", text)
 
 

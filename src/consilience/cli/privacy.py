@@ -85,7 +85,7 @@ def plan(
             name.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
             for name, value in planned.items()
         }
-        said["note"] = (
+        said["note"] = stand_in = (
             "clusters of the public rows stand in for classes, which are mostly harder to tell"
             if classes
             else "the widest direction of the public rows stands in for values"
@@ -97,7 +97,9 @@ def plan(
                 key.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
                 for key, value in facts.items()
             }
-            console.print(facts_table(f"{name} at epsilon {epsilon:g}", one))
+            if "simulated_with_noise" in facts:
+                one["note"] = f"simulated: small models, the mean of all parties; {stand_in}"
+            console.print(facts_table(f"{name.replace('_', ' ')} at epsilon {epsilon:g}", one))
         write_json(planned | others, json_to)
 
 

@@ -70,6 +70,8 @@ def read_table(path: Path, rows: Array | None = None) -> Table:
     """
     import pyarrow as arrow
 
+    if path.is_dir():
+        check_is_file(path)
     if path.suffix not in SUFFIXES:
         raise InvalidInput(
             f"cannot read {path.suffix or 'a file without ending'}",
@@ -93,6 +95,9 @@ def _from_csv(path: Path, rows: Array | None) -> Any:
 
     check_memory(8 * path.stat().st_size, "what it holds", where=str(path))
     content = path.read_bytes()
+    if not content.strip():
+        # pyarrow says so too, and may then abort the process while its threads end
+        raise InvalidInput("the file is empty", where=str(path))
     encoding = _encoding(content)
     text = content.decode(encoding)
     separator = _separator(text[:_LOOKED_AT], path)

@@ -111,6 +111,8 @@ def check_table(
             raise InvalidInput(
                 f"there is no column {name!r}", where=where, mend=nearest(name, table.columns)
             )
+    if not len(table):
+        raise InvalidInput("there are no rows below the header", where=where)
     inputs = table.only([name for name in table.columns if name not in (target, *drop)])
     outcome = None if target is None else check_outcome(path, table, target, kind)
     if like is not None:

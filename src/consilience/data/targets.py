@@ -16,7 +16,7 @@ from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Surviv
 from consilience.numerics.survival import survival_rows
 from consilience.validation.arrays import Array
 from consilience.validation.sections import Number, Section, Whole
-from consilience.validation.tables import Table
+from consilience.validation.tables import Table, read_texts
 
 
 class LabelColumns(tuple[str, ...]):
@@ -248,6 +248,11 @@ def encoded(
         where: the file, for errors.
     """
     if kind == "regression":
+        if "O" in (target.dtype.kind, tail.dtype.kind) and target.ndim == 1:  # such as 64,1
+            both = np.concatenate([target.astype(object), tail.astype(object)])
+            texts = np.array([str(value) for value in both.tolist()], dtype=object)
+            values = read_texts(texts, "of the target", where=where)
+            target, tail = values[: len(target)], values[len(target) :]
         if target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
             raise InvalidInput("targets of a regression must be numbers", where=where)
         return target.astype(np.float64), tail.astype(np.float64), None

@@ -171,6 +171,9 @@ def _stand_ins(
         ("classes", classes, least),
     ):
         check_number(name, value, at_least=low, whole=True, where="privacy plan")
+    check_number(
+        "dimensions", dimensions, at_least=1, whole=True, optional=True, where="privacy plan"
+    )
     if len(public) < max(2 * classes, 10):
         of = f"{classes} classes" if classes else "values"
         raise InvalidInput(f"{len(public)} public rows for {of}", where="privacy plan")
@@ -328,6 +331,8 @@ def plan_others(
         "noise_multiplier": multiplier,
         "batch": how.batch,
         "steps": how.steps,
-        "verdict": "works" if multiplier < MOST_NOISE * how.batch else "noise drowns it",
+        "verdict": "works"
+        if multiplier < MOST_NOISE * how.batch
+        else "noise drowns a model of a hundred numbers or more",
     }
     return said

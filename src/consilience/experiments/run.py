@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
 from consilience.experiments.configuration import stored_spec
 from consilience.experiments.coverage import public_known
@@ -40,7 +42,7 @@ from consilience.messages.replies import METRICS, SharedModel
 from consilience.messages.schema import Agreement, Public
 from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
 from consilience.party.party import Party
-from consilience.protocols.methods import budget_of
+from consilience.protocols.methods import budget_of, sums_without_noise
 
 
 def start(
@@ -126,6 +128,12 @@ def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
         liars = spec.hostile.liars(rehearsal.setup.names, rehearsal.seed)
         if few := known_to_few(rehearsal.setup.holders, len(liars)):
             told.append(f"{few}: no rule without secret labels tells who of them is right.")
+    told += [
+        f"method {method.label}: its sums leave without noise, and nothing is guaranteed; for a guarantee "
+        "give the method privacy = { epsilon = … }."
+        for method in spec.methods
+        if sums_without_noise(method)
+    ]
     if not parties or not any(method.needs_public for method in spec.methods):
         return told  # of a population nobody is asked who is not drawn
     try:
@@ -179,12 +187,27 @@ def rehearse(spec: Spec) -> Rehearsal:
             setup.informed(method.aggregate)
             if (budget := budget_of(method)) is not None:
                 setup.parties(budget=budget)
+        if any(method.needs_public for method in spec.methods):
+            _check_public(setup.public)
         parties = everyone(spec, setup)
         if seed == spec.seed_list[-1]:
             for party in parties:
                 party.check_saving()
         _check_methods(spec, setup, parties, seed)
     return Rehearsal(seed, setup, parties)
+
+
+def _check_public(public: Public) -> None:
+    """Raise ``InvalidInput`` where all public rows are one: nothing can be learnt from answers to them."""
+    X = public.X
+    if len(X) > 1 and np.array_equal(X[0], X[1], equal_nan=X.dtype.kind == "f"):
+        first = np.broadcast_to(X[0], X.shape)
+        if np.array_equal(X, first, equal_nan=X.dtype.kind == "f"):
+            raise InvalidInput(
+                f"all {len(X):,} public rows are the same in every input",
+                where="data",
+                mend="Name other input columns, or public rows that differ as the private ones do.",
+            )
 
 
 def _check_methods(

@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,16 +20,27 @@ from consilience.experiments.run import rehearse
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.sections import write_new
-from consilience.validation.tables import Table, text_rows
+from consilience.validation.tables import Table, read_texts, text_rows
 
 _READERS = {".parquet": "parquet", ".xlsx": "excel"}
 _TARGETS = ("target", "label", "labels", "class", "outcome", "y", "diagnosis", "response")
 _SITES = (
     *("site", "hospital", "clinic", "center", "centre", "institution", "bank", "branch"),
     *("party", "group", "station", "ward", "organization", "organisation", "client"),
+    *(
+        "klinik",
+        "krankenhaus",
+        "standort",
+        "zentrum",
+        "praxis",
+        "filiale",
+        "hôpital",
+        "hopital",
+        "centro",
+    ),
 )
 _MOST_PARTIES, _FEWEST_ROWS = 20, 20
-"""Groups of a column that is suggested as the parties', and rows of each."""
+"""Groups of a column that is suggested as the parties', and rows of each; and of a table in all."""
 _MOST_CLASSES = 20
 """Different whole numbers that are suggested as classes; more are values."""
 _MODELS: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +79,17 @@ class Study:
     strict: bool = True
 
 
+def check_enough(table: Table, *, where: str) -> None:
+    """Raise ``InvalidInput`` for a table of too few rows to be shared among parties."""
+    if len(table) < _FEWEST_ROWS:
+        count = f"{len(table)} row" + "s" * (len(table) != 1)
+        raise InvalidInput(
+            f"the table has {count}, too few to be shared among parties",
+            where=where,
+            mend=f"Give one of {_FEWEST_ROWS} rows or more: some become public, some measure the models.",
+        )
+
+
 def suggested_target(table: Table) -> str:
     """Guess the column of labels: by its name, else the last."""
     names = {name.lower(): name for name in table.columns}
@@ -77,8 +100,11 @@ def suggested_kind(values: Array) -> Kind:
     """Guess whether a target holds classes or values.
 
     Args:
-        values: the column, shape ``(n,)``, as a table has it.
+        values: the column, shape ``(n,)``, as a table has it; texts may say numbers, such as 64,1.
     """
+    if values.dtype.kind == "O":
+        with suppress(InvalidInput):  # what could mean two things is refused once the kind is known
+            values = read_texts(values, "target", where="table")
     whole = values.dtype.kind in "iu" and len(np.unique(values)) > _MOST_CLASSES
     return "regression" if whole or values.dtype.kind == "f" else "classification"
 

@@ -167,11 +167,11 @@ def _incompatible(
         unlike = {one.party: next(d for d in descriptions if d.row != one.row) for one in odd}
         return {
             one.party: InvalidInput(
-                f"an input of {one.party!r} is {one.row}, one of {unlike[one.party].party!r} "
-                f"{unlike[one.party].row}",
+                _unlike(one, unlike[one.party]),
                 where="federation",
-                mend="Parties that use one another's models need the same columns in the same order, of "
-                "numbers without gaps; or public rows, whose columns say how every party's are read.",
+                mend="Give public rows, whose columns say how every party's are read; without them parties "
+                "that use one another's models need the same columns in the same order, of numbers "
+                "without gaps.",
             )
             for one in odd
         }
@@ -284,6 +284,17 @@ def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidI
 def _said(description: Description) -> str:
     """The outcome of a party, in words."""
     return description.outcome or "classes or values"
+
+
+def _unlike(one: Description, other: Description) -> str:
+    """Say how the rows of two parties differ; digests of columns say nothing to anybody."""
+    (form, _, _), (others, _, _) = (each.row.partition(" with columns ") for each in (one, other))
+    if form != others:
+        return f"an input of {one.party!r} is {form}, one of {other.party!r} {others}"
+    return (
+        f"there are no public rows, and the columns of {one.party!r} and {other.party!r} differ in their "
+        "names, their order or their categories, or have gaps"
+    )
 
 
 def _minority(

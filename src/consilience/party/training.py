@@ -106,8 +106,9 @@ class Training:
         least = self._prototype.least_leaf
         both = zip(self.agreement.classes, self._train[1].sum(axis=0).astype(int), strict=True)
         return tuple(
-            f"it trains on {rows:,} rows of class {name!r}, and a leaf of its model's trees holds {least} or "
-            "more: it may never answer with that class (min_samples_leaf, min_child_samples)"
+            f"it trains on {rows:,} row{'s' if rows > 1 else ''} of class {name!r}, and a leaf of its "
+            f"model's trees holds {least} or more, so that it may never answer with that class: lower its "
+            "option min_samples_leaf or min_child_samples, or take another model"
             for name, rows in both
             if 0 < rows < least
         )

@@ -189,6 +189,19 @@ class MethodSpec(Open):
         return bool(self.protocol.get(needs)) if isinstance(needs, str) else needs
 
 
+def sums_without_noise(method: MethodSpec) -> bool:
+    """Tell whether a method asks for sums of rows by class, and neither parties nor masks add noise."""
+    if method.aggregate is not None or method.privacy is not None:
+        return False
+    made = PROTOCOLS.get(method.protocol.get("name", ""))
+    secure = method.protocol.get(SECURE)
+    return (
+        made is not None
+        and made.summed == "class sums"
+        and not (isinstance(secure, Mapping) and secure.get("epsilon") is not None)
+    )
+
+
 def budget_of(method: MethodSpec) -> Budget | None:
     """Make the budget of every party in a method, whose metrics leave outside of it; ``None`` for none.
 

@@ -272,7 +272,8 @@ def uneven(weights: Array | None) -> bool:
     """Tell whether a teacher trusted some parties more than others."""
     if weights is None or not np.isfinite(weights).any():
         return False
-    return bool(np.nanmax(np.nanmax(weights, axis=0) - np.nanmin(weights, axis=0)) > 1e-9)
+    weights = weights[:, np.isfinite(weights).any(axis=0)]  # no public row may be of a rare class
+    return bool((np.nanmax(weights, axis=0) - np.nanmin(weights, axis=0)).max() > 1e-9)
 
 
 def _talks(method: Method) -> bool:

@@ -95,10 +95,16 @@ def _number_among(words: list[str], name: str, where: str) -> InvalidInput:
             where=where,
             mend="Write all with one decimal mark, and without separators of thousands.",
         )
-    many = f" and {len(words) - 1:,} more" if len(words) > 1 else ""
+    others = len(set(words)) - 1
+    times = f" in {len(words):,} rows" if not others and len(words) > 1 else ""
+    many = (
+        f" and {others:,} other{'s' * (others > 1)} like it, in {len(words):,} rows"
+        if others
+        else ""
+    )
     limit = "; of a limit such as <0.5 write a number" if words[0][0] in "<>≤≥" else ""
     return InvalidInput(
-        f"column {name!r} holds numbers and {words[0]!r}{many}",
+        f"column {name!r} holds numbers and {words[0]!r}{times}{many}",
         where=where,
         mend=f"Leave it empty where there is no number{limit}.",
     )

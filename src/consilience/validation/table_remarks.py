@@ -197,6 +197,8 @@ def column_remarks(column: Column, values: Array) -> Iterator[str]:
         yield f"{name!r} is missing in every row"
         return
     distinct, times = np.unique(known, return_counts=True)
+    if len(distinct) == 1 and len(known) == len(values) > 1:
+        yield f"{name!r} is the same in every row: it tells nothing"
     if column.kind == "number":
         for place in {0, len(distinct) - 1} if len(distinct) > 2 else ():
             rest = np.delete(distinct, place)

@@ -23,7 +23,23 @@ GAPS = frozenset(
 """Texts that stand for a missing value, in small letters."""
 
 MARKS = frozenset(
-    ["-", "--", ".", "*", "none", "unknown", "missing", "n.a.", "nd", "n.d.", "#div/0!", "#value!"]
+    (
+        *(
+            "-",
+            "--",
+            ".",
+            "*",
+            "none",
+            "unknown",
+            "missing",
+            "n.a.",
+            "nd",
+            "n.d.",
+            "#div/0!",
+            "#value!",
+        ),
+        *("k.a.", "k. a.", "keine angabe"),
+    )
 )
 """Texts that stand for a missing value where all others are numbers, in small letters."""
 
