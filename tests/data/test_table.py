@@ -160,7 +160,7 @@ def test_bad_requests_are_named(tmp_path: Path, options: dict, said: str) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "t.csv: cannot be read: Empty CSV"),
+        ("", "t.csv: the file is empty"),
         ("x,y\n", "there are no rows"),
         ("x,y\n1,a\n2,b,c\n", "cannot be read: CSV parse error"),
         ("x,x,y\n1,2,a\n", "appear twice: x"),

@@ -249,8 +249,7 @@ def encoded(
     """
     if kind == "regression":
         if "O" in (target.dtype.kind, tail.dtype.kind) and target.ndim == 1:  # such as 64,1
-            both = np.concatenate([target.astype(object), tail.astype(object)])
-            texts = np.array([str(value) for value in both.tolist()], dtype=object)
+            texts = np.array([str(one) for one in (*target.tolist(), *tail.tolist())], dtype=object)
             values = read_texts(texts, "of the target", where=where)
             target, tail = values[: len(target)], values[len(target) :]
         if target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
