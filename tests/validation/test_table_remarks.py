@@ -147,7 +147,7 @@ def test_categories_that_differ_by_capitals_and_blanks_are_one() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (["1,5", "2,5", "3,5", "<0,5"] * 8, "holds numbers and '<0,5' and 7 more.*\n.*of a limit"),
+        (["1,5", "2,5", "3,5", "<0,5"] * 8, "holds numbers and '<0,5' in 8 rows.*\n.*of a limit"),
         ([*map("{},5".format, range(30)), "much"], "holds numbers and 'much'"),
     ],
 )
