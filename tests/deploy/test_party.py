@@ -249,11 +249,7 @@ def test_other_ends_are_told_in_flowers_words(tmp_path: Path) -> None:
 
 def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(party, "dial", lambda *_, **__: None)
-    monkeypatch.setattr(party, "BIN", site)
-    (site / "flower-supernode").write_text(
-        f"#!/bin/sh\necho '{UNREGISTERED.replace(chr(39), '')}'\nexit 1\n"
-    )
-    (site / "flower-supernode").chmod(0o700)
+    monkeypatch.setattr(party, "_SUPERNODE", f"print({UNREGISTERED!r}); raise SystemExit(1)")
     said: list[str] = []
     with pytest.raises(RunFailed, match="does not take this party's key"):
         serve_party(site / "party.toml", say=said.append, pause=0.01, forgotten=0.3)

@@ -18,7 +18,6 @@ from consilience.deployment.party.connection import (
     watch_supernode,
 )
 from consilience.deployment.processes import (
-    BIN,
     Processes,
     environment,
     free_port,
@@ -56,6 +55,12 @@ answer='from consilience.deployment.party.flower_app import answer_messages; ans
 exec '{python}' -P -c "from consilience.networks.flower.forks import superexec
 superexec(['{python}', '-P', '-c', '$answer'])" "$@"
 """
+
+_SUPERNODE = """\
+import sys
+from consilience.networks.flower.supernode import supernode
+sys.argv[0] = "flower-supernode"
+supernode()"""
 
 _REFUSAL = """\
 #!/bin/sh
@@ -309,7 +314,7 @@ def read_connection(folder: Path) -> ConnectionSpec | None:
 def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:
     """The command that starts the SuperNode."""
     return [
-        BIN / "flower-supernode",
+        *(sys.executable, "-P", "-c", _SUPERNODE),
         *("--superlink", connection.address),
         *("--root-certificates", connection.certificate),
         *("--auth-supernode-private-key", connection.key),

@@ -61,6 +61,23 @@ def task_commands() -> tuple[str, ...]:
         ) from error
 
 
+def insides(module: str, *names: str) -> tuple[Callable[..., Any], ...]:
+    """Functions of a module of flwr.
+
+    Args:
+        module: its name.
+        names: of the functions.
+
+    Raises:
+        RunFailed: this is another flwr than the one whose insides are known here.
+    """
+    inside = import_module(module)
+    for name in names:
+        if not hasattr(inside, name):
+            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
+    return tuple(getattr(inside, name) for name in names)
+
+
 def replaced(module: str, **instead: Callable[..., Any]) -> None:
     """Put functions of ours in the place of those that a module of flwr calls by name.
 
@@ -71,11 +88,9 @@ def replaced(module: str, **instead: Callable[..., Any]) -> None:
     Raises:
         RunFailed: this is another flwr than the one whose insides are known here.
     """
-    inside = import_module(module)
+    insides(module, *instead)
     for name, function in instead.items():
-        if not hasattr(inside, name):
-            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
-        setattr(inside, name, function)
+        setattr(import_module(module), name, function)
 
 
 def wrap(data: bytes, **envelope: str) -> RecordDict:
