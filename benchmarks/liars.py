@@ -264,20 +264,18 @@ def plan(part: str, seeds: int) -> Iterator[Trial]:
     if part == "few classes":
         for seed in range(seeds):
             yield from (Trial("digits", 2, seed, "none", 0, rule) for rule in ("avg", *DEFAULTS))
-            for count in (1, 4):
+            for count in (4, 1, 3, 2):
                 yield Trial("digits", 2, seed, "none", count, KNOWING)
                 for attack in heavy:
                     yield from (Trial("digits", 2, seed, attack, count, r) for r in DEFAULTS)
     if part == "others":
-        for data, held, rules in (
-            ("heart-disease", 2, DEFAULTS),
-            ("mnist", 5, DEFAULTS[:1]),
-            ("mnist", 10, DEFAULTS[:1]),
+        for (data, held), count, seed in product(
+            (("heart-disease", 2), ("mnist", 5), ("mnist", 10)), (4, 1, 3, 2), range(seeds)
         ):
-            yield from (Trial(data, held, 0, "none", 0, rule) for rule in ("avg", *rules))
-            yield Trial(data, held, 0, "none", 4, KNOWING)
+            yield from (Trial(data, held, seed, "none", 0, rule) for rule in ("avg", *DEFAULTS))
+            yield Trial(data, held, seed, "none", count, KNOWING)
             for attack in WORST + tuple(one for one in heavy if one not in WORST):
-                yield from (Trial(data, held, 0, attack, 4, rule) for rule in rules)
+                yield from (Trial(data, held, seed, attack, count, rule) for rule in DEFAULTS)
     if part == "rules":
         for count, held in product((4, 1), (5, 10, 2)):
             for attack in ("none", *heavy):
