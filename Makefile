@@ -56,6 +56,9 @@ ORACLE = dp-accounting absl-py dm-tree wrapt
 # Extras of a coordinator and a party: what requirements.txt has hashes of.
 DEPLOYED = excel flower page secure-sum
 
+# Every extra there is, beside those that all has.
+EXTRAS = all,catboost,embeddings,images,mlflow,secure,survival,text,ray,dev,docs
+
 CONTAINERS := $(shell command -v docker || command -v podman)
 
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(BIN)/python
@@ -121,12 +124,12 @@ docs: $(VENV)/.stamp-docs
 
 # The wheel is built from the source archive, installed where nothing else is, and used outside of the checkout.
 # Every extra can be installed beside every other at the versions of constraints.txt.
-package: | $(BIN)/python
+package: $(VENV)/.stamp-dev
 	rm -rf dist $(VENV)/build $(VENV)/empty
 	$(PYTHON) -m venv $(VENV)/build
-	$(VENV)/build/bin/python -m pip install --quiet -c constraints.txt build uv
+	$(VENV)/build/bin/python -m pip install --quiet -c constraints.txt build
 	$(VENV)/build/bin/python -m build --outdir dist .
-	$(VENV)/build/bin/uv pip compile --quiet -c constraints.txt --all-extras pyproject.toml > /dev/null
+	$(INSTALL) --dry-run '.[$(EXTRAS)]'
 	$(PYTHON) -m venv $(VENV)/empty
 	$(VENV)/empty/bin/python -m pip install --quiet --require-hashes -r requirements.txt
 	$(VENV)/empty/bin/python -m pip install --quiet --no-index --no-deps dist/*.whl
@@ -149,7 +152,7 @@ bench: $(VENV)/.stamp-dev
 constraints:
 	rm -rf $(VENV)/fresh
 	$(PYTHON) -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/python -m pip install --quiet '.[all,catboost,embeddings,images,mlflow,secure,survival,text,ray,dev,docs]' build uv playwright
+	$(VENV)/fresh/bin/python -m pip install --quiet '.[$(EXTRAS)]' build uv playwright
 	$(VENV)/fresh/bin/python -m pip install --quiet --no-deps $(ORACLE)
 	{ sed -n '/^#/p' constraints.txt; \
 	  $(VENV)/fresh/bin/python -m pip freeze --exclude consilience | sed 's/+[A-Za-z0-9.]*$$//'; \
