@@ -21,7 +21,7 @@ from consilience.federation.ledger import Ledger
 from consilience.messages.wire import decode
 from consilience.site import read_party
 from consilience.tasks.predictions import Distill
-from helpers.deployed_run import NAMES, grid, node, served, started
+from helpers.deployed_run import NAMES, grid, node, predictions, served, started
 from helpers.flower_grid import Grid, Info, Message, in_a_run
 
 
@@ -128,15 +128,6 @@ def test_one_with_classes_that_were_not_agreed_on_stays_outside(run: Path) -> No
     (found,) = (party for party in coordinator_status(run).parties if party.party == "east")
     assert "class 'perhaps' is none of those that were agreed on" in found.why
     assert attended(run, "north") == [1, 2, 3] and attended(run, "east") == []
-
-
-def predictions(run: Path) -> dict[str, np.ndarray]:
-    said = {}
-    for name in NAMES:
-        with read_party(run.parent / name / "party.toml").site() as site:
-            party = site.party()
-            said[name] = party.learner.predict(party.public.X)
-    return said
 
 
 def killed(*_: object) -> None:

@@ -29,7 +29,7 @@ from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate
-from helpers.deployed_run import NAMES, begun, grid, node, served
+from helpers.deployed_run import NAMES, begun, grid, node, predictions, served
 from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
 from helpers.party_sites import as_deployed
 
@@ -37,16 +37,6 @@ from helpers.party_sites import as_deployed
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
-
-
-def models(center: Path) -> dict[str, np.ndarray]:
-    """What the parties' models say of the public rows."""
-    said = {}
-    for name in NAMES:
-        with read_party(center.parent / name / "party.toml").site() as site:
-            party = site.party()
-            said[name] = party.learner.predict(party.public.X)
-    return said
 
 
 def in_process(center: Path) -> dict[str, np.ndarray]:
@@ -79,7 +69,7 @@ def breaking(usual: Node, when: Callable[[tuple], bool]) -> Node:
 
 def test_the_same_bits_as_in_one_process(run: Path) -> None:
     assert served(run, grid(run)) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT round FROM rounds ORDER BY round") == [(0,), (1,), (2,)]
         assert ledger.read("SELECT status FROM method_runs") == [("done",)]
@@ -104,7 +94,7 @@ def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: 
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
     assert served(run, grid(run)) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.read("SELECT DISTINCT party FROM metrics") == [("north",)]
 
@@ -166,7 +156,7 @@ def test_a_crash_while_it_is_measured_costs_a_party_no_second_answer(
         begun(run, nodes)
     assert number not in measured(run, "north")
     assert served(run, grid(run)) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
     for name in NAMES:
         assert measured(run, name) == [0, 2]
         session = read_session(run.parent / name / "state")
@@ -257,7 +247,7 @@ def test_a_crash_anywhere_gives_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         begun(run, nodes)
     assert served(run, grid(run)) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
 
 
 def test_a_party_that_is_away_when_a_run_goes_on_comes_back(run: Path) -> None:
@@ -490,7 +480,7 @@ def public_sent(run: Path) -> list[tuple[str, str]]:
 def test_rows_are_sent_once_to_who_has_none_and_give_the_same_bits(run: Path) -> None:
     without_file(run, "south")
     assert served(run, grid(run)) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
     assert public_sent(run) == [("south", "ok")]
     size = len(encode([TakePublic.of(read_coordinator(run).rows())]))
     found = {party.party: party.public_sent for party in coordinator_status(run).parties}
@@ -527,7 +517,7 @@ def test_a_crash_while_rows_are_sent(run: Path, moment: type) -> None:
         begun(run, nodes)
     nodes = grid(run)
     assert served(run, nodes) is True
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
     assert asked(nodes, 99).count("TakePublic") == (0 if moment is Join else 1)
 
 
@@ -631,7 +621,7 @@ def test_a_run_that_goes_on_sends_rows_to_a_party_that_lost_them_meanwhile(run: 
     nodes = grid(run)
     assert served(run, nodes) is True
     assert asked(nodes, 99)[:3] == ["Restore", "TakePublic", "Restore"]
-    same(models(run), in_process(run))
+    same(predictions(run), in_process(run))
 
 
 @pytest.mark.parametrize("refuse", NOT_TAKEN, ids=lambda refuse: refuse.__name__)

@@ -56,6 +56,16 @@ def begun(center: Path, nodes: Grid, **options: Any) -> None:
     serve_run(nodes, {"folder": str(center)}, waits=QUICK, **options)
 
 
+def predictions(center: Path) -> dict[str, np.ndarray]:
+    """Answers of the parties' own models to the public rows, by party."""
+    said = {}
+    for name in NAMES:
+        with read_party(center.parent / name / "party.toml").site() as site:
+            party = site.party()
+            said[name] = party.learner.predict(party.public.X)
+    return said
+
+
 def assert_same_models_in_one_process(center: Path) -> None:
     """Hold the models of a run that is done against those of the same parties in one process."""
     spec = read_coordinator(center)

@@ -67,11 +67,9 @@ def join(
 ) -> None:
     """Make the party's key and configuration, and print one line that answers, to paste or to mail."""
     with handle_errors(debug):
-        from consilience.deployment.invitation import read_invitation
         from consilience.deployment.party.joining import join as answered
 
-        place = Path(read_invitation(file)[0].party) if folder is None else folder
-        invitation, line = answered(file, place, fingerprint=fingerprint)
+        invitation, line = answered(file, folder, fingerprint=fingerprint)
         typer.echo(line)
         say(f"federation {invitation.federation!r} at {invitation.address}")
         if fingerprint is None:
@@ -79,7 +77,7 @@ def join(
         say(
             "send the line above to the coordinator; it holds nothing secret, and must arrive whole"
         )
-        path = place / "party.toml"
+        path = (Path(invitation.party) if folder is None else folder) / "party.toml"
         say(f"fill in {path}, then: {command('party', 'check', path)}")
         say(f"and: {command('party', 'start', path)}")
 

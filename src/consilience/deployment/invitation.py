@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ ANSWER = "consilience-answer"
 PLAIN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Names of parties and federations: no part of a path, no markup."""
 
+NAMES = "letters, digits, dots, dashes and underscores"
+"""What such a name is made of, in words."""
+
 _COMPARED = 32
 """Digits of a fingerprint that are read aloud."""
 
@@ -38,6 +42,14 @@ _PROOF = sha256().digest_size * 2
 """Digits of the proof that ends an answer."""
 
 _ASK = "Ask the coordinator for another: consilience coordinator invite."
+
+
+def check_party_name(name: str, *, where: str) -> None:
+    """Raise ``InvalidInput`` on what is no name of a party; ``where`` is the option that gave it."""
+    if not re.fullmatch(PLAIN, name):
+        raise InvalidInput(
+            f"{name!r} is no name of a party", where=where, mend=f"Take {NAMES}, 100 at most."
+        )
 
 
 class Invitation(Section):

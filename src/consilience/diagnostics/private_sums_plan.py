@@ -95,7 +95,7 @@ class _StandIns:
         return class_sums(parts, np.repeat([0, 1], len(rows)), 2) / SCALE
 
     def taught(self, sums: Array, sigma: float) -> Array:
-        """What private sums teach of the public rows."""
+        """Teacher of the public rows that private sums make."""
         if self.classes:
             return class_ratios(sums, self.known, sigma, 0.5, self.known)
         return fitted_values(sums, self.known, sigma, 0.5, _UNIT, self.known)

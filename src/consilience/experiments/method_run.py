@@ -103,15 +103,14 @@ class MethodRun:
         """
         parties = self.ready
         budget, central = budget_of(self.method), self.method.aggregate == "central"
-        made = self.setup.maker(pooled=central, budget=budget)
         if self.spec.network.kind == "population":
-            live = self.spec.network.live
+            made, live = self.setup.maker(pooled=central, budget=budget), self.spec.network.live
             parties = Population(
                 self.setup.names, lambda name: self._settled(made(name)), live=live
             )
         else:
             if parties is None or budget is not None or central:
-                parties = map(made, self.setup.names)
+                parties = self.setup.parties(pooled=central, budget=budget)
             parties = list(map(self._settled, parties))
         self._late: dict[int, list[Party]] = {}
         self._measured: tuple[str, ...] | None = None

@@ -119,21 +119,20 @@ class SimulatedParties:
             pooled: whether each has all private rows.
             budget: budget of privacy of each; they declare all classes then.
         """
-        labelled = zip(self.rows, self.models, strict=True)
-        everything = np.sort(np.concatenate([rows for rows, model in labelled if model.labels]))
+        rows = self.rows
+        if pooled:
+            labelled = [own for own, model in zip(rows, self.models, strict=True) if model.labels]
+            rows = (np.sort(np.concatenate(labelled)),) * len(rows)
         test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
-        whose = zip(self.rows, self.own, self.models, strict=True)
-        held = dict(zip(self.names, whose, strict=True))
+        held = dict(zip(self.names, zip(rows, self.own, self.models, strict=True), strict=True))
 
         def made(name: str) -> Party:
             own, weights, model = held[name]
             party = Party(
                 name,
                 make(model.name, **model.options),
-                self.dataset.X[everything if pooled else own],
-                self.labels(self.dataset.y[everything if pooled else own])
-                if pooled or model.labels
-                else None,
+                self.dataset.X[own],
+                self.labels(self.dataset.y[own]) if pooled or model.labels else None,
                 test=test,
                 own=weights,
                 calibration=self.calibration,

@@ -143,7 +143,7 @@ def _round_digest(ledger: Ledger, method: str, seed: int, round: int) -> str:
 
 
 def _compared(before: Record, after: Record, kind: str) -> list[dict[str, Any]]:
-    """What a run before and after had of a kind, with both digests; ``None`` for what one has not."""
+    """Records of a kind before and after, with both digests; ``None`` for what one run has not."""
     old, new = ({tuple(key): digest for *key, digest in one[kind]} for one in (before, after))
     names = ("method", "seed", "round") if kind == "rounds" else ("file",)
     return [

@@ -164,7 +164,7 @@ def compare(runs: Sequence[Path], metric: str | None = None) -> Comparison:
 
 
 def _attack(results: Results) -> str:
-    """Who lies in a run, and how."""
+    """Attack in a run, and the number of its liars."""
     hostile = results.spec.hostile if isinstance(results.spec, Spec) else None
     if hostile is None or not hostile.parties:
         return NOBODY

@@ -64,7 +64,7 @@ class Release:
 
     @property
     def asked(self) -> tuple[Any, ...]:
-        """What was asked; there is one release of it."""
+        """Question that is answered by one release."""
         return (self.kind, self.question, self.arrival, self.loss if self.chosen else None)
 
     @classmethod

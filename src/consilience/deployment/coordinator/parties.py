@@ -28,7 +28,13 @@ from consilience.deployment.coordinator.configuration import (
     checked,
     stored_coordinator,
 )
-from consilience.deployment.invitation import PLAIN, Answer, Invitation, read_invitation
+from consilience.deployment.invitation import (
+    PLAIN,
+    Answer,
+    Invitation,
+    check_party_name,
+    read_invitation,
+)
 from consilience.errors import InvalidInput, command, nearest
 from consilience.federation.leaving import keep_record, record_of
 from consilience.federation.ledger import Ledger
@@ -55,7 +61,7 @@ def invite(folder: Path, name: str, out: Path, *, days: int = 14) -> Invitation:
         InvalidInput: no such name is possible, it takes part already, or ``out`` is there already.
         RunFailed: the file cannot be written.
     """
-    _check_name(name)
+    check_party_name(name, where="NAME")
     document = _document(folder)
     if document.get("parties", {}).get(name):
         raise InvalidInput(
@@ -95,7 +101,7 @@ def add(folder: Path, line: str) -> str:
         InvalidInput: the answer is to no invitation that counts, or the party cannot take part.
     """
     answer = Answer.read(line)
-    _check_name(answer.party)
+    check_party_name(answer.party, where="NAME")
     document, kept = _document(folder), _kept(folder, answer.party)
     if not kept.exists():
         raise InvalidInput(
@@ -215,15 +221,6 @@ def check_joinable(spec: CoordinatorSpec, parties: Collection[str]) -> None:
             f"{new[0]!r} cannot join a run of {name!r}, which asks all parties before its first round",
             where="parties",
             mend="Move the run folder away first, and start anew with it.",
-        )
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(PLAIN, name):
-        raise InvalidInput(
-            f"{name!r} is no name of a party",
-            where="NAME",
-            mend="Take letters, digits, dots, dashes and underscores, 100 at most.",
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from consilience.deployment.certificates import make_authority, require_cryptography
 from consilience.deployment.coordinator.configuration import CONFIGURATION
-from consilience.deployment.invitation import PLAIN
+from consilience.deployment.invitation import NAMES, PLAIN, check_party_name
 from consilience.errors import InvalidInput, command
 from consilience.validation.sections import check_address, write_new
 
@@ -65,18 +65,14 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
         if not any(parties):
             what = "there are no parties"
         raise InvalidInput(what, where="--parties", mend="Give names with commas between: a,b,c.")
-    federation, plain = folder.resolve().name, "letters, digits, dots, dashes and underscores"
-    if wrong := [name for name in parties if not re.fullmatch(PLAIN, name)]:
-        raise InvalidInput(
-            f"{wrong[0]!r} is no name of a party",
-            where="--parties",
-            mend=f"Take {plain}, 100 at most.",
-        )
+    for name in parties:
+        check_party_name(name, where="--parties")
+    federation = folder.resolve().name
     if not re.fullmatch(PLAIN, federation):
         raise InvalidInput(
             f"{federation!r} is no name of a federation, which is called as its folder",
             where=str(folder),
-            mend=f"Give a folder whose name has {plain} alone, 100 at most.",
+            mend=f"Give a folder whose name has {NAMES} alone, 100 at most.",
         )
     try:
         host = check_address(address).rpartition(":")[0]

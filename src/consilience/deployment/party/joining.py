@@ -17,7 +17,9 @@ _LEAST = 16
 """Digits of a fingerprint that count as compared."""
 
 
-def join(file: Path, folder: Path, *, fingerprint: str | None = None) -> tuple[Invitation, str]:
+def join(
+    file: Path, folder: Path | None, *, fingerprint: str | None = None
+) -> tuple[Invitation, str]:
     """Make what a party needs to take part, and return the invitation and the line that answers it.
 
     A ``party.toml`` is written with the address filled in; where there is one it must be the same party's,
@@ -25,7 +27,7 @@ def join(file: Path, folder: Path, *, fingerprint: str | None = None) -> tuple[I
 
     Args:
         file: the invitation.
-        folder: of the party; made if need be.
+        folder: of the party; made if need be. ``None`` for one of its name.
         fingerprint: as the coordinator read it aloud; ``None`` where nobody did.
 
     Raises:
@@ -38,6 +40,7 @@ def join(file: Path, folder: Path, *, fingerprint: str | None = None) -> tuple[I
     if fingerprint is not None:
         _check_fingerprint(invitation, fingerprint)
     check_certificates(invitation.certificate.encode(), "its certificate", where=str(file))
+    folder = Path(invitation.party) if folder is None else folder
     path = folder / "party.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
