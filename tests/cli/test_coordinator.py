@@ -18,7 +18,7 @@ from consilience.deployment.coordinator.configuration import (
     store_coordinator,
     stored_coordinator,
 )
-from consilience.deployment.coordinator.rounds import OUTCOME
+from consilience.deployment.coordinator.rounds import OUTCOME, STAGE
 from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
@@ -277,6 +277,22 @@ def test_status_and_stop_need_the_folder_alone(call: Call, ready: Path) -> None:
     assert (stopped.exit_code, stopped.output) == (0, "nothing was running\n")
     refused = call("coordinator", "start", ready)
     assert refused.exit_code == 2 and "not TOML" in refused.output
+
+
+def test_status_says_what_is_asked_now(
+    call: Call, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(ready, "running", rounds=2)
+    asked = {"round": 1, "tasks": "FitPrivate+PredictPublic", "since": 0.0, "awaited": ["south"]}
+    (ready / "run" / STAGE).write_text(json.dumps(asked))
+    assert "awaited" not in call("coordinator", "status", ready).output
+    room = "consilience.deployment.coordinator"
+    monkeypatch.setattr(f"{room}.status.running", lambda home: 7)
+    monkeypatch.setattr(f"{room}.superlink.flwr", lambda *_: {"nodes": []})
+    done = call("coordinator", "status", ready, "--json", "status.json")
+    assert "round 1: FitPrivate, PredictPublic, asked" in done.output
+    assert "s ago; awaited: south" in done.output
+    assert json.loads(Path("status.json").read_text())["stage"]["awaited"] == ["south"]
 
 
 def test_a_file_in_the_place_of_a_folder(call: Call, ready: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ from consilience.cli.output import (
 from consilience.errors import command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -284,8 +285,16 @@ def _show(found: Status, console: Console) -> None:
     console.print(_table(found))
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
     said = (f"{party.party} noted: {note}" for party in found.parties for note in party.notes)
-    for line in (*out, *said, *found.notes):
+    for line in (*_asked_now(found.stage), *out, *said, *found.notes):
         console.print(line)
+
+
+def _asked_now(stage: Mapping[str, Any]) -> Iterator[str]:
+    """Say what parties are asked, since when, and whose answers are awaited."""
+    if stage:
+        tasks, awaited = stage["tasks"].replace("+", ", "), ", ".join(stage["awaited"])
+        seconds = max(0.0, time.time() - stage["since"])
+        yield f"round {stage['round']}: {tasks}, asked {seconds:.0f} s ago; awaited: {awaited}"
 
 
 def _table(found: Status) -> Table:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
@@ -13,7 +14,7 @@ from consilience.deployment.coordinator.configuration import (
     read_coordinator,
     stored_coordinator,
 )
-from consilience.deployment.coordinator.rounds import ending
+from consilience.deployment.coordinator.rounds import ending, stage
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
 from consilience.errors import InvalidInput, command
@@ -73,6 +74,8 @@ class Status:
         seconds: what they took.
         parties: the status of each.
         notes: what else there is to know, such as why it ended before it was done.
+        stage: what parties are asked now, as ``coordinator.rounds.stage`` gives it; empty where the run does
+            not go on.
     """
 
     federation: str
@@ -82,6 +85,7 @@ class Status:
     seconds: float
     parties: tuple[PartyStatus, ...]
     notes: tuple[str, ...] = ()
+    stage: Mapping[str, Any] = field(default_factory=dict)
 
 
 def coordinator_status(
@@ -129,7 +133,8 @@ def coordinator_status(
     if not done and written not in (None, spec):
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
     rounds = spec.protocol.rounds
-    return Status(spec.name, state, int(last), rounds, float(seconds), parties, tuple(notes))
+    now = stage(folder) if state == "running" else {}
+    return Status(spec.name, state, int(last), rounds, float(seconds), parties, tuple(notes), now)
 
 
 def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:

@@ -16,7 +16,7 @@ from typing import Any
 
 from consilience.aggregation.base import GUARANTEE
 from consilience.deployment.coordinator.configuration import CONFIGURATION, check_folder
-from consilience.deployment.coordinator.rounds import OUTCOME, STAGE, stage
+from consilience.deployment.coordinator.rounds import OUTCOME, STAGE
 from consilience.deployment.coordinator.status import PartyStatus, Status, coordinator_status
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import running
@@ -155,7 +155,7 @@ class CoordinatorPage:
         status = coordinator_status(self.folder, nodes=self._nodes)
         path = self.folder / "run" / LEDGER
         facts = read_facts(path) if status.state != "no run" else Facts()
-        now = stage(self.folder) if status.state == "running" else {}
+        now = status.stage
         rows = party_rows(status, facts, now)
         main = render(
             "live/coordinator.html",
