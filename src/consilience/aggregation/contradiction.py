@@ -97,7 +97,8 @@ def constant(outputs: Array) -> Array:
     if outputs.shape[1] == 1:
         return np.zeros(len(outputs), dtype=bool)
     same = np.asarray(np.ptp(outputs[:, :_FIRST], axis=1).max(axis=1) < _SAME)
-    same[same] = np.ptp(outputs[same], axis=1).max(axis=1) < _SAME
+    if same.any():
+        same[same] = np.ptp(outputs[same], axis=1).max(axis=1) < _SAME
     return same
 
 

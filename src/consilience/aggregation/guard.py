@@ -265,11 +265,20 @@ def _agreement(said: Array) -> Array:
 
 def _known(said: Array) -> Array:
     """Mark the classes that are a party's likeliest on some row, the first of equals; shape ``(m, K)``."""
-    known = np.zeros((len(said), said.shape[2]), dtype=bool)
-    known[np.arange(len(said))[:, None], said[:, :_FIRST].argmax(axis=2)] = True
-    for m in np.flatnonzero(~known.all(axis=1)):
-        known[m, said[m, _FIRST:].argmax(axis=1)] = True
+    known = _likeliest(said[:, :_FIRST])
+    if not (sure := known.all(axis=1)).all():
+        known[~sure] |= _likeliest(said[~sure, _FIRST:])
     return known
+
+
+def _likeliest(said: Array) -> Array:
+    """Mark the classes that are a party's likeliest on some of these rows; shape ``(m, K)``."""
+    top = said == said.max(axis=2, keepdims=True)
+    if np.count_nonzero(top) > top.shape[0] * top.shape[1]:  # some are equal
+        found = np.zeros(top.shape[::2], dtype=bool)
+        found[np.arange(len(said))[:, None], said.argmax(axis=2)] = True
+        return found
+    return np.asarray(top.any(axis=1))
 
 
 def _capped(replies: Replies, most: float | Literal["median"]) -> Replies:

@@ -159,5 +159,9 @@ def _equals(value: Any, default: Any) -> bool:
 
 def fields(message: Any) -> Iterator[tuple[str, Any]]:
     """The fields of a message, name and value, in the order they are declared."""
-    names = _NAMES[type(message)]
-    return zip(names, [getattr(message, name) for name in names], strict=True)
+    return zip(_NAMES[type(message)], values_of(message), strict=True)
+
+
+def values_of(message: Any) -> list[Any]:
+    """The values of a message's fields, in the order they are declared."""
+    return [getattr(message, name) for name in _NAMES[type(message)]]

@@ -16,13 +16,14 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from consilience.errors import KnowledgeRefused
-from consilience.messages.message import REGISTRY, Brief, fields, sent_fields
+from consilience.messages.message import REGISTRY, Brief, sent_fields, values_of
 
 LONGEST_HEADER = 1 << 23
 """Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
 
 _KEY = "consilience"
 _PLAIN = frozenset({type(None), bool, int, float, str})
+_SEQUENCES, _TEXT = (tuple, list), {str}
 _SIZES: dict[object, int] = {}
 _MOST_SIZES = 10_000
 _json = json.JSONEncoder(separators=(",", ":")).encode
@@ -42,11 +43,12 @@ def size(messages: Sequence[object]) -> int:
     measured once is remembered.
     """
     outline = tuple([_outline(message) for message in messages])
-    if outline not in _SIZES:
+    found = _SIZES.get(outline)
+    if found is None:
         if len(_SIZES) >= _MOST_SIZES:
             _SIZES.clear()
-        _SIZES[outline] = len(encode(messages))
-    return _SIZES[outline]
+        found = _SIZES[outline] = len(encode(messages))
+    return found
 
 
 def decode(data: bytes) -> tuple[Any, ...]:
@@ -72,22 +74,21 @@ def decode(data: bytes) -> tuple[Any, ...]:
         raise KnowledgeRefused(f"unreadable message ({error})", where="wire") from error
 
 
-def _outline(value: object) -> object:
+def _outline(value: Any) -> object:
     """All of a value that the length of its bytes depends on."""
     kind = type(value)
     if kind is str:
         return value
     if kind is int:
-        return kind, len(str(value))
+        return len(str(value))
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape
-    if isinstance(value, tuple | list):
-        texts = set(map(type, value)) <= {str}
-        return tuple(value) if texts else tuple([_outline(item) for item in value])
+    if isinstance(value, _SEQUENCES):
+        return tuple(value) if _TEXT.issuperset(map(type, value)) else tuple(map(_outline, value))
     if REGISTRY.get(kind.__name__) is kind:
         if issubclass(kind, Brief):  # which fields are sent depends on their values
             return kind, *[(name, _outline(item)) for name, item in sent_fields(value)]
-        return kind, *[item if type(item) is str else _outline(item) for _, item in fields(value)]
+        return kind, *map(_outline, values_of(value))
     if isinstance(value, Mapping):
         return kind, *[(key, _outline(item)) for key, item in value.items()]
     return kind, repr(value)
