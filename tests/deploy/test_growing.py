@@ -15,13 +15,21 @@ from consilience.deployment.coordinator.configuration import read_coordinator, s
 from consilience.deployment.coordinator.parties import leave
 from consilience.deployment.coordinator.process import start_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
-from consilience.deployment.party.process import party_key
 from consilience.federation.leaving import CERTIFICATE, certify, record_of
 from consilience.federation.ledger import Ledger
 from consilience.messages.wire import decode
-from consilience.site import read_party
 from consilience.tasks.predictions import Distill
-from helpers.deployed_run import NAMES, grid, node, predictions, served, started
+from helpers.deployed_run import (
+    NAMES,
+    attended,
+    east,
+    grid,
+    node,
+    predictions,
+    rounds,
+    served,
+    started,
+)
 from helpers.flower_grid import Grid, Info, Message, in_a_run
 
 
@@ -32,20 +40,6 @@ class Killed(Exception):
 @pytest.fixture(autouse=True)
 def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
-
-
-def east(run: Path) -> tuple[Path, str]:
-    """Folder and key of a third party with north's rows, which nobody knows yet."""
-    home = run.parent / "east"
-    shutil.copytree(run.parent / "north", home)
-    (home / "party.key").unlink()
-    (home / "party.toml").write_text((home / "party.toml").read_text().replace("north", "east"))
-    return home, party_key(read_party(home / "party.toml"))
-
-
-def rounds(run: Path, number: int) -> None:
-    path = run / "coordinator.toml"
-    path.write_text(path.read_text().replace("rounds = 2", f"rounds = {number}"))
 
 
 def changing(run: Path, nodes: Grid, parties: dict[str, str], *, at: int) -> None:
@@ -62,17 +56,6 @@ def changing(run: Path, nodes: Grid, parties: dict[str, str], *, at: int) -> Non
         return usual(message)
 
     nodes.nodes[100] = answer
-
-
-def attended(run: Path, party: str) -> list[int]:
-    """The rounds in which it learned from the teacher."""
-    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
-        found = ledger.read(
-            "SELECT round FROM deliveries WHERE party = ? AND tasks LIKE 'Distill%' "
-            "AND status = 'ok' ORDER BY 1",
-            party,
-        )
-    return [round for (round,) in found]
 
 
 def test_one_is_added_and_one_removed_while_the_run_goes_on(run: Path) -> None:

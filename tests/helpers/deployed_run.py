@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from consilience import Federation
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
 from consilience.deployment.party.flower_app import client
+from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
 from consilience.federation.ledger import Ledger
 from consilience.networks import LocalNetwork
@@ -54,6 +57,32 @@ def begun(center: Path, nodes: Grid, **options: Any) -> None:
     """Start or resume a run with the configuration as it is now."""
     store_coordinator(read_coordinator(center), center)
     serve_run(nodes, {"folder": str(center)}, waits=QUICK, **options)
+
+
+def east(run: Path) -> tuple[Path, str]:
+    """Folder and key of a third party with north's rows, which nobody knows yet."""
+    home = run.parent / "east"
+    shutil.copytree(run.parent / "north", home)
+    (home / "party.key").unlink()
+    (home / "party.toml").write_text((home / "party.toml").read_text().replace("north", "east"))
+    return home, party_key(read_party(home / "party.toml"))
+
+
+def rounds(run: Path, number: int) -> None:
+    """Set the number of rounds."""
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", f"rounds = {number}"))
+
+
+def attended(run: Path, party: str) -> list[int]:
+    """The rounds in which it learned from the teacher."""
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        found = ledger.read(
+            "SELECT round FROM deliveries WHERE party = ? AND tasks LIKE 'Distill%' "
+            "AND status = 'ok' ORDER BY 1",
+            party,
+        )
+    return [round for (round,) in found]
 
 
 def predictions(center: Path) -> dict[str, np.ndarray]:

@@ -127,6 +127,47 @@ def remove(
         say(f"{name} was removed: {_from_when(folder)}")
 
 
+@coordinator.command(
+    "add-class", epilog="Example: consilience coordinator add-class heart arrhythmia"
+)
+def add_class(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="The name of the class.")],
+    debug: Debug = False,
+) -> None:
+    """Have a class added between two rounds, once a party has rows of it and all agree."""
+    with handle_errors(debug):
+        from consilience.deployment.coordinator.classes import add_class as added
+
+        added(folder, name)
+        say(f"class {name!r} is named; the parties are asked {_asked_when(folder)}")
+
+
+@coordinator.command(
+    "remove-class", epilog="Example: consilience coordinator remove-class heart arrhythmia"
+)
+def remove_class(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="The name of the class.")],
+    debug: Debug = False,
+) -> None:
+    """Take back a class that was not added yet."""
+    with handle_errors(debug):
+        from consilience.deployment.coordinator.classes import remove_class as removed
+
+        removed(folder, name)
+        say(f"class {name!r} is not asked about any more")
+
+
+def _asked_when(folder: Path) -> str:
+    """When the parties are asked about a class."""
+    from consilience.deployment.processes import running
+
+    if running(folder / "run" / "flower") is not None:
+        return f"after this round, and again until they agree: {command('coordinator', 'status', folder)}"
+    return "when the coordinator is started or resumed"
+
+
 def _from_when(folder: Path) -> str:
     """From when a change of the parties counts."""
     from consilience.deployment.processes import running

@@ -20,10 +20,14 @@ from consilience.federation.driver import (
 )
 from consilience.federation.forming import (
     check_classes_fixed,
+    check_growing,
+    check_known,
+    check_new_names,
     check_tolerates,
     incompatible_parties,
     lacking_public,
     negotiate,
+    with_classes,
 )
 from consilience.federation.history import History
 from consilience.learners.encoders import find_encoder
@@ -34,7 +38,7 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import ConsiderClasses, Describe, Evaluate, Join, TakePublic
 
 
 class Federation:
@@ -110,6 +114,7 @@ class Federation:
         threads: int = 1,
         encoder: str | None = None,
         tolerates: int = 0,
+        meant: Collection[str] = (),
     ) -> Federation:
         """Make a federation whose parties live on a network.
 
@@ -122,11 +127,12 @@ class Federation:
             encoder: digest of the encoder that every party has to have, empty for none; by default that of
                 the public rows.
             tolerates: how many parties may lie: fewer than half of those who know any class.
+            meant: classes that one party alone may know, strict or not.
         """
         federation = cls.__new__(cls)
         agreed = public.encoder_key if encoder is None else encoder
         federation._set(network, public, seed, strict, threads, agreed)
-        federation._tolerates = tolerates
+        federation._tolerates, federation._meant = tolerates, frozenset(meant)
         return federation
 
     def _set(
@@ -152,6 +158,7 @@ class Federation:
         self.network, self.public = network, public
         self._seed, self._strict, self.threads = int(seed), strict, threads
         self._encoder, self._tolerates = encoder, 0
+        self._meant: frozenset[str] = frozenset()
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
         self._testers: dict[str, int | None] = {}
@@ -179,7 +186,9 @@ class Federation:
     def _negotiated(self) -> tuple[list[Description], Agreement]:
         """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
         descriptions = self.network.require(Describe()).of(Description)
-        odd = incompatible_parties(descriptions, self.public, strict=self._strict)
+        odd = incompatible_parties(
+            descriptions, self.public, strict=self._strict, meant=self._meant
+        )
         self.network.leave_out(odd)
         fitting = [one for one in descriptions if one.party not in odd]
         check_tolerates(fitting, self._tolerates)
@@ -254,19 +263,22 @@ class Federation:
         protocol: Protocol,
         *,
         join: Iterable[Party] = (),
+        classes: Sequence[str] = (),
         evaluate: bool | Literal["participants"] = True,
         progress: bool = True,
     ) -> History:
-        """Go on after the last run of this federation, with further parties if there are any.
+        """Go on after the last run of this federation, with further parties and classes if there are any.
 
         The parties are as that run left them; those that join late are untrained, and begin with the next
-        round. What a protocol asks for once it asks all parties for again.
+        round. What a protocol asks for once it asks all parties for again. Where classes are added, all
+        parties begin the next round untrained, and nothing is remembered but the rounds.
 
         Args:
             history: of the last run.
             protocol: the same, with more rounds.
             join: parties that were not there, on a network within this process; their classes have to be
-                among those agreed on.
+                among those agreed on. Where classes are added one may take the place of a party of its name.
+            classes: classes that are added to those agreed on; one of these parties has to know each.
             evaluate: as of :meth:`run`.
             progress: as of :meth:`run`.
 
@@ -290,24 +302,47 @@ class Federation:
                 where="protocol",
                 mend="Give the number of all rounds, those that are done among them.",
             )
-        self.admit(list(join))
+        if classes:
+            check_growing(protocol, self.network.agreed)
+            done = RoundState(round=done.round)
+        self.admit(list(join), classes=classes)
         before = History(list(history.rounds), list(history.metrics), list(history.deliveries))
         return self._recorded(protocol, before, done, evaluate, progress)
 
-    def admit(self, late: Sequence[Party]) -> None:
-        """Have further parties join what was agreed on, or leave all as it was.
+    def admit(self, late: Sequence[Party], *, classes: Sequence[str] = ()) -> None:
+        """Have further parties join, or all parties join anew with further classes; or leave all as it was.
+
+        Args:
+            late: the parties; where classes are added one may take the place of a party of its name.
+            classes: classes that are added: all parties then join anew, untrained.
 
         Raises:
-            InvalidInput: the network takes in nobody, or a party does not fit.
+            InvalidInput: the network takes in nobody, a party does not fit, or no party knows a class.
+            RunFailed: a party does not agree to a class.
         """
-        if not late:
+        if not late and not classes:
             return
-        before, network = self.network.agreed, self.network
-        with limited_threads(self.threads), network.admitting(late):
-            descriptions, agreement = self._negotiated()
-            check_classes_fixed(agreement.classes, before.classes)
-            agreement = replace(agreement, summed=before.summed)  # which the others hold to
-            network.require(Join(agreement=agreement), to=[party.name for party in late])
+        before, network, meant = self.network.agreed, self.network, self._meant
+        check_new_names(classes, before.classes)
+        to = None if classes else [party.name for party in late]
+        try:
+            self._meant |= frozenset(classes)
+            with (
+                limited_threads(self.threads),
+                network.admitting(late, instead=bool(classes)),
+            ):
+                descriptions, agreement = self._negotiated()
+                check_known(classes, descriptions)
+                check_classes_fixed(agreement.classes, [*before.classes, *classes])
+                agreement = replace(agreement, summed=before.summed)  # which the others hold to
+                if classes:
+                    agreement = with_classes(before, descriptions, classes)
+                    network.require(ConsiderClasses(classes=agreement.classes, new=tuple(classes)))
+                    self._last = None
+                network.require(Join(agreement=agreement), to=to)
+        except BaseException:
+            self._meant = meant
+            raise
         network.agreement = agreement
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
-from consilience.errors import InvalidInput, nearest
+from consilience.aggregation import Aggregator
+from consilience.aggregation.guard import Guard
+from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.messages.replies import Description
 from consilience.messages.schema import MOST_SUMMED, Agreement, Public, Ratios
+from consilience.protocols import PROTOCOLS, Protocol
+from consilience.protocols.secure_rounds import SECURE
 from consilience.tasks.lifecycle import TakePublic
 from consilience.validation.labels import class_order
 
@@ -55,8 +60,86 @@ def check_classes_fixed(classes: Iterable[str], before: Iterable[str]) -> None:
         raise InvalidInput(
             f"class {new[0]!r} is none of those that were agreed on",
             where="federation",
-            mend="Classes are fixed when a run begins: leave such rows out, or run anew.",
+            mend="Leave such rows out, name them otherwise (aliases), or add the class between two rounds: "
+            "consilience coordinator add-class; in Python Federation.resume(…, classes=…).",
         )
+
+
+def check_growing(protocol: Protocol, agreed: Agreement, *, secret: bool = False) -> None:
+    """Raise ``InvalidInput`` where no class can be added between the rounds of a run.
+
+    Args:
+        protocol: bound to its options.
+        agreed: what its parties agreed on.
+        secret: whether the coordinator holds secret labels.
+    """
+    rule = protocol.options.get("aggregate")
+    screen = rule.screen if isinstance(rule, Aggregator) else None
+    why = ""
+    if agreed.kind == "regression":
+        why = "these parties predict values, and not classes"
+    elif agreed.outcome:
+        why = "what these parties predict is an outcome, whose bins or labels are in every configuration"
+    elif not PROTOCOLS[protocol.name].grows:
+        why = f"{protocol.name} cannot begin anew in mid-run; ensemble_distillation can"
+    elif protocol.options.get(SECURE) is not None:
+        why = f"with {SECURE} it was agreed at the beginning who is in a sum, and of what form sums are"
+    elif secret or (isinstance(screen, Guard) and screen.secret is not None):
+        why = "secret labels are of the classes of the beginning, and would leave claims of others untested"
+    if why:
+        raise InvalidInput(
+            f"no class can be added to this run: {why}",
+            where="classes",
+            mend="Start a run anew, with the classes from its beginning.",
+        )
+
+
+def check_new_names(names: Sequence[str], before: Iterable[str]) -> None:
+    """Raise ``InvalidInput`` where names are none of classes that could be added to those agreed on."""
+    if isinstance(names, str):
+        raise InvalidInput(f"classes is {names!r}", where="classes", mend=f"Give [{names!r}].")
+    folded = {"".join(name.lower().split()): name for name in before}
+    for name in names:
+        why = "" if isinstance(name, str) else "a class is named by a text"
+        why = why or (
+            odd_name(name)
+            or ("" if name.strip() == name != "" else "it is empty, or has blanks around it")
+        )
+        usual = None if why else folded.get("".join(name.lower().split()))
+        if usual == name:
+            why = "it is agreed on, or named twice"
+        elif usual is not None:
+            why = f"{usual!r} is a class already; to mean the same, a party says so with aliases"
+        if why:
+            raise InvalidInput(f"class {name!r} cannot be added: {why}", where="classes")
+        folded["".join(name.lower().split())] = name
+
+
+def check_known(names: Iterable[str], said: Iterable[Description]) -> None:
+    """Raise ``InvalidInput`` on a class that no party has, of what parties say of themselves."""
+    if unknown := sorted(set(names) - {name for one in said for name in one.classes}):
+        raise InvalidInput(f"no party has rows of class {unknown[0]!r}", where="classes")
+
+
+def with_classes(before: Agreement, said: Iterable[Description], new: Iterable[str]) -> Agreement:
+    """Make the agreement with further classes.
+
+    Args:
+        before: the agreement.
+        said: what parties say of themselves now.
+        new: the classes.
+    """
+    said = list(said)
+    names, classes = {one.party for one in said}, class_order({*before.classes, *new})
+    frozen = {*(set(before.frozen) - names), *(one.party for one in said if one.frozen)}
+    learners = {*(set(before.learners) - names), *(one.party for one in said if one.learns_only)}
+    return replace(
+        before,
+        classes=classes,
+        outputs=len(classes),
+        frozen=tuple(sorted(frozen)),
+        learners=tuple(sorted(learners)),
+    )
 
 
 def lacking_public(descriptions: Iterable[Description], public: Public) -> list[str]:
@@ -130,7 +213,11 @@ MANY_NUMBERS = 30
 
 
 def incompatible_parties(
-    descriptions: Sequence[Description], public: Public, *, strict: bool = True
+    descriptions: Sequence[Description],
+    public: Public,
+    *,
+    strict: bool = True,
+    meant: Collection[str] = (),
 ) -> dict[str, InvalidInput]:
     """Find the parties that do not fit the majority, each with the error; all where no side has more.
 
@@ -141,17 +228,18 @@ def incompatible_parties(
         descriptions: every party's description of itself.
         public: the public rows that all must hold.
         strict: count a party with a single class, and one that alone knows a class, as not fitting.
+        meant: classes that one party alone may know all the same.
     """
     found: dict[str, InvalidInput] = {}
     left = list(descriptions)
-    while odd := _incompatible(left, public, strict):
+    while odd := _incompatible(left, public, strict, meant):
         found |= odd
         left = [one for one in left if one.party not in odd]
     return found
 
 
 def _incompatible(
-    descriptions: Sequence[Description], public: Public, strict: bool
+    descriptions: Sequence[Description], public: Public, strict: bool, meant: Collection[str]
 ) -> dict[str, InvalidInput]:
     """Parties that do not fit the others as these are, each with the error."""
     if all(description.learns_only for description in descriptions):
@@ -224,7 +312,7 @@ def _incompatible(
             )
         for name in description.classes:
             holders[name].append(description.party)
-    single = sorted(name for name, parties in holders.items() if len(parties) == 1)
+    single = sorted(name for name, held in holders.items() if len(held) == 1 and name not in meant)
     alone: dict[str, str] = {}  # party to the first class that it has alone
     for name in single:
         alone.setdefault(holders[name][0], name)

@@ -102,14 +102,19 @@ class LocalNetwork(InProcessNetwork):
         return tuple(self._members)
 
     @contextmanager
-    def admitting(self, parties: Sequence[Party]) -> Iterator[None]:
+    def admitting(self, parties: Sequence[Party], *, instead: bool = False) -> Iterator[None]:
         """Take in further parties, unless the block fails: then all is as it was.
+
+        Args:
+            parties: the parties.
+            instead: whether one may take the place of a party of its name.
 
         Raises:
             InvalidInput: there is one of that name.
         """
-        before = self._members
-        self._members = by_name([*before.values(), *parties], self.public)
+        before, named = self._members, {party.name for party in parties if instead}
+        stay = [member for name, member in before.items() if name not in named]
+        self._members = by_name([*stay, *parties], self.public)
         try:
             yield
         except BaseException:

@@ -59,7 +59,7 @@ from consilience.site.session import FILE as SESSION_FILE
 from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import StateFolder
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
+from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of
 from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 
@@ -67,22 +67,20 @@ from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 class PartySite:
     """Answers a coordinator's requests for one party, whose state lives in a folder.
 
-    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to let another
-    take over.
+    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to let go of it.
 
     Args:
         make: makes the party; called once, when the first request comes. Where its ``public`` is not set, it
             takes the public rows that the coordinator sends, under its limits.
         home: the folder of its state and its audit log.
         name: to report failures by while there is no party yet.
-        limits: its limits on requests.
+        limits: on requests.
         threads: numerical threads while it works.
         wait: seconds to wait for another process to let go of the folder.
         noise: makes the source of its noise.
 
     Raises:
-        RunFailed: another process works on the folder, it cannot be written, or its audit log or its privacy
-            ledger lacks lines.
+        RunFailed: another process works on the folder, it cannot be written, or a log lacks lines.
     """
 
     def __init__(
@@ -183,12 +181,14 @@ class PartySite:
         if session is not None and not isinstance(first, Join):
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
-        if isinstance(first, Describe):
+        if isinstance(first, Describe | ConsiderClasses):  # its rows may not fit what it joined
             party = self._made()
             party.kept_public = kept_public(self._state.home)
-            measured = session.measured if session else 0
-            self.limits.bind(party, measured, noise=self._noise)
-            return (*reply_of(party, (first,), encode), "ok")
+            self.limits.bind(party, session.measured if session else 0, noise=self._noise)
+            if session and isinstance(first, ConsiderClasses):
+                session.check_another(self.limits)
+            outcome, reply = reply_of(party, (first,), encode)
+            return outcome, reply, getattr(outcome, "kind", "ok")
         if isinstance(first, TakePublic):
             return self._taken(first, session)
         if isinstance(first, Join):

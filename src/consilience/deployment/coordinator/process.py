@@ -22,6 +22,7 @@ from consilience.deployment.coordinator.checks import (
     check_start,
     last_measured,
 )
+from consilience.deployment.coordinator.classes import check_addable
 from consilience.deployment.coordinator.configuration import (
     CONFIGURATION,
     CoordinatorSpec,
@@ -31,7 +32,7 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.gate import Gate
 from consilience.deployment.coordinator.parties import check_joinable, take_up
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
-from consilience.deployment.coordinator.status import round_line
+from consilience.deployment.coordinator.status import class_lines, round_line
 from consilience.deployment.coordinator.superlink import ASK_EVERY, SuperLink
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed, command
@@ -107,6 +108,7 @@ def _serve(
         wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
         report(f"{wait}: {command('party', 'start', 'party.toml')}")
         done, excluded, tries = last_measured(run), dict[str, str](), 0
+        classes: tuple[str, ...] = ()
         while not outcome(folder):
             if tries > FRUITLESS:
                 raise RunFailed(
@@ -121,6 +123,9 @@ def _serve(
                     time.sleep(0.5)
                     spec = members.followed(spec, link, report)
                     excluded = _reported(excluded, _excluded(run), report)
+                    said, classes = classes, _classes(run)
+                    for line in sorted(set(classes) - set(said)):
+                        report(line)
                     if (now := last_measured(run)) != done:
                         done, tries = now, 0
                         report(round_line(run, spec))
@@ -144,7 +149,7 @@ def _serve(
 
 @dataclass
 class _Members:
-    """The section ``[parties]`` of coordinator.toml, which counts while a run goes on.
+    """The section ``[parties]`` of coordinator.toml and its ``classes``, which count while a run goes on.
 
     Args:
         folder: the coordinator's.
@@ -157,7 +162,7 @@ class _Members:
     again_at: float = field(default=0.0, init=False)
 
     def followed(self, spec: CoordinatorSpec, link: SuperLink, report: Report) -> CoordinatorSpec:
-        """Have the SuperLink know the parties that the file names; the run asks them from its next round.
+        """Have the SuperLink know the parties that the file names, and the run those and the classes.
 
         Args:
             spec: the configuration that the run goes on with.
@@ -165,7 +170,7 @@ class _Members:
             report: told who was added and removed, or why the file does not count.
 
         Returns:
-            The configuration with the parties of now; its other settings count when the run is resumed.
+            The configuration with these of now; its other settings count when the run is resumed.
         """
         try:
             changed = (self.folder / CONFIGURATION).stat().st_mtime_ns
@@ -174,26 +179,30 @@ class _Members:
         if changed == self.seen or time.monotonic() < self.again_at:
             return spec
         try:
-            wanted = read_coordinator(self.folder).parties
+            written = read_coordinator(self.folder)
+            wanted, classes = written.parties, written.classes
             check_joinable(spec, wanted)
+            check_addable(self.folder, classes)
             if wanted != spec.parties:
                 link.register(wanted)
         except InvalidInput as error:
             self.seen = changed
-            report(f"[parties] stay as they are: {error}")
+            report(f"[parties] and classes stay as they are: {error}")
             return spec
         except RunFailed as error:
             self.again_at = time.monotonic() + self.pause
             report(f"[parties] stay as they are until the SuperLink can be told: {error}")
             return spec
         self.seen = changed
-        if wanted == spec.parties:
+        if (wanted, classes) == (spec.parties, spec.classes):
             return spec
         for name in sorted(wanted.keys() - spec.parties.keys()):
             report(f"{name} was added, and takes part from the next round")
         for name in sorted(spec.parties.keys() - wanted.keys()):
             report(f"{name} was removed, and is cut off")
-        now = spec.model_copy(update={"parties": wanted})
+        for name in sorted(set(classes) - set(spec.classes)):
+            report(f"class {name!r}: the parties are asked after this round")
+        now = spec.model_copy(update={"parties": wanted, "classes": classes})
         store_coordinator(now, self.folder)
         return now
 
@@ -222,3 +231,9 @@ def _excluded(run: Path) -> dict[str, str]:
     """The excluded parties, each with the reason why it has not joined."""
     with closing(Ledger(run / LEDGER)) as ledger:
         return {name: why for name, (why, _) in ledger.meta.get("excluded", {}).items()}
+
+
+def _classes(run: Path) -> tuple[str, ...]:
+    """What became of the classes that the operator named, in sentences."""
+    with closing(Ledger(run / LEDGER)) as ledger:
+        return class_lines(ledger)

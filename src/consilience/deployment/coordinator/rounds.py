@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.deployment.coordinator.classes import grow
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, stored_coordinator
 from consilience.deployment.coordinator.membership import MembershipNetwork
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
@@ -133,8 +134,9 @@ class _DeployedRun:
             threads=spec.threads,
             encoder=spec.encoder or None,
             tolerates=spec.robustness.unaided,
+            meant=spec.classes,
         )
-        state = None if self.found is None else self._restored(*self.found)
+        state = None if self.found is None else self._grown(self._restored(*self.found))
         ledger.mark(label, seed, "running")
         ledger.note(public_rows=len(self.network.public))
         seconds = ledger.last_round(label, seed)[1]
@@ -150,8 +152,11 @@ class _DeployedRun:
                 record=self._record,
             ):
                 state, seconds = done.round.state, done.seconds
-                if self._is_over() or self._regrouped(state.round):
-                    break  # it is done, or the protocol goes on with the parties that there are now
+                if self._is_over():
+                    break
+                regrouped, state = self._regrouped(state.round), self._grown(state)
+                if regrouped or state is not done.round.state:
+                    break  # the protocol goes on with the parties and classes that there are now
             if done is before:  # nothing was left to do
                 break
         ledger.mark(label, seed, "done", seconds)
@@ -178,6 +183,26 @@ class _DeployedRun:
             self.ledger.write("notes", [(self.label, self.seed, round, line) for line in told])
         return True
 
+    def _grown(self, state: RoundState) -> RoundState:
+        """Add classes that the operator has named, if a party has rows of them and all agree.
+
+        Args:
+            state: of the round that is complete.
+
+        Returns:
+            The state to go on from: of the round's number alone where classes were added, else the same.
+        """
+        stored, round = stored_coordinator(self.folder), state.round
+        if stored is None or not 0 < round < self.spec.protocol.rounds:
+            return (
+                state  # before round 1 models are trained in it, and after the last one never again
+            )
+        protocol = self.spec.make_protocol(self.secret)
+        if not grow(self.network, self.ledger, self.spec, protocol, stored.classes, round):
+            return state
+        self._still, self._teacher = 0, None
+        return RoundState(round=round)
+
     def _restored(self, number: int, written: bytes) -> RoundState:
         """The state after the last recorded round, with members and parties as they were then."""
         network, meta = self.network, self.ledger.meta
@@ -192,11 +217,15 @@ class _DeployedRun:
             self._evaluate(number)
         answered = "SELECT DISTINCT party FROM deliveries WHERE status = 'ok'"
         network.described |= {name for (name,) in self.ledger.read(answered)}
-        self._restore_parties()
+        grown = meta.get("grown") == number  # all join anew, as some may have before it was killed
+        if grown:
+            network.take_on(network.agreed)
+        else:
+            self._restore_parties()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()
-        (state,) = decode(written)
+        (state,) = (RoundState(round=number),) if grown else decode(written)
         assert isinstance(state, RoundState)
         self._teacher = state.consensus
         return state
@@ -287,8 +316,10 @@ class _DeployedRun:
     def _last_checkpoints(self) -> dict[str, int]:
         """Party to the last round after which it stored its state, as far as the ledger knows."""
         stored = self.ledger.read(
-            "SELECT party, max(round) FROM deliveries WHERE tasks = ? AND status = 'ok' GROUP BY party",
+            "SELECT party, max(round) FROM deliveries WHERE tasks = ? AND status = 'ok' AND round > ? "
+            "GROUP BY party",
             Checkpoint.__name__,
+            self.ledger.meta.get("grown", -1),  # with other classes it began anew
         )
         there = self.network.parties
         return {party: int(number) for party, number in stored if party in there}

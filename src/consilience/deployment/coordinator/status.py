@@ -22,11 +22,12 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
 from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import Checkpoint, TakePublic
+from consilience.tasks.lifecycle import Checkpoint, ConsiderClasses, TakePublic
 
 _MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
+_MEASURING.append(ConsiderClasses.__name__)
 _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
-"""SQL for deliveries that ask for more than metrics: a party may keep these to itself."""
+"""SQL for deliveries that ask for more than metrics or for a word on classes: to these a party may say no."""
 
 _TELLING = f"{_NOT_MEASURING} AND NOT (tasks = '{Checkpoint.__name__}' AND status = 'ok')"
 """SQL for deliveries that tell whether a party is left out: one that failed to train stores its state too."""
@@ -118,18 +119,20 @@ def coordinator_status(
     with closing(Ledger(run / LEDGER)) as ledger:
         done = bool(ledger.done)
         last, seconds = ledger.last_round()
+        classes = class_lines(ledger)
         parties = tuple(
             _party(ledger, name, states.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
         )
     state = "done" if done else "running" if going else "stopped"
-    notes = [broken] if broken else []
+    notes = [*([broken] if broken else []), *classes]
     if state == "stopped" and (why := ending(folder)):
         notes.append(f"it ended: {why}\nthen: {command('coordinator', 'resume', folder)}")
     if not going and held(run / "flower"):
         notes.append("its own process was killed, what it started still runs: stop it, or resume")
     if written is not None and going:
-        written = written.model_copy(update={"parties": spec.parties})  # these count at once
+        both = {"parties": spec.parties, "classes": spec.classes}  # these count at once
+        written = written.model_copy(update=both)
     if not done and written not in (None, spec):
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
     rounds = spec.protocol.rounds
@@ -186,6 +189,13 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         metrics={metric: value for metric, value, _ in metrics},
         measured=metrics[0][2] if metrics else -1,
         notes=tuple(note for (note,) in notes),
+    )
+
+
+def class_lines(ledger: Ledger) -> tuple[str, ...]:
+    """Say of every class that the operator named whether it was added, or why it was not yet."""
+    return tuple(
+        f"class {name!r} {words}" for name, words in ledger.meta.get("classes", {}).items()
     )
 
 

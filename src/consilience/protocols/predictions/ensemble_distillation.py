@@ -82,7 +82,12 @@ _FIRST, _DIVERGED = 5, 1e3
 
 
 @protocol(
-    exchanges="predictions", needs_public=True, also_called=("fedmd",), any_party=True, summed=True
+    exchanges="predictions",
+    needs_public=True,
+    also_called=("fedmd",),
+    any_party=True,
+    summed=True,
+    grows=True,
 )
 def ensemble_distillation(
     network: NetworkView,
@@ -183,7 +188,7 @@ def distillation_rounds(
         replies = network.ask(*train, *questions(aggregate, round=t), to=chosen)  # line 3
         replies = constant.added_to(replies)
         proposal = aggregate(replies, state.trust)  # line 4
-        before = state.memory if bounded is None else state.memory["step"]
+        before = (state.memory or step.init()) if bounded is None else state.memory["step"]
         values, memory = step.update(proposal.values, state.consensus, before)
         if aggregate.kind == "classification":
             values = onto_simplex(values)
