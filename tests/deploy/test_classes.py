@@ -75,7 +75,7 @@ def notes(run: Path) -> list[tuple[int, str]]:
 
 
 def said(run: Path) -> str:
-    return "\n".join(coordinator_status(run).notes)
+    return "\n".join(coordinator_status(run).classes)
 
 
 def answers(run: Path) -> dict[str, np.ndarray]:

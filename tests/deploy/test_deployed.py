@@ -9,15 +9,21 @@ from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from consilience import Federation
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.processes import BIN, Processes, environment, free_port
 from consilience.messages.wire import encode
+from consilience.networks import LocalNetwork
+from consilience.site import read_party
 from consilience.site.public_rows import FOLDER
 from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
-from helpers.deployed_example import Deployed
+from helpers.deployed_example import Deployed, answers
+from helpers.party_sites import as_deployed
 
 pytestmark = [
     pytest.mark.deploy,
@@ -83,6 +89,42 @@ def test_one_joins_and_one_leaves_and_nothing_starts_anew(tmp_path: Path) -> Non
         assert last not in taught(deployed, second) and joined - 1 in taught(deployed, second)
         status = json.loads(deployed.said("party", "status", deployed.party(second), "--json", "-"))
         assert "takes part" not in status["state"]
+
+
+def test_a_class_is_added_and_nothing_starts_anew(tmp_path: Path) -> None:
+    """Two hospitals; the second has rows of a third class from round 1 on, which the operator names."""
+    with Deployed(tmp_path / "heart", rounds=6, parties=2) as deployed:
+        first, second = deployed.names
+        deployed.start()
+        deployed.said("coordinator", "start", deployed.center, "--detach")
+        deployed.wait(round=1)
+        before = deployed.of_coordinator(), deployed.of_party(second)
+        deployed.said("coordinator", "add-class", deployed.center, "unsure")
+        file = deployed.folder / second / "patients.csv"
+        old = pd.read_csv(file, dtype=str)
+        old.assign(disease=old.disease.where(old.index % 4 > 0, "unsure")).to_csv(file, index=False)
+        deployed.wait(round=4)
+        assert (deployed.of_coordinator(), deployed.of_party(second)) == before
+        found = deployed.wait()
+        with deployed.ledger() as ledger:
+            grown = ledger.meta["grown"]
+        assert f"class 'unsure' was added after round {grown}" in found["classes"]
+        assert taught(deployed, first) == [1, 2, 3, 4, 5, 6]
+        assert taught(deployed, second)[grown - 6 :] == list(range(grown + 1, 7))
+    now = as_deployed(read_party(deployed.party(second)))
+    rows, file_now = read_coordinator(deployed.center).rows(), file.read_text()
+    old.to_csv(file, index=False)
+    members = [as_deployed(read_party(deployed.party(name))) for name in deployed.names]
+    file.write_text(file_now)
+    protocol = read_coordinator(deployed.center).make_protocol()
+    federation = Federation.over(LocalNetwork(members, rows), rows)
+    history = federation.run(protocol.with_options(rounds=grown), evaluate=False)
+    federation.resume(history, protocol, join=[now], classes=["unsure"], evaluate=False)
+    for here in (members[0], now):
+        there = deployed.answers_of(here.name, here.X)
+        assert there["predict"].shape[1] == 3
+        for kind, values in answers(here, here.X).items():
+            np.testing.assert_array_equal(values, there[kind])
 
 
 def taught(deployed: Deployed, name: str) -> list[int]:

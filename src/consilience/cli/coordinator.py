@@ -326,7 +326,7 @@ def _show(found: Status, console: Console) -> None:
     console.print(_table(found))
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
     said = (f"{party.party} noted: {note}" for party in found.parties for note in party.notes)
-    for line in (*_asked_now(found.stage), *out, *said, *found.notes):
+    for line in (*_asked_now(found.stage), *out, *said, *found.classes, *found.notes):
         console.print(line)
 
 

@@ -132,7 +132,7 @@ def _targets(y: Array, spec: LateSpec, dataset: Dataset, where: str) -> Array:
         raise InvalidInput(
             f"class {new[0]!r} is none of those that were agreed on",
             where=where,
-            mend=f"{nearest(new[0], codes)} Classes are fixed when a run begins: say what others call it "
+            mend=f"{nearest(new[0], codes)} A late party brings no class: say what others call it "
             "with data.aliases, or leave such rows out.",
         )
     return np.array([codes[name] for name in names], dtype=np.int64)

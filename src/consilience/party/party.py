@@ -277,7 +277,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             self.public = self.public.with_encoder(self.encoder)
         check_agreement(self, agreement)
         assert self.public is not None
-        if lacking := sorted(set(self.declared) - set(agreement.classes)):
+        budgeted = self.privacy.accountant.budget is not None  # then its rows refuse nothing
+        if budgeted and (lacking := sorted(set(self.declared) - set(agreement.classes))):
             raise InvalidInput(f"class {lacking[0]!r} was not agreed on", where=self._where)
         self.public = (
             self._check_alike(self.public) if len(self.public) else self.read_by(self.public)
@@ -287,7 +288,6 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         if self.sums is not None:
             self.sums.abandon()
         check_model(self)
-        budgeted = self.privacy.accountant.budget is not None  # then its rows refuse nothing
         if not self.labelled and self.kind == "regression":
             self.y = np.zeros((0, agreement.outputs))
         self.train_rows = int((~self._calibration_rows(self.y)).sum())

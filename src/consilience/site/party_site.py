@@ -67,7 +67,7 @@ from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 class PartySite:
     """Answers a coordinator's requests for one party, whose state lives in a folder.
 
-    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to let go of it.
+    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to free it.
 
     Args:
         make: makes the party; called once, when the first request comes. Where its ``public`` is not set, it

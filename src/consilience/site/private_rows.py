@@ -31,7 +31,8 @@ class PrivateDataSpec(Section):
         kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
         test: rows to measure on, never trained on: a share of them, or a file with the same columns. With a
             budget of privacy a share is not set aside: metrics do not leave then.
-        classes: names of the classes, which a party with a budget of privacy declares.
+        classes: names of the classes, which a party with a budget of privacy declares; where they are given,
+            the party agrees to no further one in mid-run.
         calibration: share of the other rows that is kept from training, for choices along the way.
         aliases: own label to the name that the federation uses, where they differ.
         encoder: makes the features that rows are compared by, where the federation agreed on one: a name

@@ -1,4 +1,4 @@
-"""Classes of a federation as it grows: named by the operator, considered by the parties, added between rounds.
+"""Classes of a federation as it grows: named by the operator, added between rounds when the parties agree.
 
 coordinator.toml        classes names those that may be added; it counts while a run goes on
 run/ledger.sqlite       what became of each, and from which round on they are agreed on
@@ -98,10 +98,11 @@ def check_addable(folder: Path, names: Sequence[str]) -> None:
         names: all that coordinator.toml is to name.
     """
     spec, agreed = stored_coordinator(folder), _agreed(folder)
-    added = () if spec is None else spec.classes
     if spec is None or agreed is None:
         return
-    if new := [name for name in names if name not in agreed.classes or name not in added]:
+    if new := [
+        name for name in names if name not in spec.classes
+    ]:  # of the others the run has heard
         check_new_names(new, agreed.classes)
         secret = spec.robustness.secret_labels is not None
         check_growing(spec.make_protocol(), agreed, secret=secret)

@@ -77,6 +77,7 @@ class Status:
         notes: what else there is to know, such as why it ended before it was done.
         stage: what parties are asked now, as ``coordinator.rounds.stage`` gives it; empty where the run does
             not go on.
+        classes: what became of classes that were to be added, in sentences.
     """
 
     federation: str
@@ -87,6 +88,7 @@ class Status:
     parties: tuple[PartyStatus, ...]
     notes: tuple[str, ...] = ()
     stage: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
 
 def coordinator_status(
@@ -125,7 +127,7 @@ def coordinator_status(
             for name in sorted(spec.parties)
         )
     state = "done" if done else "running" if going else "stopped"
-    notes = [*([broken] if broken else []), *classes]
+    notes = [broken] if broken else []
     if state == "stopped" and (why := ending(folder)):
         notes.append(f"it ended: {why}\nthen: {command('coordinator', 'resume', folder)}")
     if not going and held(run / "flower"):
@@ -137,7 +139,8 @@ def coordinator_status(
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
     rounds = spec.protocol.rounds
     now = stage(folder) if state == "running" else {}
-    return Status(spec.name, state, int(last), rounds, float(seconds), parties, tuple(notes), now)
+    words = tuple(notes)
+    return Status(spec.name, state, int(last), rounds, float(seconds), parties, words, now, classes)
 
 
 def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:
