@@ -238,8 +238,8 @@ def test_one_that_names_its_classes_and_one_that_is_away(run: Path) -> None:
     assert served(run, nodes) is True
     first, second, *more = notes(run)
     assert first[0] == 1 and "data.classes: it names its classes, and 'perhaps' is none" in first[1]
-    assert second[0] == 2 and "is not added yet: no party that is there has rows of it" in second[1]
-    assert not more and "no party that is there has rows of it" in said(run)
+    assert second[0] == 2 and "is not added yet: south: its node is not connected" in second[1]
+    assert not more and "south: its node is not connected" in said(run)
     assert attended(run, "north") == [1, 2, 3, 4]
 
 

@@ -60,7 +60,7 @@ def test_a_permission_does_not_follow_the_file() -> None:
 
 
 def test_the_experiment_is_told_from_the_method() -> None:
-    assert set(bookkeeping_tasks()) == {"Checkpoint", "Evaluate", "Restore"}
+    assert set(bookkeeping_tasks()) == {"Checkpoint", "ConsiderClasses", "Evaluate", "Restore"}
 
 
 def test_every_task_is_in_one_group() -> None:
