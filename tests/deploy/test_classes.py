@@ -16,7 +16,7 @@ from consilience.deployment.coordinator.configuration import read_coordinator, s
 from consilience.deployment.coordinator.membership import MembershipNetwork
 from consilience.deployment.coordinator.parties import leave
 from consilience.deployment.coordinator.status import coordinator_status
-from consilience.errors import InvalidInput
+from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.messages.wire import decode
 from consilience.networks import LocalNetwork
@@ -188,6 +188,19 @@ def test_a_coordinator_that_was_stopped_adds_it_before_it_goes_on(run: Path) -> 
     assert served(run, grid(run)) is True
     assert notes(run)[0] == (2, "class 'perhaps' was added after round 2")
     assert_as_in_one_process(run, old, 2)
+
+
+def test_where_all_have_rows_of_it_too_early_the_run_stops_and_is_resumed(run: Path) -> None:
+    rounds(run, 3)
+    nodes = grid(run)
+    during(nodes, 2, lambda: (third(run), third(run, "north")), PredictPublic)
+    with pytest.raises(RunFailed, match=r"labels that no party's private data hold: .'perhaps'"):
+        served(run, nodes)
+    name_class(run)
+    assert served(run, nodes) is True
+    assert notes(run)[0] == (1, "class 'perhaps' was added after round 1")
+    assert attended(run, "north") == [1, 2, 3] == attended(run, "south")
+    answers(run)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class _DeployedRun:
             tolerates=spec.robustness.unaided,
             meant=spec.classes,
         )
-        state = None if self.found is None else self._grown(self._restored(*self.found))
+        state = None if self.found is None else self._restored(*self.found)
         ledger.mark(label, seed, "running")
         ledger.note(public_rows=len(self.network.public))
         seconds = ledger.last_round(label, seed)[1]
@@ -217,16 +217,18 @@ class _DeployedRun:
             self._evaluate(number)
         answered = "SELECT DISTINCT party FROM deliveries WHERE status = 'ok'"
         network.described |= {name for (name,) in self.ledger.read(answered)}
-        grown = meta.get("grown") == number  # all join anew, as some may have before it was killed
-        if grown:
+        (state,) = decode(written)
+        assert isinstance(state, RoundState)
+        if meta.get("grown") == number:  # killed after it was noted: all join, as some may have
             network.take_on(network.agreed)
-        else:
-            self._restore_parties()
+            state = RoundState(round=number)
+        else:  # parties may hold rows already that fit no state of theirs
+            before, state = state, self._grown(state)
+            if state is before:
+                self._restore_parties()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()
-        (state,) = (RoundState(round=number),) if grown else decode(written)
-        assert isinstance(state, RoundState)
         self._teacher = state.consensus
         return state
 
