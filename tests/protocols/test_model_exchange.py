@@ -429,3 +429,30 @@ def test_ensembles_are_kept(tmp_path: Path) -> None:
         SignedEnsemble.load(tmp_path / "other")
     with pytest.raises(KnowledgeRefused, match="not trusted"):
         SignedEnsemble.load(tmp_path / "ensemble.safetensors", trusted=()).predict(X)
+
+
+@pytest.mark.parametrize("scheme", ["averaged", "parallel"])
+def test_networks_go_on_from_where_they_were_and_forests_begin_anew(scheme: str) -> None:
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    recipe = TorchRecipe(first_epochs=3, epochs=0)
+
+    def outputs(rounds: int, **options: Any) -> dict[str, Any]:
+        parties = [
+            Party("forest", RandomForestClassifier(5), X[::2], y[::2], calibration=0),
+            Party(
+                "network", make("mlp", hidden=[4], recipe=recipe), X[1::2], y[1::2], calibration=0
+            ),
+        ]
+        federation = Federation(parties)
+        federation.run(SCHEMES[scheme](rounds=rounds, **options), progress=False)
+        return {name: m.predict_proba(X) for name, m in federation.network.models().items()}
+
+    alone, anew = outputs(1, warm_start=True), outputs(2)
+    warm = outputs(2, warm_start=True)
+    # A recipe without later epochs leaves a network that goes on as it is.
+    assert np.array_equal(warm["network"], alone["network"])
+    assert not np.array_equal(anew["network"], alone["network"])
+    assert not np.array_equal(warm["forest"], alone["forest"])

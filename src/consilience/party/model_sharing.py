@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from consilience.learners import Learner
 from consilience.learners.files.transfer import check_packing, check_rows, pack, unpack
 from consilience.party.agreement import checked_answers
@@ -58,8 +60,10 @@ class ModelSharing(Training):
         other.schema = self.schema
         return checked_answers(other, *self._train, self.kind)
 
-    def fit_on_mixed_targets(self, round: int, predictions: Array, label_weight: float) -> None:
-        """Train a new model on private inputs, towards ``label_weight`` times the labels plus predictions.
+    def fit_on_mixed_targets(
+        self, round: int, predictions: Array, label_weight: float, *, warm_start: bool = False
+    ) -> None:
+        """Train a model on private inputs, towards ``label_weight`` times the labels plus predictions.
 
         Where that fails, the party keeps the model that it had.
 
@@ -67,15 +71,17 @@ class ModelSharing(Training):
             round: the round, for the random stream.
             predictions: what is added to the labels, shape ``(n, n_outputs)``.
             label_weight: the weight of the private labels in [0, 1].
+            warm_start: go on from the own model, if its kind trains incrementally; else train a new one.
         """
         X, y = self._train
-        new = self.untrained()
+        goes_on = warm_start and self.trained and self.learner.abilities.incremental
+        new = copy.deepcopy(self.learner) if goes_on else self.untrained()
         new.fit(
             X,
             label_weight * y + predictions,
             rng=self.stream(round, "fit"),
             validation=self._validation,
-            phase="first",
+            phase="private" if goes_on else "first",
         )
         self.learner = new
         self.model_changed()

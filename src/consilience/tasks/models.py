@@ -41,13 +41,14 @@ def shared_model(
 
 @message
 class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange"):
-    """Train a new model on your own inputs, labelled by others' models and by your labels, and send it.
+    """Train a model on your own inputs, labelled by others' models and by your labels, and send it.
 
     Attributes:
         models: the others'.
         share: the weight of each of them.
         own: the weight of your own model's predictions.
         labels: the weight of your labels.
+        warm_start: whether networks go on from where they were; all else is trained anew.
     """
 
     round: int
@@ -55,6 +56,7 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
     share: float = 0.0
     own: float = 0.0
     labels: float = 0.0
+    warm_start: bool = False
 
     def run(self, party: Party) -> SharedModel:
         """The newly trained model."""
@@ -73,7 +75,9 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
                 notes.append(f"without the model of {model.party}: {refusal.what}")
         if weight == 0:
             raise InvalidInput("; ".join(notes))
-        party.fit_on_mixed_targets(self.round, opinions / weight, self.labels / weight)
+        party.fit_on_mixed_targets(
+            self.round, opinions / weight, self.labels / weight, warm_start=self.warm_start
+        )
         return shared_model(party, self.round, notes=tuple(notes))
 
 

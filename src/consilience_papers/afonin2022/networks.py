@@ -126,14 +126,19 @@ def averaged_apart(study: Study, size: str = "cpu") -> Exhibit:
     how = SIZES["mnist"]["quick" if study.quick else size]
     setting = Setting(portion=0.0)
     rows, held = [], []
-    for model, kernel in ((how.first[0], False), ("kernel ridge regression", True)):
+    models: dict[str, dict[str, bool]] = {
+        how.first[0]: {},
+        f"{how.first[0]}, goes on from where it was": {"warm_start": True},
+        "kernel ridge regression": {"kernel": True},
+    }
+    for model, options in models.items():
         found = study.repeat(
             trials.averaged_apart,
             study.times(3, 2),
             label=f"averaged-apart, {model}",
             setting=asdict(setting),
             size=asdict(how),
-            kernel=kernel,
+            **options,
         )
         mean = {name: values.mean(axis=0) for name, values in found.items()}
         shown = [t for t in (0, 1, 2, 3, 4, 5, 10, 20) if t <= how.rounds]

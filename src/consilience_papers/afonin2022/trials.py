@@ -196,7 +196,12 @@ def _accuracy(outputs: Array, codes: Array) -> float:
 
 
 def averaged_apart(
-    *, setting: Mapping[str, Any], size: Mapping[str, Any], kernel: bool, repetition: int
+    *,
+    setting: Mapping[str, Any],
+    size: Mapping[str, Any],
+    kernel: bool = False,
+    warm_start: bool = False,
+    repetition: int,
 ) -> Numbers:
     """AvgKD of two agents with five classes each, after rounds 0, 1, …, T; shape ``(T + 1,)`` each.
 
@@ -208,6 +213,7 @@ def averaged_apart(
         setting: with ``portion`` 0.
         size: how much is trained.
         kernel: kernel ridge regression (Gaussian, c = 3e-5 over means of four pixels), not the networks.
+        warm_start: whether networks go on from where they were.
         repetition: which images.
     """
     where, how = Setting(**setting), Size(**size)
@@ -217,7 +223,8 @@ def averaged_apart(
         rounds = _kernel_averaged(parties, given.X_test, how.rounds)
     else:
         federation = Federation(parties, seed=repetition, strict=False)
-        rounds = _predictions(federation, averaged_distillation(rounds=how.rounds), given.X_test)
+        protocol = averaged_distillation(rounds=how.rounds, warm_start=warm_start)
+        rounds = _predictions(federation, protocol, given.X_test)
     high = given.y_test >= 5  # agent 1 has classes 0 to 4, agent 2 the others
     found: Numbers = {"accuracy": [], "divided": [], "sum": [], "foreign": []}
     for first, second in rounds:

@@ -21,7 +21,8 @@ Deviations
       needs (one in AKD, M − 1 in AvgKD and PKD). Without one every agent would send M − 1.
     - The ring is in the order of the agents' names.
     - Every fit starts from an untrained model, as the analysis has it: what an agent knows comes to it in
-      the labels alone. The paper does not say whether its networks go on from where they were.
+      the labels alone. The paper does not say whether its networks go on from where they were; with
+      ``warm_start`` they do in AvgKD and PKD.
     - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main
       experiments, is a regression with one-hot rows as targets.
     - In AvgKD and PKD an agent whose model is missing, or is refused by the one who is to use it, is left
@@ -49,12 +50,18 @@ from consilience.tasks.models import TrainTowards
 
 @protocol(exchanges="models", also_called=("avgkd",))
 def averaged_distillation(
-    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
+    network: NetworkView,
+    public: Public,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    warm_start: bool = False,
 ) -> Rounds:
     """AvgKD: every agent learns the mean of its labels and the others' predictions.
 
     Args:
         rounds: number of rounds T after the first training.
+        warm_start: whether networks go on from where they were; models of other kinds are trained anew.
 
     Raises:
         InvalidInput: fewer than two agents.
@@ -63,17 +70,23 @@ def averaged_distillation(
     Source:
         Afonin & Karimireddy 2022, section 5.1 and appendix G.
     """
-    return _in_parallel(network, state, rounds, labels=True)
+    return _in_parallel(network, state, rounds, labels=True, warm_start=warm_start)
 
 
 @protocol(exchanges="models", also_called=("pkd",))
 def parallel_distillation(
-    network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
+    network: NetworkView,
+    public: Public,
+    state: RoundState | None,
+    *,
+    rounds: int,
+    warm_start: bool = False,
 ) -> Rounds:
     """PKD: every agent learns the mean of all predictions, its own among them; its labels are forgotten.
 
     Args:
         rounds: number of rounds T after the first training.
+        warm_start: whether networks go on from where they were; models of other kinds are trained anew.
 
     Raises:
         InvalidInput: fewer than two agents.
@@ -82,7 +95,7 @@ def parallel_distillation(
     Source:
         Afonin & Karimireddy 2022, appendix E.
     """
-    return _in_parallel(network, state, rounds, labels=False)
+    return _in_parallel(network, state, rounds, labels=False, warm_start=warm_start)
 
 
 @protocol(exchanges="models", also_called=("akd",))
@@ -144,7 +157,7 @@ def _whole(replies: Replies) -> Replies:
 
 
 def _in_parallel(
-    network: NetworkView, state: RoundState | None, rounds: int, *, labels: bool
+    network: NetworkView, state: RoundState | None, rounds: int, *, labels: bool, warm_start: bool
 ) -> Rounds:
     _check(network, state, rounds)
     if state is None:
@@ -157,7 +170,9 @@ def _in_parallel(
             others = tuple(model for name, model in state.memory.items() if name != agent)
             share = 1 / (len(others) + 1)
             mine = {"labels": share} if labels else {"own": share}
-            tasks[agent] = TrainTowards(round=t, models=others, share=share, **mine)
+            tasks[agent] = TrainTowards(
+                round=t, models=others, share=share, warm_start=warm_start, **mine
+            )
         replies = network.ask_each(tasks)
         state = _after(t, replies)
         yield Round(t, state, replies=replies)
