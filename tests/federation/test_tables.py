@@ -130,6 +130,17 @@ def test_a_party_with_fewer_columns_takes_part() -> None:
     assert len(np.unique(said[smokes], axis=0)) == 1  # nothing else tells them apart
 
 
+def test_it_reads_the_public_rows_as_before_when_others_join_or_do_not() -> None:
+    few = party("few", lambda table: table[["smokes"]], missing="allowed")
+    federation = Federation([few, party("a")], PUBLIC)
+    first = federation.run(ensemble_distillation(rounds=1))
+    with pytest.raises(InvalidInput, match="rows of class 'dead'"):
+        federation.resume(first, ensemble_distillation(rounds=2), classes=["dead"])
+    assert few.public.X.shape == (60, 1)
+    federation.resume(first, ensemble_distillation(rounds=2), join=[party("late")])
+    assert few.public.X.shape == (60, 1)
+
+
 def test_rows_are_read_as_strictly_for_the_test_as_for_training() -> None:
     test, y_test = patients(7)
     strange = test.assign(smokes=["pipe", *test["smokes"][1:]])

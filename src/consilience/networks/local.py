@@ -114,11 +114,21 @@ class LocalNetwork(InProcessNetwork):
         """
         before, named = self._members, {party.name for party in parties if instead}
         stay = [member for name, member in before.items() if name not in named]
+        had = {name: member.public for name, member in before.items()}
         self._members = by_name([*stay, *parties], self.public)
+
+        def hand_back() -> None:
+            """Give those who were there the public rows as they had read them, each by its own table."""
+            for name, public in had.items():
+                before[name].public = public
+
+        if not instead:  # else all join anew, and read them again
+            hand_back()
         try:
             yield
         except BaseException:
             self._members = before
+            hand_back()
             raise
 
     def models(self) -> Mapping[str, Model]:
