@@ -84,3 +84,11 @@ def test_of_more_classes_the_brier_score_is_the_whole_squared_distance() -> None
     """(0.5, 0.3, 0.2) against the first class: 0.25 + 0.09 + 0.04."""
     found = classification_metrics(np.array([[0.5, 0.3, 0.2]]), np.eye(3)[:1])
     assert found["brier"] == pytest.approx(0.38)
+
+
+def test_rounding_takes_no_metric_out_of_its_range() -> None:
+    targets = np.eye(3)[np.arange(300) % 3]
+    for seed in range(200):
+        weights = np.random.default_rng(seed).random(300)
+        found = classification_metrics(targets, targets, weights)
+        assert 1 - 1e-9 < found["accuracy_own"] <= 1

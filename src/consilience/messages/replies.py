@@ -74,7 +74,8 @@ METRICS: Mapping[str, Mapping[str, tuple[float, float]]] = {
 """Metrics that parties measure, over own rows too, with their ranges; others, a protocol's own, lie within
 ``LARGEST``."""
 
-_BOUNDS = {name: bounds for measured in METRICS.values() for name, bounds in measured.items()}
+BOUNDS = {name: bounds for measured in METRICS.values() for name, bounds in measured.items()}
+"""Metric to its range, whatever is predicted."""
 
 
 @message
@@ -247,7 +248,7 @@ class Metrics(Reply, privacy="measured"):
             raise KnowledgeRefused("more metrics than there can be", where=self.party)
         check_names(*self.values, where=self.party)
         for name, value in self.values.items():
-            low, high = _BOUNDS.get(name.removesuffix("_own"), (-LARGEST, LARGEST))
+            low, high = BOUNDS.get(name.removesuffix("_own"), (-LARGEST, LARGEST))
             if not low <= value <= high:  # nor is NaN
                 raise KnowledgeRefused(f"metric {name} is {value!r}", where=self.party)
 

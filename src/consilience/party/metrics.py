@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.messages.replies import BOUNDS
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only
@@ -19,6 +20,9 @@ from consilience.validation.labels import Kind
 
 BINS = 15
 """Bins of equal width that the calibration error sorts rows into, by their top probability."""
+
+_ROUNDING = 1e-9
+"""Distance from the end of a metric's range that rounding explains."""
 
 
 def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -> Array:
@@ -186,10 +190,21 @@ def _both(
         for name, value in weighted(own).items():
             found[name].append(float(value))
     return {
-        name + suffix: value
+        name + suffix: _in_range(name, value)
         for name, values in found.items()
         for suffix, value in zip(("", "_own"), values, strict=False)
     }
+
+
+def _in_range(name: str, value: float) -> float:
+    """A metric at the end of its range where rounding alone has brought it beyond.
+
+    >>> _in_range("accuracy", 1.0000000000000002), _in_range("accuracy", 1.1)
+    (1.0, 1.1)
+    """
+    low, high = BOUNDS.get(name, (value, value))
+    nearest = min(max(value, low), high)
+    return nearest if abs(value - nearest) < _ROUNDING else value
 
 
 def log_losses(outputs: Array, targets: Array) -> Array:
