@@ -194,7 +194,7 @@ def test_where_all_have_rows_of_it_too_early_the_run_stops_and_is_resumed(run: P
     rounds(run, 3)
     nodes = grid(run)
     during(nodes, 2, lambda: (third(run), third(run, "north")), PredictPublic)
-    with pytest.raises(RunFailed, match=r"labels that no party's private data hold: .'perhaps'"):
+    with pytest.raises(RunFailed, match=r"labels of classes that were not agreed on: .'perhaps'"):
         served(run, nodes)
     name_class(run)
     assert served(run, nodes) is True
@@ -234,6 +234,22 @@ def test_where_a_party_says_no_the_run_goes_on_as_it_was_until_it_says_yes(
     assert f"is not added yet: north: {why}" in notes(run)[0][1]
     assert notes(run)[1] == (3, "class 'perhaps' was added after round 3")
     answers(run)
+
+
+def test_a_party_that_was_removed_before_is_not_asked(run: Path) -> None:
+    home, key = east(run)
+    path = run / "coordinator.toml"
+    without = path.read_text()
+    path.write_text(f'{without}"east" = "{key}"\n')
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    assert served(run, nodes) is True
+    path.write_text(without.replace("rounds = 2", "rounds = 4"))
+    add_class(run, "perhaps")
+    third(run)
+    assert served(run, grid(run)) is True
+    assert notes(run)[0] == (2, "class 'perhaps' was added after round 2")
+    assert attended(run, "south") == [1, 2, 3, 4]
 
 
 def test_one_that_names_its_classes_and_one_that_is_away(run: Path) -> None:
@@ -316,7 +332,7 @@ def test_the_line_in_the_file(run: Path) -> None:
     assert served(run, grid(run)) is True
     path = run / "coordinator.toml"
     for name, why in {
-        "yes": "it is agreed on",
+        "yes": "there is one of that name already",
         " Yes": "blanks around it",
         "YES": "'yes' is a class already",
         "": "empty",
@@ -327,7 +343,7 @@ def test_the_line_in_the_file(run: Path) -> None:
     add_class(run, "perhaps")
     add_class(run, 'the "other" = [kind]')
     assert read_coordinator(run).classes == ("perhaps", 'the "other" = [kind]')
-    with pytest.raises(InvalidInput, match="agreed on, or named twice"):
+    with pytest.raises(InvalidInput, match="there is one of that name already"):
         add_class(run, "perhaps")
     with pytest.raises(InvalidInput, match="no class 'perhap' is named"):
         remove_class(run, "perhap")

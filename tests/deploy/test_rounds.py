@@ -346,7 +346,7 @@ def narrow_limits(home: Path) -> None:
 
 REFUSALS = {
     other_rows: "public data are not the ones agreed on",
-    other_classes: "labels that no party's private data hold",
+    other_classes: "labels of classes that were not agreed on",
     narrow_limits: "limits.federation",
 }
 

@@ -114,8 +114,8 @@ def test_answers_of_the_absent_from_before_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("classes", "join", "said"),
     [
-        (["below"], [clinic("c", THREE)], "'below' cannot be added: it is agreed on"),
-        (["middle", "middle"], [clinic("c", THREE)], "named twice"),
+        (["below"], [clinic("c", THREE)], "'below' cannot be added: there is one of that name"),
+        (["middle", "middle"], [clinic("c", THREE)], "there is one of that name already"),
         (["Be low"], [clinic("c", THREE)], "'below' is a class already"),
         ([""], [clinic("c", THREE)], "blanks around it"),
         (["mid\u202edle"], [clinic("c", THREE)], "characters that are not seen"),

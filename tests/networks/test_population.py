@@ -240,7 +240,7 @@ def test_who_cannot_join_says_so_whenever_it_is_asked():
     for number in (1, 2):
         replies = network.ask(PredictPublic(round=number))
         assert replies.parties == ("a",)
-        assert "labels that no party's private data hold: ['z']" in replies.missing["b"].reason
+        assert "labels of classes that were not agreed on: ['z']" in replies.missing["b"].reason
     assert set(network.models()) == {"a"}
     with pytest.raises(KeyError):
         network.models()["nobody"]

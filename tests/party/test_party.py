@@ -187,7 +187,7 @@ def test_own_rows_have_one_weight_each(own):
 
 
 def test_test_labels_nobody_knows():
-    with pytest.raises(InvalidInput, match=r"no party's private data hold: \['2'\]"):
+    with pytest.raises(InvalidInput, match=r"classes that were not agreed on: \['2'\]"):
         joined(test=(X, np.arange(20) % 3))
 
 

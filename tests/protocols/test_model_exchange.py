@@ -437,7 +437,7 @@ def test_networks_go_on_from_where_they_were_and_forests_begin_anew(scheme: str)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
-    recipe = TorchRecipe(first_epochs=3, epochs=0)
+    recipe = TorchRecipe(first_epochs=0)
 
     def outputs(rounds: int, **options: Any) -> dict[str, Any]:
         parties = [
@@ -452,7 +452,7 @@ def test_networks_go_on_from_where_they_were_and_forests_begin_anew(scheme: str)
 
     alone, anew = outputs(1, warm_start=True), outputs(2)
     warm = outputs(2, warm_start=True)
-    # A recipe without later epochs leaves a network that goes on as it is.
+    # A recipe without epochs leaves a network that goes on as it is, and a new one begins elsewhere.
     assert np.array_equal(warm["network"], alone["network"])
     assert not np.array_equal(anew["network"], alone["network"])
     assert not np.array_equal(warm["forest"], alone["forest"])

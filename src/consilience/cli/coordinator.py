@@ -335,7 +335,8 @@ def _asked_now(stage: Mapping[str, Any]) -> Iterator[str]:
     if stage:
         tasks, awaited = stage["tasks"].replace("+", ", "), ", ".join(stage["awaited"])
         seconds = max(0.0, time.time() - stage["since"])
-        yield f"round {stage['round']}: {tasks}, asked {seconds:.0f} s ago; awaited: {awaited}"
+        when = f"round {stage['round']}" if stage["round"] else "between rounds"
+        yield f"{when}: {tasks}, asked {seconds:.0f} s ago; awaited: {awaited}"
 
 
 def _table(found: Status) -> Table:

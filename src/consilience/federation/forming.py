@@ -107,7 +107,7 @@ def check_new_names(names: Sequence[str], before: Iterable[str]) -> None:
         )
         usual = None if why else folded.get("".join(name.lower().split()))
         if usual == name:
-            why = "it is agreed on, or named twice"
+            why = "there is one of that name already"
         elif usual is not None:
             why = f"{usual!r} is a class already; to mean the same, a party says so with aliases"
         if why:

@@ -104,6 +104,8 @@ def check_new_classes(party: Party, classes: Collection[str], new: Collection[st
         raise InvalidInput("these are no classes to agree on", where=where)
     if why := next(filter(None, map(odd_name, classes)), None):
         raise InvalidInput(f"a class has no name: {why}", where=where)
+    if party.public is not None:
+        check_outputs(party, own_rows(party), len(classes))
     if party.declared and (unnamed := sorted(set(new) - set(party.declared))):
         raise KnowledgeRefused(
             f"data.classes: it names its classes, and {unnamed[0]!r} is none of them",

@@ -81,7 +81,7 @@ class ModelSharing(Training):
             label_weight * y + predictions,
             rng=self.stream(round, "fit"),
             validation=self._validation,
-            phase="private" if goes_on else "first",
+            phase="first",
         )
         self.learner = new
         self.model_changed()

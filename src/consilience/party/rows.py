@@ -115,7 +115,12 @@ def target_rows(y: Array, agreement: Agreement, *, where: str) -> Array:
     position = {name: code for code, name in enumerate(agreement.classes)}
     unknown = sorted(set(y.tolist()) - set(position))
     if unknown:
-        raise InvalidInput(f"labels that no party's private data hold: {unknown[:5]}", where=where)
+        raise InvalidInput(
+            f"labels of classes that were not agreed on: {unknown[:5]}",
+            where=where,
+            mend=f"Agreed on: {', '.join(map(repr, agreement.classes[:20]))}. Give an alias for another "
+            "spelling, leave such rows out, or have the class added.",
+        )
     return one_hot([position[name] for name in y.tolist()], len(position))
 
 

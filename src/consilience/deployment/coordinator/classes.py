@@ -218,7 +218,7 @@ def _considered(
 ) -> tuple[Agreement | None, Mapping[str, str]]:
     """The agreement with those that can be added, if there are any; and why the others cannot yet."""
     agreed = network.agreed
-    joined = {name for name in network.parties if name not in network.excluded}
+    joined = network.described - network.excluded.keys()
     others = set(network.parties) - joined - network.banned
     try:
         check_new_names(pending, agreed.classes)

@@ -19,7 +19,7 @@ from consilience.networks.flower.late_answers import LateAnswers
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival, Request
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Join, TakePublic
+from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, TakePublic
 
 
 @dataclass
@@ -136,15 +136,16 @@ class MembershipNetwork(FlowerNetwork):
         return found
 
     def look_in(self, task: Task, to: Collection[str]) -> Replies:
-        """Ask parties what changes nothing, also excluded ones; those that have joined are waited for.
+        """Ask parties what changes nothing, also excluded ones.
 
         Args:
-            task: the question.
+            task: the question; a word on classes is waited for of all that have joined.
             to: names of the parties.
         """
         excluded = self.excluded
+        everyone = isinstance(task, ConsiderClasses)
         try:
-            with self.not_without([name for name in to if name not in excluded]):
+            with self.not_without([name for name in to if everyone and name not in excluded]):
                 self.excluded = {}
                 return self.gather(task, to=sorted(to))
         finally:

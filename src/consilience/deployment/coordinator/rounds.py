@@ -216,7 +216,8 @@ class _DeployedRun:
         if meta.get("measured", -1) < number:
             self._evaluate(number)
         answered = "SELECT DISTINCT party FROM deliveries WHERE status = 'ok'"
-        network.described |= {name for (name,) in self.ledger.read(answered)}
+        heard = {name for (name,) in self.ledger.read(answered)}
+        network.described |= heard.intersection(network.parties)  # some were removed meanwhile
         (state,) = decode(written)
         assert isinstance(state, RoundState)
         if meta.get("grown") == number:  # killed after it was noted: all join, as some may have

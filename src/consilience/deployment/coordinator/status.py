@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from consilience.errors import InvalidInput, command
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
+from consilience.messages.wire import decode
 from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import Checkpoint, ConsiderClasses, TakePublic
 
@@ -121,7 +122,7 @@ def coordinator_status(
     with closing(Ledger(run / LEDGER)) as ledger:
         done = bool(ledger.done)
         last, seconds = ledger.last_round()
-        classes = class_lines(ledger)
+        classes = class_lines(ledger, None if written is None else written.classes)
         parties = tuple(
             _party(ledger, name, states.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
@@ -195,11 +196,26 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
     )
 
 
-def class_lines(ledger: Ledger) -> tuple[str, ...]:
-    """Say of every class that the operator named whether it was added, or why it was not yet."""
-    return tuple(
-        f"class {name!r} {words}" for name, words in ledger.meta.get("classes", {}).items()
-    )
+def class_lines(ledger: Ledger, named: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Say of every class that the operator named whether it was added, or why it was not yet.
+
+    Args:
+        ledger: of the run.
+        named: those that coordinator.toml names now; ``None`` where that is not known.
+    """
+    found = dict(ledger.meta.get("classes", {}))
+    if named is not None:
+        agreed = _agreed_classes(ledger)
+        found = {name: words for name, words in found.items() if name in {*named, *agreed}}
+        waiting = [name for name in named if name not in {*found, *agreed}]
+        found |= dict.fromkeys(waiting, "is asked about after this round")
+    return tuple(f"class {name!r} {words}" for name, words in found.items())
+
+
+def _agreed_classes(ledger: Ledger) -> tuple[str, ...]:
+    """The classes of the agreement of a run; none before there is one."""
+    written = ledger.meta.get("agreement")
+    return () if written is None else decode(bytes.fromhex(written))[0].classes
 
 
 def round_line(run: Path, spec: CoordinatorSpec) -> str:

@@ -61,8 +61,8 @@ def averaged_distillation(
 
     Args:
         rounds: number of rounds T after the first training.
-        warm_start: whether networks go on from where they were, for their recipe's ``epochs``; models of
-            other kinds are trained anew.
+        warm_start: whether networks go on from where they were, in place of new ones; models of other kinds
+            are trained anew.
 
     Raises:
         InvalidInput: fewer than two agents.
@@ -87,8 +87,8 @@ def parallel_distillation(
 
     Args:
         rounds: number of rounds T after the first training.
-        warm_start: whether networks go on from where they were, for their recipe's ``epochs``; models of
-            other kinds are trained anew.
+        warm_start: whether networks go on from where they were, in place of new ones; models of other kinds
+            are trained anew.
 
     Raises:
         InvalidInput: fewer than two agents.
