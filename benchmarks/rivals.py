@@ -8,7 +8,8 @@
 The first seed of every cell comes first, then the second. A trial is one rule, cell and seed; it is kept
 under runs/results/rivals/ as soon as it is done, with a digest of the library's code, and not computed again
 with the same code. Parties are trained alone once for all rules. docs/results/rivals.csv has a line for each
-rule and cell, and keeps the lines that a call does not compute. The page is benchmarks/rivals_page.py.
+rule and cell, and keeps the lines that a call does not compute. With --more a line's seeds are kept too: one
+more is added to their mean, and the line names the code of each. The page is benchmarks/rivals_page.py.
 
 Images, pictures and texts are read as tables, made once and kept under runs/results/rivals/: means of four
 pixels, and the features of the encoders that come with consilience.
@@ -365,14 +366,22 @@ def _train_once(party: Party, learners: dict[str, Any]) -> None:
 
 
 def trial(
-    *, cell: Sequence[Any], rule: str, rounds: int, purpose: str, code: str, repetition: int
+    *,
+    cell: Sequence[Any],
+    rule: str,
+    rounds: int,
+    purpose: str,
+    code: str,
+    first: int,
+    repetition: int,
 ) -> dict[str, float]:
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
-    setup, learners, alone, classes = prepared(Cell(*cell), purpose, repetition)
+    seed = first + repetition
+    setup, learners, alone, classes = prepared(Cell(*cell), purpose, seed)
     said = {"mixed": alone, "taught": alone}
     floats, teacher = 0.0, None
     if rule != "alone":
-        said, floats, _, teacher = outputs(setup, rule, rounds, repetition, learners)
+        said, floats, _, teacher = outputs(setup, rule, rounds, seed, learners)
     y = setup.labels(setup.dataset.y_test)
     values = setup.dataset.classes is None
     targets = y.reshape(len(y), -1) if values else (y[:, None] == np.asarray(classes)).astype(float)
@@ -475,57 +484,93 @@ def digest() -> str:
 
 
 def lines(
-    study: Study, cell: Cell, rules: Sequence[str], purpose: str, seeds: int, rounds: int
+    study: Study,
+    cell: Cell,
+    rules: Sequence[str],
+    purpose: str,
+    seeds: int,
+    rounds: int,
+    before: Mapping[str, rivals_page.Line],
 ) -> Iterator[dict[str, str]]:
-    """A line of the table for each rule of a cell; the score is accuracy or RMSE."""
+    """A line of the table for each rule of a cell; the score is accuracy or RMSE.
+
+    Args:
+        study: keeps the trials.
+        cell: of the table.
+        rules: names.
+        purpose: of the parties.
+        seeds: that a line is the mean of.
+        rounds: of exchange.
+        before: rule to the line of fewer seeds that is gone on from: all rules, as many seeds each, or none.
+    """
     values = not PROBLEMS[cell.data].classes
-    about = {"cell": cell, "rounds": rounds, "purpose": purpose, "code": digest()}
+    first = max((int(line["seeds"]) for line in before.values()), default=0)
+    about = {"cell": cell, "rounds": rounds, "purpose": purpose, "code": digest(), "first": first}
     label = ", ".join(map(str, cell))
     found = {
-        rule: study.repeat(trial, seeds, label=f"{label}: {rule}", rule=rule, **about)
+        rule: study.repeat(trial, seeds - first, label=f"{label}: {rule}", rule=rule, **about)
         for rule in rules
     }
-    low, high = found["mean" if values else "avg"], found["true-labels"]
-    for rule, one in found.items():
-        score = "rmse" if values else "accuracy"
-        numbers = {
-            "score": one[score].mean(),
-            "score_error": _over_seeds(one["mixed_error"]),
-            "own": one[f"{score}_own"].mean(),
-            "taught": one["taught"].mean(),
-            "taught_error": _over_seeds(one["taught_error"]),
-            **{n: one[n].mean() for n in PROBABILITIES if n in one},
-            "worse_off": one["worse_error"].mean(),
-            "worse_off_paired": one["worse_paired_error"].mean(),
-            "worse_off_both": one["worse_both_error"].mean(),
-            "way": _way(low[score], one[score], high[score], values),
-            "way_taught": _way(low["taught"], one["taught"], high["taught"], values),
-        }
-        if not values:
-            numbers["worse_off_log_loss"] = one["worse_log_loss"].mean()
-            numbers["worse_off_log_loss_paired"] = one["worse_paired_log_loss"].mean()
-            numbers["worse_off_log_loss_both"] = one["worse_both_log_loss"].mean()
+    of_rule = {rule: _means(one, before.get(rule), first, values) for rule, one in found.items()}
+    low, high = of_rule["mean" if values else "avg"], of_rule["true-labels"]
+    for rule, numbers in of_rule.items():
+        for name, score in (("way", "score"), ("way_taught", "taught")):
+            numbers[name] = _way(low[score], numbers[score], high[score], values)
+        codes = before[rule]["code"].split() if first else []
         yield {
             **dict.fromkeys(COLUMNS, ""),
             **dict(zip(("data", "setting", "parties", "models"), map(str, cell), strict=True)),
-            "parties": str(int(one["parties"][0])),
+            "parties": str(int(found[rule]["parties"][0])),
             "purpose": purpose, "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
             **{n: "" if v is None else f"{v:.4f}" for n, v in numbers.items()},
-            "floats": f"{one['floats'].mean():.0f}",
-            "code": digest(),
+            "floats": f"{numbers['floats']:.0f}",
+            "code": " ".join(dict.fromkeys([*codes, digest()])),
         }  # fmt: skip
 
 
-def _over_seeds(errors: np.ndarray) -> float:
-    """Standard error of a mean over seeds, given each one's own."""
-    return float(np.sqrt((errors**2).sum()) / len(errors))
+def _means(
+    found: Mapping[str, np.ndarray], before: rivals_page.Line | None, first: int, values: bool
+) -> dict[str, float | None]:
+    """Columns of a line: means over its seeds, of the new ones and of those that it has.
+
+    Args:
+        found: metric to its value for each new seed.
+        before: the line of the seeds before; ``None`` where there are none.
+        first: how many these are.
+        values: true where the score is an RMSE.
+    """
+    score = "rmse" if values else "accuracy"
+    named = {
+        "score": score, "own": f"{score}_own", "taught": "taught", "floats": "floats",
+        "worse_off": "worse_error", "worse_off_paired": "worse_paired_error",
+        "worse_off_both": "worse_both_error",
+        **{name: name for name in PROBABILITIES if name in found},
+    }  # fmt: skip
+    if not values:
+        named["worse_off_log_loss"] = "worse_log_loss"
+        named["worse_off_log_loss_paired"] = "worse_paired_log_loss"
+        named["worse_off_log_loss_both"] = "worse_both_log_loss"
+    seeds = first + len(found["parties"])
+
+    def mean(column: str, new: np.ndarray, power: int) -> float | None:
+        if not first:
+            return float(new.sum()) / seeds
+        old = before[column] if before else ""
+        return ((float(old) * first) ** power + float(new.sum())) / seeds if old else None
+
+    means = {column: mean(column, found[name], 1) for column, name in named.items()}
+    for column, name in (("score_error", "mixed_error"), ("taught_error", "taught_error")):
+        # The square of the error of a sum over seeds is the sum of theirs.
+        squares = mean(column, found[name] ** 2, 2)
+        means[column] = None if squares is None else float(np.sqrt(squares / seeds))
+    return means
 
 
-def _way(low: np.ndarray, one: np.ndarray, high: np.ndarray, values: bool) -> float | None:
+def _way(low: float, one: float, high: float, values: bool) -> float | None:
     """Share of the way from the plain mean to true labels; ``None`` where there is none between them."""
-    far = float((high - low).mean())
-    least = 0.02 * float(low.mean()) if values else 0.01
-    return float((one - low).mean() / far) if abs(far) > least else None
+    far = high - low
+    least = 0.02 * low if values else 0.01
+    return (one - low) / far if abs(far) > least else None
 
 
 def stored() -> dict[tuple[str, ...], rivals_page.Line]:
@@ -558,6 +603,7 @@ def main() -> None:
     parser.add_argument("--purpose", choices=["own", "everyone", "taught"], default="own")
     parser.add_argument("--seeds", type=int, help="at most; five, three with encoders")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--more", action="store_true", help="add seeds to the lines that are there")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
@@ -580,7 +626,8 @@ def main() -> None:
     ]
     if given.quick:
         cell = Cell("digits", "k = 2 of 10", 10, "one")
-        for row in lines(study, cell, given.rules or cell.rules, given.purpose, 1, given.rounds):
+        rules = given.rules or cell.rules
+        for row in lines(study, cell, rules, given.purpose, 1, given.rounds, {}):
             print(row["rule"], row["score"], row["own"], row["taught"])
         return
     rows = stored()
@@ -589,7 +636,16 @@ def main() -> None:
             values = not PROBLEMS[cell.data].classes
             marks = ("alone", "true-labels", "mean" if values else "avg")
             rules = dict.fromkeys((*marks, *given.rules)) if given.rules else cell.rules
-            for line in lines(study, cell, tuple(rules), given.purpose, seeds, given.rounds):
+            keys = {rule: (*map(str, cell), given.purpose, rule) for rule in rules}
+            before = {r: rows[key] for r, key in keys.items() if given.more and key in rows}
+            counts = {int(line["seeds"]) for line in before.values()}
+            if len(before) < len(keys) or len(counts) > 1:
+                before = {}
+            elif min(counts) >= seeds:
+                continue
+            for line in lines(
+                study, cell, tuple(rules), given.purpose, seeds, given.rounds, before
+            ):
                 rows[tuple(line[name] for name in KEY)] = line
             keep(rows)
     shown = list(rows.values())

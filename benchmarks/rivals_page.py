@@ -86,7 +86,8 @@ def page(rows: Sequence[Line], plan: Sequence[tuple[str, ...]]) -> Iterator[str]
     others = (f"{code} ({'; '.join(by)})" for code, by in codes.items() if code != usual)
     yield (
         f"{few} of {len(seeds)} cells have fewer than three seeds. Networks are not in the table: "
-        "[aggregators](aggregators.md) has some. Digests of the library's code that measured it: "
+        "[aggregators](aggregators.md) has some. Digests of the library's code, of the first seed and then "
+        "of those added: "
         f"{', '.join([usual, *others])}."
     )
 
