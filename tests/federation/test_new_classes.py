@@ -222,3 +222,13 @@ def test_other_networks_say_so() -> None:
     history = federation.run(protocol(1))
     with pytest.raises(ConsilienceError, match="takes in no further parties"):
         federation.resume(history, protocol(2), join=[clinic("b", THREE)], classes=["middle"])
+
+
+def test_a_party_that_gives_no_ratios_is_asked_for_none() -> None:
+    federation = Federation([clinic("a"), clinic("c")], POINTS)
+    first = federation.run(protocol(1, aggregate=None))
+    assert federation.network.agreed.ratios == "exact"
+    late = clinic("c", THREE)
+    late.ratios = "none"
+    whole = federation.resume(first, protocol(2, aggregate=None), join=[late], classes=["middle"])
+    assert federation.network.agreed.ratios == "none" and not whole.failures

@@ -312,6 +312,9 @@ class Federation:
     def admit(self, late: Sequence[Party], *, classes: Sequence[str] = ()) -> None:
         """Have further parties join, or all parties join anew with further classes; or leave all as it was.
 
+        Where a party agrees to the classes and fails when it joins anew, others may have joined already: they
+        are untrained then.
+
         Args:
             late: the parties; where classes are added one may take the place of a party of its name.
             classes: classes that are added: all parties then join anew, untrained.

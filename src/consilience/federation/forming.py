@@ -36,7 +36,6 @@ def negotiate(
     descriptions = list(descriptions)
     kind = descriptions[0].kind
     classes = class_order({name for description in descriptions for name in description.classes})
-    ratios = [one.ratios for one in descriptions if one.labelled]
     answering = sorted(one.party for one in descriptions if not one.learns_only)
     return Agreement(
         kind=kind,
@@ -46,7 +45,7 @@ def negotiate(
         rows=len(public),
         seed=seed,
         encoder=encoder,
-        ratios=min(ratios, key=get_args(Ratios).index, default="none"),
+        ratios=_least(one.ratios for one in descriptions if one.labelled),
         frozen=tuple(sorted(one.party for one in descriptions if one.frozen)),
         learners=tuple(sorted(one.party for one in descriptions if one.learns_only)),
         outcome=descriptions[0].outcome,
@@ -139,7 +138,13 @@ def with_classes(before: Agreement, said: Iterable[Description], new: Iterable[s
         outputs=len(classes),
         frozen=tuple(sorted(frozen)),
         learners=tuple(sorted(learners)),
+        ratios=_least([before.ratios, *(one.ratios for one in said if one.labelled)]),
     )
+
+
+def _least(ratios: Iterable[Ratios]) -> Ratios:
+    """The density ratios that every party gives; none where nobody has labels."""
+    return min(ratios, key=get_args(Ratios).index, default="none")
 
 
 def lacking_public(descriptions: Iterable[Description], public: Public) -> list[str]:
