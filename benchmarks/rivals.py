@@ -372,8 +372,8 @@ def trial(
     rounds: int,
     purpose: str,
     code: str,
-    first: int,
     repetition: int,
+    first: int = 0,
 ) -> dict[str, float]:
     """Means over parties of the metrics on everyone's and own rows, and how many parties are worse off."""
     seed = first + repetition
