@@ -69,6 +69,18 @@ def third(run: Path, party: str = "south") -> str:
     return before
 
 
+def named_in_round_2(run: Path) -> tuple[Grid, list[str]]:
+    """A grid on which south has the class, and it is named, in round 2; and south's rows of before, then."""
+    nodes, old = grid(run), list[str]()
+
+    def named() -> None:
+        name_class(run)
+        old.append(third(run))
+
+    during(nodes, 2, named)
+    return nodes, old
+
+
 def notes(run: Path) -> list[tuple[int, str]]:
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         return ledger.read("SELECT round, text FROM notes WHERE text LIKE '%class%' ORDER BY rowid")
@@ -109,13 +121,7 @@ def assert_as_in_one_process(run: Path, before: str, after: int) -> None:
 def test_a_class_is_added_and_the_bits_are_those_of_one_process(run: Path) -> None:
     """South writes rows of it into its file in mid-round, and is out of it from then on until all agree."""
     rounds(run, 4)
-    nodes, old = grid(run), []
-
-    def named() -> None:
-        name_class(run)
-        old.append(third(run))
-
-    during(nodes, 2, named)
+    nodes, old = named_in_round_2(run)
     assert served(run, nodes) is True
     assert attended(run, "north") == [1, 2, 3, 4] and attended(run, "south")[-2:] == [3, 4]
     (added, agreed) = notes(run)
@@ -143,13 +149,7 @@ def test_killed_around_the_boundary_nothing_is_lost(
     run: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     rounds(run, 4)
-    nodes, old = grid(run), []
-
-    def named() -> None:
-        name_class(run)
-        old.append(third(run))
-
-    during(nodes, 2, named)
+    nodes, old = named_in_round_2(run)
     real, kills = MembershipNetwork.take_on, []
 
     def killed(*_: Any) -> None:

@@ -110,7 +110,7 @@ def add(
     with handle_errors(debug):
         from consilience.deployment.coordinator.parties import add as added
 
-        say(f"{added(folder, ' '.join(line))} was added: {_from_when(folder)}")
+        say(f"{added(folder, ' '.join(line))} was added: {_when(folder)}")
 
 
 @coordinator.command(epilog="Example: consilience coordinator remove heart south")
@@ -124,7 +124,7 @@ def remove(
         from consilience.deployment.coordinator.parties import remove as removed
 
         removed(folder, name)
-        say(f"{name} was removed: {_from_when(folder)}")
+        say(f"{name} was removed: {_when(folder)}")
 
 
 @coordinator.command(
@@ -140,7 +140,9 @@ def add_class(
         from consilience.deployment.coordinator.classes import add_class as added
 
         added(folder, name)
-        say(f"class {name!r} is named; the parties are asked {_asked_when(folder)}")
+        status = command("coordinator", "status", folder)
+        when = _when(folder, f"after this round, and again until they agree: {status}")
+        say(f"class {name!r} is named; the parties are asked {when}")
 
 
 @coordinator.command(
@@ -159,21 +161,12 @@ def remove_class(
         say(f"class {name!r} is not asked about any more")
 
 
-def _asked_when(folder: Path) -> str:
-    """When the parties are asked about a class."""
+def _when(folder: Path, going: str = "from the next round") -> str:
+    """Say when a change of parties or classes counts; ``going`` where a run goes on."""
     from consilience.deployment.processes import running
 
     if running(folder / "run" / "flower") is not None:
-        return f"after this round, and again until they agree: {command('coordinator', 'status', folder)}"
-    return "when the coordinator is started or resumed"
-
-
-def _from_when(folder: Path) -> str:
-    """From when a change of the parties counts."""
-    from consilience.deployment.processes import running
-
-    if running(folder / "run" / "flower") is not None:
-        return "from the next round"
+        return going
     return "when the coordinator is started or resumed"
 
 

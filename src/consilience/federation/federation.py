@@ -21,7 +21,6 @@ from consilience.federation.driver import (
 from consilience.federation.forming import (
     check_classes_fixed,
     check_growing,
-    check_known,
     check_new_names,
     check_tolerates,
     incompatible_parties,
@@ -175,7 +174,7 @@ class Federation:
         """
         self._last = None
         with limited_threads(self.threads):
-            descriptions, agreement = self._negotiated()
+            descriptions, agreement = self._negotiated(self._meant)
             if lacking := lacking_public(descriptions, self.public):
                 self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))
@@ -183,12 +182,14 @@ class Federation:
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
         return agreement
 
-    def _negotiated(self) -> tuple[list[Description], Agreement]:
-        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
+    def _negotiated(self, meant: Collection[str]) -> tuple[list[Description], Agreement]:
+        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them.
+
+        Args:
+            meant: classes that one party alone may know, strict or not.
+        """
         descriptions = self.network.require(Describe()).of(Description)
-        odd = incompatible_parties(
-            descriptions, self.public, strict=self._strict, meant=self._meant
-        )
+        odd = incompatible_parties(descriptions, self.public, strict=self._strict, meant=meant)
         self.network.leave_out(odd)
         fitting = [one for one in descriptions if one.party not in odd]
         check_tolerates(fitting, self._tolerates)
@@ -325,28 +326,24 @@ class Federation:
         """
         if not late and not classes:
             return
-        before, network, meant = self.network.agreed, self.network, self._meant
+        before, network = self.network.agreed, self.network
         check_new_names(classes, before.classes)
-        to = None if classes else [party.name for party in late]
-        try:
-            self._meant |= frozenset(classes)
-            with (
-                limited_threads(self.threads),
-                network.admitting(late, instead=bool(classes)),
-            ):
-                descriptions, agreement = self._negotiated()
-                check_known(classes, descriptions)
-                check_classes_fixed(agreement.classes, [*before.classes, *classes])
+        meant = self._meant | {*classes}
+        with limited_threads(self.threads), network.admitting(late, instead=bool(classes)):
+            descriptions, agreement = self._negotiated(meant)
+            held = {name for one in descriptions for name in one.classes}
+            if unknown := sorted(set(classes) - held):
+                raise InvalidInput(f"no party has rows of class {unknown[0]!r}", where="classes")
+            check_classes_fixed(agreement.classes, [*before.classes, *classes])
+            if classes:
+                agreement = with_classes(before, descriptions, classes)
+                network.require(ConsiderClasses(classes=agreement.classes, new=tuple(classes)))
+                self._last = None
+                network.require(Join(agreement=agreement))
+            else:
                 agreement = replace(agreement, summed=before.summed)  # which the others hold to
-                if classes:
-                    agreement = with_classes(before, descriptions, classes)
-                    network.require(ConsiderClasses(classes=agreement.classes, new=tuple(classes)))
-                    self._last = None
-                network.require(Join(agreement=agreement), to=to)
-        except BaseException:
-            self._meant = meant
-            raise
-        network.agreement = agreement
+                network.require(Join(agreement=agreement), to=[party.name for party in late])
+        network.agreement, self._meant = agreement, meant
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
 
     def _recorded(

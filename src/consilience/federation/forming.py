@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.messages.replies import Description
@@ -72,8 +71,7 @@ def check_growing(protocol: Protocol, agreed: Agreement, *, secret: bool = False
         agreed: what its parties agreed on.
         secret: whether the coordinator holds secret labels.
     """
-    rule = protocol.options.get("aggregate")
-    screen = rule.screen if isinstance(rule, Aggregator) else None
+    screen = getattr(protocol.options.get("aggregate"), "screen", None)
     why = ""
     if agreed.kind == "regression":
         why = "these parties predict values, and not classes"
@@ -97,30 +95,33 @@ def check_new_names(names: Sequence[str], before: Iterable[str]) -> None:
     """Raise ``InvalidInput`` where names are none of classes that could be added to those agreed on."""
     if isinstance(names, str):
         raise InvalidInput(f"classes is {names!r}", where="classes", mend=f"Give [{names!r}].")
-    folded = {"".join(name.lower().split()): name for name in before}
+    taken = {_folded(name): name for name in before}
     for name in names:
-        why = "" if isinstance(name, str) else "a class is named by a text"
-        why = why or (
-            odd_name(name)
-            or ("" if name.strip() == name != "" else "it is empty, or has blanks around it")
-        )
-        usual = None if why else folded.get("".join(name.lower().split()))
-        if usual == name:
-            why = "there is one of that name already"
-        elif usual is not None:
-            why = f"{usual!r} is a class already; to mean the same, a party says so with aliases"
-        if why:
+        if why := _name_fault(name, taken):
             raise InvalidInput(f"class {name!r} cannot be added: {why}", where="classes")
-        folded["".join(name.lower().split())] = name
+        taken[_folded(name)] = name
 
 
-def check_known(names: Iterable[str], said: Iterable[Description]) -> None:
-    """Raise ``InvalidInput`` on a class that no party has, of what parties say of themselves."""
-    if unknown := sorted(set(names) - {name for one in said for name in one.classes}):
-        raise InvalidInput(f"no party has rows of class {unknown[0]!r}", where="classes")
+def _name_fault(name: Any, taken: Mapping[str, str]) -> str:
+    """Tell why a class cannot be called so beside others, these by their folded names; empty where it can."""
+    if not isinstance(name, str):
+        return "a class is named by a text"
+    if odd := odd_name(name):
+        return odd
+    if not name or name.strip() != name:
+        return "it is empty, or has blanks around it"
+    usual = taken.get(_folded(name), "")
+    if usual == name:
+        return "there is one of that name already"
+    return usual and f"{usual!r} is a class already; to mean the same, a party says so with aliases"
 
 
-def with_classes(before: Agreement, said: Iterable[Description], new: Iterable[str]) -> Agreement:
+def _folded(name: str) -> str:
+    """A name without capitals and blanks, in which likely slips differ."""
+    return "".join(name.lower().split())
+
+
+def with_classes(before: Agreement, said: Sequence[Description], new: Iterable[str]) -> Agreement:
     """Make the agreement with further classes.
 
     Args:
@@ -128,7 +129,6 @@ def with_classes(before: Agreement, said: Iterable[Description], new: Iterable[s
         said: what parties say of themselves now.
         new: the classes.
     """
-    said = list(said)
     names, classes = {one.party for one in said}, class_order({*before.classes, *new})
     frozen = {*(set(before.frozen) - names), *(one.party for one in said if one.frozen)}
     learners = {*(set(before.learners) - names), *(one.party for one in said if one.learns_only)}
@@ -353,7 +353,7 @@ def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidI
     """
     spellings: dict[str, list[str]] = defaultdict(list)
     for name in sorted(holders, key=lambda name: (-len(holders[name]), name)):
-        spellings["".join(name.lower().split())].append(name)
+        spellings[_folded(name)].append(name)
     usual: dict[str, dict[str, str]] = defaultdict(dict)  # party to own class to that of others
     for names in spellings.values():
         held = [party for name in names for party in holders[name]]

@@ -71,10 +71,16 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             where=where,
             mend=f"Its own is {party.kind}, with {len(party.public)} public rows.",
         )
+    check_outputs(party, _answer_rows(party), outputs)
+
+
+def _answer_rows(party: Party) -> int:
+    """Count the rows of outputs that a party holds in a round, of public rows and its own."""
+    assert party.public is not None
     rows = 3 * len(party.public)  # targets, answers, teacher
     if party.privacy.accountant.budget is None:  # else how many rows it has is nobody's affair
         rows += own_rows(party)
-    check_outputs(party, rows, outputs)
+    return rows
 
 
 def check_new_classes(party: Party, classes: Collection[str], new: Collection[str]) -> None:
@@ -105,7 +111,7 @@ def check_new_classes(party: Party, classes: Collection[str], new: Collection[st
     if why := next(filter(None, map(odd_name, classes)), None):
         raise InvalidInput(f"a class has no name: {why}", where=where)
     if party.public is not None:
-        check_outputs(party, own_rows(party), len(classes))
+        check_outputs(party, _answer_rows(party), len(classes))
     if party.declared and (unnamed := sorted(set(new) - set(party.declared))):
         raise KnowledgeRefused(
             f"data.classes: it names its classes, and {unnamed[0]!r} is none of them",

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,10 @@ from consilience.deployment.coordinator.configuration import (
     CONFIGURATION,
     CoordinatorSpec,
     check_folder,
-    checked,
+    edited,
     stored_coordinator,
 )
-from consilience.deployment.coordinator.membership import MembershipNetwork
+from consilience.deployment.coordinator.membership import MembershipNetwork, agreement_of
 from consilience.errors import InvalidInput, command, nearest
 from consilience.federation.forming import (
     check_growing,
@@ -39,8 +37,7 @@ from consilience.federation.run_folder import LEDGER
 from consilience.files import write_whole
 from consilience.messages.replies import Description
 from consilience.messages.schema import Agreement
-from consilience.messages.wire import decode, encode
-from consilience.protocols import Protocol
+from consilience.messages.wire import encode
 from consilience.tasks.lifecycle import ConsiderClasses, Describe
 from consilience.validation.sections import read_toml
 
@@ -100,12 +97,16 @@ def check_addable(folder: Path, names: Sequence[str]) -> None:
     spec, agreed = stored_coordinator(folder), _agreed(folder)
     if spec is None or agreed is None:
         return
-    if new := [
-        name for name in names if name not in spec.classes
-    ]:  # of the others the run has heard
-        check_new_names(new, agreed.classes)
-        secret = spec.robustness.secret_labels is not None
-        check_growing(spec.make_protocol(), agreed, secret=secret)
+    # Of the others the run has heard.
+    if new := [name for name in names if name not in spec.classes]:
+        _check_growing(spec, agreed, new)
+
+
+def _check_growing(spec: CoordinatorSpec, agreed: Agreement, names: Sequence[str]) -> None:
+    """Raise ``InvalidInput`` where a run takes in no classes, or none of these names."""
+    check_new_names(names, agreed.classes)
+    secret = spec.robustness.secret_labels is not None
+    check_growing(spec.make_protocol(), agreed, secret=secret)
 
 
 def _agreed(folder: Path) -> Agreement | None:
@@ -113,9 +114,7 @@ def _agreed(folder: Path) -> Agreement | None:
     if not (folder / "run" / LEDGER).exists():
         return None
     with closing(Ledger(folder / "run" / LEDGER)) as ledger:
-        written = ledger.meta.get("agreement")
-    found: Agreement | None = None if written is None else decode(bytes.fromhex(written))[0]
-    return found
+        return agreement_of(ledger)
 
 
 def _document(folder: Path) -> dict[str, Any]:
@@ -148,20 +147,8 @@ def _write(folder: Path, before: dict[str, Any], names: list[str]) -> None:
         lines.insert(tables, new)
     else:
         lines[at] = new
-    text = "\n".join(lines) + "\n"
-    try:
-        after = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        after = {}
-    if after != {**before, "classes": names}:
-        raise InvalidInput(
-            "classes is written in a way that is not changed here",
-            where=str(path),
-            mend=f"By hand, above the first [section]: {new}",
-        )
-    if all(after.get("parties", {}).values()):  # else it is checked when it is started
-        checked(deepcopy(after), path)
-    write_whole(path, text)
+    mend = f"By hand, above the first [section]: {new}"
+    write_whole(path, edited(path, lines, {**before, "classes": names}, what="classes", mend=mend))
 
 
 # --- between two rounds -------------------------------------------------------------------------------
@@ -171,7 +158,6 @@ def grow(
     network: MembershipNetwork,
     ledger: Ledger,
     spec: CoordinatorSpec,
-    protocol: Protocol,
     wanted: Sequence[str],
     round: int,
 ) -> bool:
@@ -183,13 +169,12 @@ def grow(
         network: the parties.
         ledger: of the run.
         spec: its configuration.
-        protocol: that it goes on with.
         wanted: names of the classes.
         round: the round that is complete.
     """
     agreed, before = network.agreed, ledger.meta.get("classes", {})
     pending = [name for name in wanted if name not in agreed.classes]
-    made, why = _considered(network, pending, protocol, spec) if pending else (None, {})
+    made, why = _considered(network, pending, spec) if pending else (None, {})
     words = {name: said for name, said in before.items() if name in agreed.classes}
     words |= {name: f"is not added yet: {reason}" for name, reason in why.items()}
     new = [] if made is None else [name for name in made.classes if name not in agreed.classes]
@@ -214,16 +199,14 @@ def grow(
 
 
 def _considered(
-    network: MembershipNetwork, pending: Sequence[str], protocol: Protocol, spec: CoordinatorSpec
+    network: MembershipNetwork, pending: Sequence[str], spec: CoordinatorSpec
 ) -> tuple[Agreement | None, Mapping[str, str]]:
     """The agreement with those that can be added, if there are any; and why the others cannot yet."""
     agreed = network.agreed
     joined = network.described - network.excluded.keys()
     others = set(network.parties) - joined - network.banned
     try:
-        check_new_names(pending, agreed.classes)
-        secret = spec.robustness.secret_labels is not None
-        check_growing(protocol, agreed, secret=secret)
+        _check_growing(spec, agreed, pending)
         said = network.look_in(Describe(), joined | others).of(Description)
         known = {*agreed.classes, *pending}
         fitting = [one for one in said if one.party in joined or known.issuperset(one.classes)]
@@ -239,7 +222,8 @@ def _considered(
     made = with_classes(agreed, [one for one in said if one.party in joined], new)
     holders = {one.party for one in fitting if set(new).intersection(one.classes)}
     task = ConsiderClasses(classes=made.classes, new=tuple(new))
-    refused = network.look_in(task, joined | holders).missing
+    asked = joined | holders
+    refused = network.look_in(task, asked, wait_for=asked - network.excluded.keys()).missing
     if refused:
         reasons = "; ".join(f"{name}: {failure.reason}" for name, failure in refused.items())
         return None, {**why, **dict.fromkeys(new, reasons)}

@@ -20,7 +20,8 @@ File names are relative to the file itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,36 @@ def checked(document: dict[str, Any], path: Path) -> CoordinatorSpec:
         if twice := [other for other in keys if keys[other] == key and other != name]:
             raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))
     return spec
+
+
+def edited(
+    path: Path, lines: Sequence[str], wanted: dict[str, Any], *, what: str, mend: str
+) -> str:
+    """The text of a ``coordinator.toml`` of which some lines were changed.
+
+    Args:
+        path: of the file.
+        lines: as they would be.
+        wanted: the contents that they are to have.
+        what: that was changed, such as ``"[parties]"``.
+        mend: what to write by hand where they have other contents.
+
+    Raises:
+        InvalidInput: they have other contents, or no coordinator could go on with these.
+    """
+    text = "\n".join(lines) + "\n"
+    try:
+        after = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        after = {}
+    if after != wanted:
+        raise InvalidInput(
+            f"{what} is written in a way that is not changed here", where=str(path), mend=mend
+        )
+    # Where the keys of some parties are still waited for it is checked when the coordinator is started.
+    if all(after.get("parties", {}).values()):
+        checked(after, path)
+    return text
 
 
 def check_folder(folder: Path) -> None:

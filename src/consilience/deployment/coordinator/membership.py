@@ -13,13 +13,22 @@ from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
 from consilience.federation.forming import check_classes_fixed, too_large_for
+from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Agreement, Public
+from consilience.messages.wire import decode
 from consilience.networks.flower.late_answers import LateAnswers
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival, Request
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, TakePublic
+from consilience.tasks.lifecycle import Describe, Join, TakePublic
+
+
+def agreement_of(ledger: Ledger) -> Agreement | None:
+    """The agreement that the parties of a run hold to; ``None`` where no round was kept yet."""
+    written = ledger.meta.get("agreement")
+    found: Agreement | None = None if written is None else decode(bytes.fromhex(written))[0]
+    return found
 
 
 @dataclass
@@ -135,17 +144,19 @@ class MembershipNetwork(FlowerNetwork):
                 found[one.party] = _failure(one.party, error.located(f"party {one.party!r}"))
         return found
 
-    def look_in(self, task: Task, to: Collection[str]) -> Replies:
+    def look_in(
+        self, task: Task, to: Collection[str], *, wait_for: Collection[str] = ()
+    ) -> Replies:
         """Ask parties what changes nothing, also excluded ones.
 
         Args:
-            task: the question; a word on classes is waited for of all that have joined.
+            task: the question.
             to: names of the parties.
+            wait_for: those of them whose answers are waited for, however many others have answered.
         """
         excluded = self.excluded
-        everyone = isinstance(task, ConsiderClasses)
         try:
-            with self.not_without([name for name in to if everyone and name not in excluded]):
+            with self.not_without(wait_for):
                 self.excluded = {}
                 return self.gather(task, to=sorted(to))
         finally:

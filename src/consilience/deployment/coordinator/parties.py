@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from consilience.deployment.coordinator.configuration import (
     CONFIGURATION,
     CoordinatorSpec,
     check_folder,
-    checked,
+    edited,
     stored_coordinator,
 )
 from consilience.deployment.invitation import (
@@ -261,19 +260,5 @@ def _changed(folder: Path, before: dict[str, Any], name: str, key: str | None) -
         lines[at : at + 1] = new
     else:
         lines[ends + 1 : ends + 1] = new
-    text = "\n".join(lines) + "\n"
-    try:
-        after = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        after = {}
-    if after != {**before, "parties": parties}:
-        raise InvalidInput(
-            "[parties] is written in a way that is not changed here",
-            where=str(path),
-            mend=f"By hand: {new[-1] if new else f'take out the line of {name}'}",
-        )
-    if all(
-        parties.values()
-    ):  # else others are still waited for, and it is checked when it is started
-        checked(after, path)
-    return text
+    mend = f"By hand: {new[-1] if new else f'take out the line of {name}'}"
+    return edited(path, lines, {**before, "parties": parties}, what="[parties]", mend=mend)

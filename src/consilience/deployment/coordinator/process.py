@@ -122,10 +122,11 @@ def _serve(
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
                     spec = members.followed(spec, link, report)
-                    excluded = _reported(excluded, _excluded(run), report)
-                    said, classes = classes, _classes(run)
-                    for line in sorted(set(classes) - set(said)):
+                    out, lines = _told(run)
+                    excluded = _reported(excluded, out, report)
+                    for line in sorted(set(lines) - set(classes)):
                         report(line)
+                    classes = lines
                     if (now := last_measured(run)) != done:
                         done, tries = now, 0
                         report(round_line(run, spec))
@@ -227,13 +228,8 @@ def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> di
     return now
 
 
-def _excluded(run: Path) -> dict[str, str]:
-    """The excluded parties, each with the reason why it has not joined."""
+def _told(run: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Excluded parties, each with the reason why it has not joined; and sentences on classes to be added."""
     with closing(Ledger(run / LEDGER)) as ledger:
-        return {name: why for name, (why, _) in ledger.meta.get("excluded", {}).items()}
-
-
-def _classes(run: Path) -> tuple[str, ...]:
-    """What became of the classes that the operator named, in sentences."""
-    with closing(Ledger(run / LEDGER)) as ledger:
-        return class_lines(ledger)
+        excluded = ledger.meta.get("excluded", {})
+        return {name: why for name, (why, _) in excluded.items()}, class_lines(ledger)

@@ -27,7 +27,7 @@ import numpy as np
 
 from consilience.deployment.coordinator.classes import grow
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, stored_coordinator
-from consilience.deployment.coordinator.membership import MembershipNetwork
+from consilience.deployment.coordinator.membership import MembershipNetwork, agreement_of
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.federation.driver import CompletedRound, drive, measured_rounds
 from consilience.federation.federation import Federation
@@ -193,12 +193,10 @@ class _DeployedRun:
             The state to go on from: of the round's number alone where classes were added, else the same.
         """
         stored, round = stored_coordinator(self.folder), state.round
+        # Before round 1 models are trained in it, and after the last one never again.
         if stored is None or not 0 < round < self.spec.protocol.rounds:
-            return (
-                state  # before round 1 models are trained in it, and after the last one never again
-            )
-        protocol = self.spec.make_protocol(self.secret)
-        if not grow(self.network, self.ledger, self.spec, protocol, stored.classes, round):
+            return state
+        if not grow(self.network, self.ledger, self.spec, stored.classes, round):
             return state
         self._still, self._teacher = 0, None
         return RoundState(round=round)
@@ -206,7 +204,7 @@ class _DeployedRun:
     def _restored(self, number: int, written: bytes) -> RoundState:
         """The state after the last recorded round, with members and parties as they were then."""
         network, meta = self.network, self.ledger.meta
-        (network.agreement,) = decode(bytes.fromhex(meta["agreement"]))
+        network.agreement = agreement_of(self.ledger)
         for name, (why, banned) in meta["excluded"].items():
             if name not in network.parties:  # it was removed meanwhile
                 continue

@@ -14,6 +14,7 @@ from consilience.deployment.coordinator.configuration import (
     read_coordinator,
     stored_coordinator,
 )
+from consilience.deployment.coordinator.membership import agreement_of
 from consilience.deployment.coordinator.rounds import ending, stage
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
@@ -21,7 +22,6 @@ from consilience.errors import InvalidInput, command
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
-from consilience.messages.wire import decode
 from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import Checkpoint, ConsiderClasses, TakePublic
 
@@ -138,10 +138,17 @@ def coordinator_status(
         written = written.model_copy(update=both)
     if not done and written not in (None, spec):
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
-    rounds = spec.protocol.rounds
-    now = stage(folder) if state == "running" else {}
-    words = tuple(notes)
-    return Status(spec.name, state, int(last), rounds, float(seconds), parties, words, now, classes)
+    return Status(
+        spec.name,
+        state,
+        int(last),
+        spec.protocol.rounds,
+        float(seconds),
+        parties,
+        tuple(notes),
+        stage=stage(folder) if state == "running" else {},
+        classes=classes,
+    )
 
 
 def _without_run(folder: Path, written: CoordinatorSpec | None, broken: str) -> Status:
@@ -205,17 +212,12 @@ def class_lines(ledger: Ledger, named: Sequence[str] | None = None) -> tuple[str
     """
     found = dict(ledger.meta.get("classes", {}))
     if named is not None:
-        agreed = _agreed_classes(ledger)
+        agreement = agreement_of(ledger)
+        agreed = () if agreement is None else agreement.classes
         found = {name: words for name, words in found.items() if name in {*named, *agreed}}
         waiting = [name for name in named if name not in {*found, *agreed}]
         found |= dict.fromkeys(waiting, "is asked about after this round")
     return tuple(f"class {name!r} {words}" for name, words in found.items())
-
-
-def _agreed_classes(ledger: Ledger) -> tuple[str, ...]:
-    """The classes of the agreement of a run; none before there is one."""
-    written = ledger.meta.get("agreement")
-    return () if written is None else decode(bytes.fromhex(written))[0].classes
 
 
 def round_line(run: Path, spec: CoordinatorSpec) -> str:
