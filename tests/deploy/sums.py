@@ -257,7 +257,7 @@ def by_return(deployed: Deployed, say: Callable[[str], None]) -> bool:
     begun(deployed, 99)
     name = deployed.names[1]
     state, old = deployed.folder / name / "state", deployed.folder / "old"
-    after(deployed, name, "Checkpoint")
+    after(deployed, name, "Distill")
     deployed.stop(name)
     shutil.copytree(state, old, ignore=shutil.ignore_patterns("flower"), symlinks=True)
     kept = logged(deployed, name)

@@ -210,7 +210,7 @@ def test_where_all_have_rows_of_it_too_early_the_run_stops_and_is_resumed(run: P
         ("[limits]\nrounds = 2", "[limits]", "limits.rounds: it has taken part in 2 rounds"),
         (
             '[limits]\nallow = ["Describe", "Join", "FitPrivate", "PredictPublic", "Distill", '
-            '"ScorePublic", "Checkpoint", "Evaluate", "Restore"]',
+            '"ScorePublic", "Evaluate", "Restore"]',
             "[limits]",
             "limits.allow: it does not let 'ConsiderClasses' be asked",
         ),

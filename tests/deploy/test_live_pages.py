@@ -148,7 +148,7 @@ def test_a_run_is_followed_and_markup_in_every_name_is_text(
     nodes.nodes[100], nodes.infos[100].name = watched, MARKUP
     begun(center, nodes)
     assert [one["tasks"] for one in asked][:2] == ["Describe", "Join"]
-    assert {"Distill", "Checkpoint"} <= {one["tasks"] for one in asked}
+    assert {"Distill", "Evaluate"} <= {one["tasks"] for one in asked}
     assert all(one["awaited"] == [MARKUP, "south"] for one in asked)
     assert not (center / "run" / STAGE).exists()
     for page in (CoordinatorPage(center), PartyPage(center.parent / "north" / "party.toml")):

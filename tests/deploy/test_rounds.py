@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from consilience.federation.run_folder import locked
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
-from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate
 from helpers.deployed_run import NAMES, begun, grid, node, predictions, served
 from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
@@ -86,7 +86,7 @@ def test_the_same_bits_as_in_one_process(run: Path) -> None:
 def test_a_party_that_does_not_let_itself_be_measured_is_kept_all_the_same(run: Path) -> None:
     path = run.parent / "south" / "party.toml"
     tasks = ["Describe", "Join", "FitPrivate", "PredictPublic", "ScorePublic", "Distill"]
-    tasks += ["Checkpoint", "Restore"]
+    tasks.append("Restore")
     allowed = f"[limits]\nallow = {json.dumps(tasks)}"
     path.write_text(path.read_text().replace("[limits]", allowed))
     nodes = grid(run)
@@ -183,26 +183,20 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
 
 
-def test_who_does_not_train_and_stores_its_state_is_named_as_left_out(run: Path) -> None:
-    """Its node answers, and its state is kept: it looks well, and its rows are in no teacher."""
+def test_who_does_not_train_is_named_as_left_out(run: Path) -> None:
+    """Its node answers: it looks well, and its rows are in no teacher."""
     nodes, usual = grid(run), node(run.parent / "south")
 
     def narrower(message: Message) -> list[Message]:
         task = question(message)[0]
         if isinstance(task, FitPrivate) and task.round == 2:
-            limited(run, "south", 'allow = ["Describe", "Join", "Checkpoint", "TakePublic"]')
+            limited(run, "south", 'allow = ["Describe", "Join", "TakePublic"]')
         return usual(message)
 
     nodes.nodes[99] = narrower
     path = run / "coordinator.toml"
     path.write_text(path.read_text().replace("quorum = 0.5", "quorum = 1"))
     assert served(run, nodes) is True
-    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
-        ((stored,),) = ledger.read(
-            "SELECT count(*) FROM deliveries WHERE party = 'south' AND tasks = 'Checkpoint' "
-            "AND status = 'ok' AND within = 2"
-        )
-    assert stored == 1
     found = {party.party: party for party in coordinator_status(run).parties}
     assert found["south"].why.startswith("round 2: limits.allow") and not found["north"].why
     line = round_line(run / "run", read_coordinator(run))
@@ -228,24 +222,29 @@ def test_what_parties_note_is_in_the_status(run: Path) -> None:
     assert found["north"] == ("private rows weigh 0.1, its least, and not 0.05",)
 
 
-@pytest.mark.parametrize("party", NAMES)
+@pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize(
-    "when",
-    [
-        lambda tasks: isinstance(tasks[0], Distill) and tasks[0].round == 1,
-        lambda tasks: isinstance(tasks[0], Checkpoint) and tasks[0].round == 1,
-        lambda tasks: tasks[0].round == 2,
-    ],
-    ids=["in round 1", "while it is kept", "in round 2"],
+    "crashes", [(3,), (4, 2), (5, 1, 1), (6, 2), (7,), (8, 1, 3), (9,)], ids=str
 )
-def test_a_crash_anywhere_gives_the_same_bits(
-    run: Path, party: str, when: Callable[[tuple], bool]
+def test_crashes_anywhere_give_the_same_bits(
+    run: Path, crashes: tuple[int, ...], answered: bool
 ) -> None:
-    nodes = grid(run)
-    number = next(info.node_id for info in nodes.infos.values() if info.name == party)
-    nodes.nodes[number] = breaking(nodes.nodes[number], when)
-    with pytest.raises(KeyboardInterrupt):
-        begun(run, nodes)
+    """The coordinator is killed at the n-th message to south, before or after the answer, then again."""
+    for number in crashes:
+        nodes, left, usual = grid(run), iter(range(1, number)), node(run.parent / "south")
+
+        def killed(
+            message: Message, left: Iterator[int] = left, usual: Callable = usual
+        ) -> list[Message]:
+            if next(left, None) is not None:
+                return usual(message)
+            if answered:
+                usual(message)
+            raise KeyboardInterrupt
+
+        nodes.nodes[99] = killed
+        with suppress(KeyboardInterrupt):
+            begun(run, nodes)
     assert served(run, grid(run)) is True
     same(predictions(run), in_process(run))
 
@@ -293,7 +292,7 @@ def losing_its_state(run: Path) -> Grid:
 
 def test_a_party_whose_state_is_gone_joins_anew(run: Path) -> None:
     assert served(run, losing_its_state(run)) is True
-    assert rounds_of(run, "south") == [0, 2, 3]
+    assert rounds_of(run, "south") == [2, 3]
 
 
 def three(run: Path) -> Grid:
@@ -504,7 +503,7 @@ def test_rows_are_sent_again_to_a_party_that_lost_them(run: Path) -> None:
     without_file(run, "south")
     assert served(run, losing_its_state(run)) is True
     assert public_sent(run) == [("south", "ok"), ("south", "ok")]
-    assert rounds_of(run, "south") == [0, 2, 3]
+    assert rounds_of(run, "south") == [2, 3]
 
 
 @pytest.mark.parametrize("moment", [Describe, TakePublic, Join], ids=lambda task: task.__name__)
@@ -582,10 +581,10 @@ def test_where_too_few_take_the_rows_nothing_starts(run: Path) -> None:
 
 
 def rounds_of(run: Path, party: str) -> list[int]:
-    """Those after which a party put its state aside."""
+    """Those in which a party learned from the teacher."""
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
-        kept = "tasks = 'Checkpoint' AND status = 'ok'"
-        found = ledger.read(f"SELECT round FROM deliveries WHERE party = ? AND {kept}", party)
+        taught = "tasks = 'Distill' AND status = 'ok'"
+        found = ledger.read(f"SELECT round FROM deliveries WHERE party = ? AND {taught}", party)
     return [round for (round,) in found]
 
 
@@ -607,7 +606,7 @@ def test_a_party_that_lost_its_rows_alone_goes_on(run: Path, damaged: bool) -> N
     nodes.nodes[99] = lost
     assert served(run, nodes) is True
     assert public_sent(run) == [("south", "ok"), ("south", "ok")]
-    assert rounds_of(run, "south") == [0, 1, 2, 3, 4]
+    assert rounds_of(run, "south") == [2, 3, 4]
     assert asked(nodes, 99).count("Join") == 1
 
 
@@ -658,7 +657,7 @@ def test_a_member_that_says_for_ever_that_it_lacks_the_rows(run: Path) -> None:
     nodes.nodes[99] = lacking
     assert served(run, nodes, sends=2) is True
     assert asked(nodes, 99).count("TakePublic") == 2
-    assert rounds_of(run, "north") == list(range(4))
+    assert rounds_of(run, "north") == [1, 2, 3]
 
 
 def test_the_specification_is_kept_whole(run: Path) -> None:

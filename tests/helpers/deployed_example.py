@@ -231,7 +231,7 @@ class Deployed:
         with self.ledger() as ledger:
             found = ledger.read(
                 "SELECT party, round, tasks, detail FROM deliveries WHERE status != 'ok' "
-                "AND tasks NOT LIKE 'Checkpoint%' AND tasks NOT IN ('Evaluate', 'Restore', 'Join')"
+                "AND tasks NOT IN ('Evaluate', 'Restore', 'Join')"
             )
         return {(party, number, tasks): why for party, number, tasks, why in found}
 

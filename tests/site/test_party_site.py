@@ -129,6 +129,46 @@ def test_joining_again_starts_anew_and_keeps_checkpoints(site: PartySite) -> Non
     assert ask(site, Restore(round=1)).kind == "failed", "checkpoints of another run are gone"
 
 
+@pytest.mark.parametrize("went_on", [0, 1, 2])
+def test_a_recorded_round_is_gone_back_to_however_far_the_next_one_is(
+    tmp_path: Path, went_on: int
+) -> None:
+    """The state in which a party first hears that round 1 was recorded is that of round 1, in any process."""
+    next_round = [
+        (PredictPublic(round=2),),
+        (Distill(round=2, targets=teacher(), alpha=0.5),),
+    ]
+
+    def said(*tasks: Any, recorded: int) -> Any:
+        with PartySite(one_party, tmp_path) as site:
+            return ask(site, *tasks, recorded=recorded)
+
+    said(Join(agreement=agreement()), recorded=-1)
+    said(FitPrivate(round=1), recorded=0)
+    said(Distill(round=1, targets=teacher(0.5), alpha=0.9), recorded=0)
+    wrong = Distill(round=1, targets=teacher()[1:], alpha=0.5)
+    assert said(wrong, recorded=1).kind == "invalid"  # it counts, and changes nothing
+    expected = said(PredictPublic(round=1), recorded=0).values
+    for tasks in next_round[:went_on]:
+        assert not isinstance(said(*tasks, recorded=1), Failure)
+    for _ in range(2):
+        assert said(Restore(round=1), recorded=1) == Same(Receipt, round=1)
+        np.testing.assert_array_equal(said(PredictPublic(round=1), recorded=1).values, expected)
+    with PartySite(one_party, tmp_path) as site:
+        (kept,) = (site._state.current / "checkpoints").iterdir()
+        assert kept.name == "round-00001" and not (kept / "session.json").exists()
+
+
+def test_who_joins_anew_keeps_no_recorded_round_of_before(site: PartySite) -> None:
+    ask(site, Join(agreement=agreement()))
+    ask(site, FitPrivate(round=1), recorded=0)
+    ask(site, PredictPublic(round=2), recorded=1)
+    ask(site, Join(agreement=agreement(seed=1)), recorded=1)
+    assert read_session(site._state.home).recorded == -1
+    assert ask(site, Restore(round=1), recorded=1) == Same(Receipt, round=1)
+    assert not site.party().trained
+
+
 def test_after_restoring_what_was_said_no_longer_holds(site: PartySite) -> None:
     ask(site, Join(agreement=agreement()))
     kept = ask(site, FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1))[1]

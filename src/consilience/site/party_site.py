@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -40,7 +41,6 @@ from consilience.party.state import (
     read_agreement,
     read_released,
     read_state,
-    share_file,
     write_state,
 )
 from consilience.site.audit import AUDIT, AuditLog
@@ -55,9 +55,8 @@ from consilience.site.public_rows import (
 from consilience.site.replies import KeptReplies, left_by
 from consilience.site.requests import TasksFailed, check_round, read_request
 from consilience.site.secret import own_secret
-from consilience.site.session import FILE as SESSION_FILE
 from consilience.site.session import Session, last_line, read_session
-from consilience.site.state import StateFolder
+from consilience.site.state import CHECKPOINTS, SESSION, StateFolder, share_checkpoint, share_files
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of
@@ -127,13 +126,17 @@ class PartySite:
 
     # --- answering --------------------------------------------------------------------------------
 
-    def answer(self, request: bytes, *, federation: str = "", to: str | None = None) -> bytes:
+    def answer(
+        self, request: bytes, *, federation: str = "", to: str | None = None, recorded: int = -1
+    ) -> bytes:
         """The bytes of the answers to the tasks in ``request``, or of one ``Failure``; it never raises.
 
         Args:
             request: what a coordinator asks (:func:`consilience.messages.wire.encode` of tasks).
             federation: its name, where the transport carries one; held against the one that was joined.
             to: whom the request is for, where the transport says so.
+            recorded: the last round that the coordinator has recorded, where the transport says so: the state
+                in which the party first hears of it is the one that ``Restore`` of that round loads.
         """
         with self._busy:
             tasks: tuple[Task, ...] = ()
@@ -141,7 +144,7 @@ class PartySite:
             try:
                 tasks = self._read(request, to)
                 with limited_threads(self._threads):
-                    outcome, reply, status = self._answered(tasks, request, federation)
+                    outcome, reply, status = self._answered(tasks, request, federation, recorded)
             except TasksFailed as failed:
                 outcome, reply, status = _refusal(failed.failure)
             except Exception as error:  # `make` may raise anything; the coordinator waits
@@ -173,7 +176,7 @@ class PartySite:
         return tasks
 
     def _answered(
-        self, tasks: tuple[Task, ...], request: bytes, federation: str
+        self, tasks: tuple[Task, ...], request: bytes, federation: str, recorded: int
     ) -> tuple[Outcome, bytes, str]:
         """The outcome, its bytes, and its status in the log."""
         session, first = self._session(), tasks[0]
@@ -215,14 +218,14 @@ class PartySite:
                 earlier = encode(replies)
             return replies, earlier, "repeated"
         check_round(tasks, session.round)
-        further = session.after(tasks, self.limits, audit=self._audit.head)
+        further = session.after(tasks, self.limits, audit=self._audit.head, recorded=recorded)
         # What is restored begins from where a party has just joined, whatever it has learned since.
         party = self._joined() if isinstance(first, Restore) else self._load()
         try:
             return (*self._run_and_write(party, tasks, request, further), "ok")
         except TasksFailed as failed:
             if not (failed.failure.code == "budget" or isinstance(first, Restore)):  # nothing ran
-                self._count(further)
+                self._count(replace(further, recorded=session.recorded))
             raise
 
     def _taken(self, task: TakePublic, session: Session | None) -> tuple[Outcome, bytes, str]:
@@ -253,11 +256,7 @@ class PartySite:
 
         def fill(after: Path, before: Path | None) -> None:
             assert before is not None
-            for path in sorted(before.rglob("*")):
-                if path.is_dir():
-                    (after / path.relative_to(before)).mkdir()
-                elif path != before / SESSION_FILE:
-                    share_file(path, after / path.relative_to(before))
+            share_files(before, after, but={SESSION})
             session.write(after)
 
         self._state.write(fill)
@@ -267,19 +266,23 @@ class PartySite:
     ) -> tuple[Outcome, bytes]:
         """Run the tasks and write the state after them, or raise ``TasksFailed`` and leave all as it was."""
         result: list[tuple[Outcome, bytes]] = []
-        first = tasks[0]
+        first, was = tasks[0], self._session()
 
         def fill(after: Path, before: Path | None) -> None:
-            party.home = after / "checkpoints"
+            party.home = after / CHECKPOINTS
             if before is None:
                 party.privacy.accountant.clear()
             else:
                 read_released(party, before, only=True)
-            if before is not None and not (
-                isinstance(first, Join) and self._another(first, session)
-            ):
-                for file in (before / "checkpoints").glob("*/*"):
-                    share_file(file, party.home / file.parent.name / file.name)
+            if before is not None and was is not None:
+                another = isinstance(first, Join) and (
+                    was.federation != session.federation
+                    or encode([read_agreement(before)]) != encode([first.agreement])
+                )
+                if session.recorded > was.recorded:
+                    share_checkpoint(before, party.home, session.recorded)
+                elif not another:  # else they are of no use
+                    share_files(before / CHECKPOINTS, party.home)
             outcome, reply = reply_of(party, tasks, encode)
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
@@ -301,13 +304,6 @@ class PartySite:
         self._state.write(fill)
         self._loaded_state = self._state.current
         return result[0]
-
-    def _another(self, join: Join, session: Session) -> bool:
-        """Return true if this joins another federation than before, so that checkpoints are of no use."""
-        before = self._session()
-        assert before is not None
-        agreed = encode([read_agreement(self._folder())])
-        return before.federation != session.federation or agreed != encode([join.agreement])
 
     # --- its state --------------------------------------------------------------------------------
 

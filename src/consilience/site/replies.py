@@ -14,6 +14,7 @@ from consilience.files import read_text
 from consilience.messages.replies import Failure
 from consilience.party.state import share_file
 from consilience.site.audit import contents
+from consilience.site.state import REPLIES
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import CompressedReplies, Outcome
 
@@ -30,7 +31,7 @@ class KeptReplies:
 
     @property
     def _folder(self) -> Path:
-        return self.state / "replies"
+        return self.state / REPLIES
 
     def _file(self, round: int, request: bytes) -> Path:
         return self._folder / f"{round:08d}-{hashlib.sha256(request).hexdigest()}"

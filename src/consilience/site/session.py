@@ -14,11 +14,9 @@ from consilience.party.state import read_about
 from consilience.site.audit import BEGINNING
 from consilience.site.fields import within
 from consilience.site.limits import Limits
-from consilience.site.state import current_state
+from consilience.site.state import SESSION, current_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Restore
-
-FILE = "session.json"
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class Session:
         metrics: how often it has said how good its model is, since it joined.
         measured: the same in all its life.
         audit: the SHA-256 of the line of the audit log that this was written after.
+        recorded: the last round that the coordinator has recorded, whose state is a checkpoint here; -1 where
+            none is.
     """
 
     federation: str
@@ -43,23 +43,26 @@ class Session:
     metrics: int = 0
     measured: int = 0
     audit: str = BEGINNING
+    recorded: int = -1
 
     def joined(self, federation: str, *, audit: str) -> Session:
         """The session after joining ``federation``; ``audit`` is the head of the log."""
-        return replace(self, federation=federation, round=-1, metrics=0, audit=audit)
+        return replace(self, federation=federation, round=-1, metrics=0, audit=audit, recorded=-1)
 
-    def after(self, tasks: Sequence[Task], limits: Limits, *, audit: str) -> Session:
+    def after(self, tasks: Sequence[Task], limits: Limits, *, audit: str, recorded: int) -> Session:
         """The session after a request, if the limits allow another one.
 
         Args:
             tasks: the tasks of the request.
             limits: the party's limits.
             audit: the head of the audit log.
+            recorded: the last round that the coordinator has recorded, by the request.
 
         Raises:
             KnowledgeRefused: a limit is reached.
         """
-        session, first = replace(self, audit=audit), tasks[0]
+        session = replace(self, audit=audit, recorded=max(self.recorded, recorded))
+        first = tasks[0]
         if isinstance(first, Restore):  # nothing of the model leaves with it
             return replace(session, round=first.round)
         if first.round > session.round:
@@ -80,7 +83,7 @@ class Session:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of a state."""
-        (folder / FILE).write_text(json.dumps(asdict(self)))
+        (folder / SESSION).write_text(json.dumps(asdict(self)))
 
 
 def read_session(home: Path, *, any_version: bool = False) -> Session | None:
@@ -97,7 +100,7 @@ def read_session(home: Path, *, any_version: bool = False) -> Session | None:
         try:
             if not any_version:
                 read_about(folder, whole=home)
-            return Session(**json.loads((folder / FILE).read_text()))
+            return Session(**json.loads((folder / SESSION).read_text()))
         except (OSError, ValueError, TypeError, RunFailed) as error:
             if current_state(home) != folder:  # it was replaced while it was read
                 continue

@@ -17,12 +17,18 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from time import monotonic, sleep
 
 from consilience.errors import RunFailed
 from consilience.files import force, without_links, write_whole
+from consilience.party.secure_sums import SUMS
+from consilience.party.state import share_file
+from consilience.tasks.lifecycle import checkpoint_name
+
+CHECKPOINTS, REPLIES, SESSION = "checkpoints", "replies", "session.json"
+"""What a site keeps in a state's folder beside the party's state."""
 
 _NAME = re.compile(r"state-(\d{8,})")
 Fill = Callable[[Path, Path | None], None]
@@ -156,3 +162,33 @@ def current_state(home: Path) -> Path | None:
             mend="Restore it from a copy; or move the folder away, and the party starts anew.",
         )
     return home / name
+
+
+def share_files(before: Path, after: Path, *, but: Container[str] = ()) -> None:
+    """Have the files below a folder in another one too, without writing them again.
+
+    Args:
+        before: the folder; nothing is shared where there is none.
+        after: the other one.
+        but: names of files and folders right in ``before`` that are not shared.
+    """
+    for path in sorted(before.rglob("*")):
+        within = path.relative_to(before)
+        if within.parts[0] in but:
+            continue
+        if path.is_dir():
+            (after / within).mkdir(parents=True)
+        else:
+            share_file(path, after / within)
+
+
+def share_checkpoint(before: Path, checkpoints: Path, round: int) -> None:
+    """Have a party's state be the checkpoint of a round too.
+
+    Args:
+        before: the folder of the state.
+        checkpoints: the folder of the checkpoints.
+        round: the round.
+    """
+    but = {CHECKPOINTS, REPLIES, SESSION, SUMS}  # no sum is gone back to
+    share_files(before, checkpoints / checkpoint_name(round), but=but)

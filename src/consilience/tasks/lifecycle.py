@@ -271,8 +271,8 @@ class Checkpoint(
 
     def run(self, party: Party) -> Receipt:
         """Write the state whole or not at all; the one before is kept until the next one is written."""
-        party.save(_label(self.round))
-        party.keep({_label(self.round), _label(self.previous)})
+        party.save(checkpoint_name(self.round))
+        party.keep({checkpoint_name(self.round), checkpoint_name(self.previous)})
         return Receipt(party=party.name, round=self.round)
 
 
@@ -284,10 +284,10 @@ class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, 
 
     def run(self, party: Party) -> Receipt:
         """Load the model and the memory of that round, bit for bit."""
-        party.restore(_label(self.round))
+        party.restore(checkpoint_name(self.round))
         return Receipt(party=party.name, round=self.round)
 
 
-def _label(round: int) -> str:
-    """Name of the folder of a round's state."""
+def checkpoint_name(round: int) -> str:
+    """Name of the folder of the state after a round."""
     return f"round-{round:05d}"

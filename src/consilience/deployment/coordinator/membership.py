@@ -68,6 +68,8 @@ class MembershipNetwork(FlowerNetwork):
         """Parties whose limit was below the bytes of the public rows when they were last asked."""
         self._sent: Counter[str] = Counter()
         """Number of times that each party was sent the public rows."""
+        self._failed: dict[str, Failure] = {}
+        """Party to its failure, where the last answer was one."""
         super().__post_init__()
 
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
@@ -77,6 +79,10 @@ class MembershipNetwork(FlowerNetwork):
             name for name, one in inside.items() if isinstance(one.tasks[0], TakePublic)
         )
         arrivals = dict(super().exchange_each(inside)) if inside else {}
+        for name, one in arrivals.items():
+            self._failed.pop(name, None)
+            if isinstance(one.outcome, Failure):
+                self._failed[name] = one.outcome
         return arrivals | {
             name: Arrival(self.excluded[name], 0, 0.0) for name in requests.keys() - inside.keys()
         }
@@ -227,6 +233,12 @@ class MembershipNetwork(FlowerNetwork):
         if not lacking or not len(self.public):
             return Replies({}, {})
         return self.gather(TakePublic.of(self.public), to=lacking)
+
+    def take_back(self) -> None:
+        """Send the public rows to parties that lost them, and have parties join whose state is gone."""
+        failed = {name: why for name, why in self._failed.items() if name in self.parties}
+        self.send_public(failed)
+        self.join(name for name, why in failed.items() if why.code == "not-joined")
 
     def readmit(self) -> None:
         """Have excluded parties join, if they can now; banned ones are not asked."""

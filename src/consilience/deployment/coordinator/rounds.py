@@ -3,11 +3,12 @@
 The run folder is described in :mod:`consilience.federation.run_folder`; beside it ``outcome.json`` says how
 the run ended, and ``stage.json``, while it goes on, which parties are being asked for what.
 
-Exchanges over Flower take seconds, so there is a checkpoint after every round: each party stores its state.
-A run that is resumed has the parties restore what they stored after the last round that was recorded; a
-party that missed it restores its own last one. One that is not there goes on from its last answer when it is
-back; one whose state is gone joins anew after the round in which it says so, and trains from the beginning.
-One that lost its public rows alone is sent them then, and goes on.
+A run can go on after every round. A party writes its state with every answer, and every request says which
+round was recorded last: a party that hears of a round for the first time keeps the state that it is in, so
+that keeping it takes no exchange. A run that is resumed has the parties restore what they were in after the
+last recorded round. One that is not there goes on from its last answer when it is back; one whose state is
+gone joins anew after the round in which it says so, and trains from the beginning. One that lost its public
+rows alone is sent them then, and goes on.
 
 A party says how good its model is as often as its limits allow. It is asked when the round is recorded, and
 before anything else is asked of it: where a crash lost the answer, the same question gets it again.
@@ -34,12 +35,12 @@ from consilience.federation.federation import Federation
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER, locked
 from consilience.files import write_whole
-from consilience.messages.replies import Failure, Metrics, Replies
+from consilience.messages.replies import Failure, Metrics
 from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import task_names
 from consilience.protocols import Round, RoundState
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Checkpoint, Evaluate, Restore
+from consilience.tasks.lifecycle import Evaluate, Restore
 from consilience.validation.arrays import Array
 
 OUTCOME = "outcome.json"
@@ -112,6 +113,7 @@ class _DeployedRun:
             wait=spec.wait,
             least=1 if self.found else None,
             federation=spec.name,
+            recorded=self.found[0] if self.found else -1,
             timeout=spec.timeout,
             quorum=spec.quorum,
             share=spec.pace.share,
@@ -123,7 +125,7 @@ class _DeployedRun:
         )
 
     def run(self) -> None:
-        """Do the rounds; each is checkpointed, and then recorded and evaluated by :meth:`_record`."""
+        """Do the rounds; each is recorded and evaluated by :meth:`_record`."""
         label, seed, ledger, spec = self.label, self.seed, self.ledger, self.spec
         ledger.forget_after(label, seed, self.found[0] if self.found else -1)
         federation = Federation.over(
@@ -148,7 +150,7 @@ class _DeployedRun:
                 spec.make_protocol(self.secret),
                 state=state,
                 seconds=seconds,
-                checkpoint=self._checkpoint,
+                checkpoint=self._take_back,
                 record=self._record,
             ):
                 state, seconds = done.round.state, done.seconds
@@ -215,7 +217,8 @@ class _DeployedRun:
             self._evaluate(number)
         answered = "SELECT DISTINCT party FROM deliveries WHERE status = 'ok'"
         heard = {name for (name,) in self.ledger.read(answered)}
-        network.described |= heard.intersection(network.parties)  # some were removed meanwhile
+        heard &= set(network.parties)  # some were removed meanwhile
+        network.described |= heard
         (state,) = decode(written)
         assert isinstance(state, RoundState)
         if meta.get("grown") == number:  # killed after it was noted: all join, as some may have
@@ -224,46 +227,20 @@ class _DeployedRun:
         else:  # parties may hold rows already that fit no state of theirs
             before, state = state, self._grown(state)
             if state is before:
-                self._restore_parties()
+                restore = (Restore(round=number),)
+                network.with_rows(dict.fromkeys(sorted(heard - network.excluded.keys()), restore))
+                network.take_back()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()
         self._teacher = state.consensus
         return state
 
-    def _restore_parties(self) -> None:
-        """Have every party that is there restore the last state that it stored.
-
-        One that cannot stays as it is, and goes on from its last answer; one whose state is gone joins anew.
-        """
-        stored, network = self._last_checkpoints(), self.network
-        tasks = {number: Restore(round=number) for number in set(stored.values())}
-        if stored:
-            replies = network.ask_each({party: tasks[number] for party, number in stored.items()})
-            sent = network.send_public(replies.missing)
-            for number, task in tasks.items():
-                if again := [name for name in sent if stored[name] == number]:
-                    network.gather(task, to=again)
-            self._rejoin(replies)
-
-    def _checkpoint(self, round: Round, seconds: float) -> bool:
-        """Have every party store its state, and hold on to the one that the ledger knows.
-
-        Parties that are through with the round are waited for. After every round but the last, excluded
-        parties may join again.
-        """
-        network, stored = self.network, self._last_checkpoints()
-        previous = {name: stored.get(name, 0) for name in network.parties}
-        tasks = {
-            number: (Checkpoint(round=round.number, previous=number),)
-            for number in set(previous.values())
-        }
-        last = {one.party: one.status for one in network.deliveries}
-        with network.not_without([name for name, status in last.items() if status == "ok"]):
-            replies = network.with_rows({name: tasks[number] for name, number in previous.items()})
-        self._rejoin(replies)
+    def _take_back(self, round: Round, seconds: float) -> bool:
+        """After every round but the last have parties join again that lost their state or are excluded."""
         if round.number < self.spec.protocol.rounds:
-            network.readmit()
+            self.network.take_back()
+            self.network.readmit()
         return True
 
     def _record(self, done: CompletedRound) -> None:
@@ -280,6 +257,7 @@ class _DeployedRun:
             if agreed.classes and not agreed.outcome:
                 self._add_trust(done.round, np.asarray(agreed.classes))
         network.deliveries.clear()
+        network.recorded = done.round.number
         self._evaluate(done.round.number)
 
     def _add_trust(self, round: Round, classes: Array) -> None:
@@ -292,7 +270,7 @@ class _DeployedRun:
             self.ledger.add_trust(self.label, self.seed, round.number, teacher, labels)
 
     def _evaluate(self, round: int) -> None:
-        """Ask parties for their metrics: those that stored their state after the round and are due then."""
+        """Ask parties that are due for their metrics, and wait for those that are through with the round."""
         network, ledger, spec = self.network, self.ledger, self.spec
         before = dict(
             ledger.read("SELECT party, count(DISTINCT round) FROM metrics GROUP BY party")
@@ -304,31 +282,21 @@ class _DeployedRun:
             planned = measured_rounds(times, round if self._is_over() else spec.protocol.rounds)
             return round in planned and before.get(name, 0) < times
 
-        asked = [name for name, last in self._last_checkpoints().items() if last == round]
-        asked = [name for name in asked if due(name)]
-        with network.not_without(asked):  # a limit counts what was measured, heard or not
+        last_words = ledger.read(
+            "SELECT party, status, max(rowid) FROM deliveries WHERE within = ? GROUP BY party",
+            round,
+        )
+        through = {name for name, status, _ in last_words if status == "ok"}
+        asked = [name for name in network.parties if name not in network.excluded and due(name)]
+        with network.not_without(
+            through.intersection(asked)
+        ):  # a limit counts what was measured, heard or not
             replies = network.gather(Evaluate(round=round), to=asked).of(Metrics) if asked else []
         with ledger.transaction():
             metrics = {one.party: one.values for one in replies}
             ledger.add_deliveries(self.label, self.seed, round, network.deliveries, metrics)
             ledger.note(measured=round)
         network.deliveries.clear()
-
-    def _last_checkpoints(self) -> dict[str, int]:
-        """Party to the last round after which it stored its state, as far as the ledger knows."""
-        stored = self.ledger.read(
-            "SELECT party, max(round) FROM deliveries WHERE tasks = ? AND status = 'ok' AND round > ? "
-            "GROUP BY party",
-            Checkpoint.__name__,
-            self.ledger.meta.get("grown", -1),  # with other classes it began anew
-        )
-        there = self.network.parties
-        return {party: int(number) for party, number in stored if party in there}
-
-    def _rejoin(self, replies: Replies) -> None:
-        """Have the parties join whose state is gone."""
-        lost = [name for name, why in replies.missing.items() if why.code == "not-joined"]
-        self.network.join(lost)
 
     def _note_stage(self, tasks: tuple[Task, ...], parties: Sequence[str]) -> None:
         """Write down what is asked, since when, and whose answers are awaited."""

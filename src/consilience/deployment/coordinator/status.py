@@ -23,15 +23,12 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
 from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import Checkpoint, ConsiderClasses, TakePublic
+from consilience.tasks.lifecycle import ConsiderClasses, TakePublic
 
 _MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
 _MEASURING.append(ConsiderClasses.__name__)
 _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
 """SQL for deliveries that ask for more than metrics or for a word on classes: to these a party may say no."""
-
-_TELLING = f"{_NOT_MEASURING} AND NOT (tasks = '{Checkpoint.__name__}' AND status = 'ok')"
-"""SQL for deliveries that tell whether a party is left out: one that failed to train stores its state too."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         name,
     )
     why = ledger.read(
-        f"SELECT status, within, detail FROM deliveries WHERE party = ? AND {_TELLING} "
+        f"SELECT status, within, detail FROM deliveries WHERE party = ? AND {_NOT_MEASURING} "
         "ORDER BY rowid DESC LIMIT 1",
         name,
     )
@@ -237,7 +234,7 @@ def round_line(run: Path, spec: CoordinatorSpec) -> str:
             f"{name} ({why})"
             for name, why, answered in ledger.read(
                 "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
-                f"AND {_TELLING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+                f"AND {_NOT_MEASURING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
                 last,
             )
         ]

@@ -93,7 +93,7 @@ def replaced(module: str, **instead: Callable[..., Any]) -> None:
         setattr(import_module(module), name, function)
 
 
-def wrap(data: bytes, **envelope: str) -> RecordDict:
+def wrap(data: bytes, **envelope: str | int) -> RecordDict:
     """Put bytes into a record, as an array: Flower sends it in pieces of 5 MB, and a plain value in one."""
     app = flwr()
     array = app.Array(dtype="uint8", shape=(len(data),), stype=_KEY, data=data)
@@ -116,9 +116,10 @@ def unwrap(message: Message) -> bytes:
 
 
 def envelope_of(message: Message) -> dict[str, Any]:
-    """The ``federation`` that a request is of and the party ``to`` which it goes, as far as it says."""
+    """Read the ``federation`` that a request is of, whom it goes ``to``, and the round last ``recorded``."""
     written: Mapping[str, Any] = message.content.config_records.get(_ENVELOPE) or {}
     return {
         "federation": str(written.get("federation", "")),
         "to": str(written["to"]) if written.get("to") else None,
+        "recorded": int(written.get("recorded", -1)),
     }

@@ -78,6 +78,8 @@ class FlowerNetwork(Network):
         least: how many must be connected when that time is over; by default all of them. Where ``nodes`` are
             names, the others may come later.
         federation: its name, which every request carries.
+        recorded: the round to go on from after a crash, which every request carries; a party keeps the state
+            in which it heard of it first. -1 where there is none.
         waits: times to wait within an exchange, and tries.
         share: share of the parties asked after whose answers an exchange is over, once they have joined; the
             others are late. What they answer within ``timeout`` to a question for predictions is in
@@ -99,6 +101,7 @@ class FlowerNetwork(Network):
     wait: float = field(default=60.0, kw_only=True)
     least: int | None = field(default=None, kw_only=True)
     federation: str = field(default="", kw_only=True)
+    recorded: int = field(default=-1, kw_only=True)
     waits: Waits = field(default=Waits(), kw_only=True)
     share: float = field(default=1.0, kw_only=True)
     grace: float = field(default=0.0, kw_only=True)
@@ -333,7 +336,7 @@ class FlowerNetwork(Network):
         # Flower forgets a message after its time to live: a node that is back too late does not run
         # what nobody waits for.
         message: Message = app.Message(
-            wrap(request, federation=self.federation, to=to),
+            wrap(request, federation=self.federation, to=to, recorded=self.recorded),
             node,
             app.MessageType.QUERY,
             ttl=max(seconds, 1.0),
