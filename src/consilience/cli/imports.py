@@ -15,7 +15,15 @@ from typing import Any
 
 from consilience.learners.presets import LEARNERS
 
-_SELDOM_USED = ("pandas", "scipy.stats", "scipy.interpolate", "scipy.integrate")
+_SELDOM_USED = (
+    "pandas",
+    "scipy.stats",
+    "scipy.interpolate",
+    "scipy.integrate",
+    "scipy.optimize._linprog",
+    "scipy.optimize._shgo",
+    "sklearn.callback._progressbar",
+)
 
 
 def import_models(names: Iterable[str]) -> None:
