@@ -27,7 +27,7 @@ class CompletedRound:
     Attributes:
         round: the round, as the protocol yielded it.
         metrics: party to its metrics, of those that were measured.
-        checkpoint: whether a run can go on from here: every party has its state written.
+        checkpoint: whether a run can go on from here.
         seconds: wall time from the start of the run, checkpoint aside.
     """
 
@@ -58,8 +58,8 @@ def drive(
             (:class:`~consilience.tasks.lifecycle.Restore`); by default untrained parties join first.
         seconds: wall time of the rounds before.
         evaluate: asks parties for their metrics after a round.
-        checkpoint: has the parties write their states if it is time to, given the wall time of the run in
-            seconds; returns whether all did.
+        checkpoint: sees to it that a run can go on from here, if it is time to, given its wall time in
+            seconds; returns whether it can.
         record: writes the round down, before the caller sees it.
 
     Raises:

@@ -63,7 +63,7 @@ def check_round(tasks: Sequence[Task], current: int) -> None:
     round = tasks[0].round
     if isinstance(tasks[0], Restore):
         return  # a run that was broken off goes on from an earlier one
-    # Round 1 may have begun when the state after round 0 is measured and kept.
+    # Parties may train for round 1 before round 0 is complete, and are measured after that.
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(task.static for task in tasks):
         raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")

@@ -14,7 +14,7 @@ from consilience.party.state import read_about
 from consilience.site.audit import BEGINNING
 from consilience.site.fields import within
 from consilience.site.limits import Limits
-from consilience.site.state import SESSION, current_state
+from consilience.site.state import SESSION, current_state, last_checkpoint
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Restore
 
@@ -32,8 +32,8 @@ class Session:
         metrics: how often it has said how good its model is, since it joined.
         measured: the same in all its life.
         audit: the SHA-256 of the line of the audit log that this was written after.
-        recorded: the last round that the coordinator has recorded, whose state is a checkpoint here; -1 where
-            none is.
+        recorded: the last round that the coordinator has recorded, as far as the party was told: the state in
+            which it was is a checkpoint. -1 where it was told of none.
     """
 
     federation: str
@@ -100,7 +100,9 @@ def read_session(home: Path, *, any_version: bool = False) -> Session | None:
         try:
             if not any_version:
                 read_about(folder, whole=home)
-            return Session(**json.loads((folder / SESSION).read_text()))
+            written = json.loads((folder / SESSION).read_text())
+            # Before requests told, a coordinator asked for a checkpoint of each round.
+            return Session(**{"recorded": last_checkpoint(folder), **written})
         except (OSError, ValueError, TypeError, RunFailed) as error:
             if current_state(home) != folder:  # it was replaced while it was read
                 continue

@@ -291,3 +291,8 @@ class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, 
 def checkpoint_name(round: int) -> str:
     """Name of the folder of the state after a round."""
     return f"round-{round:05d}"
+
+
+def round_of(name: str) -> int:
+    """The round of a folder that :func:`checkpoint_name` names."""
+    return int(name.removeprefix("round-"))

@@ -236,9 +236,10 @@ class MembershipNetwork(FlowerNetwork):
 
     def take_back(self) -> None:
         """Send the public rows to parties that lost them, and have parties join whose state is gone."""
-        failed = {name: why for name, why in self._failed.items() if name in self.parties}
+        failed = dict(self._failed)
         self.send_public(failed)
-        self.join(name for name, why in failed.items() if why.code == "not-joined")
+        lost = {name for name, why in failed.items() if why.code == "not-joined"}
+        self.join(lost - self.banned)
 
     def readmit(self) -> None:
         """Have excluded parties join, if they can now; banned ones are not asked."""
@@ -255,6 +256,7 @@ class MembershipNetwork(FlowerNetwork):
         gone = [name for name in self.parties if name not in parties]
         for name in gone:
             self.excluded.pop(name, None)
+            self._failed.pop(name, None)
             self.most_measurements.pop(name, None)
             self.banned.discard(name)
             self.described.discard(name)

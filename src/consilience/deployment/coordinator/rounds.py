@@ -1,4 +1,4 @@
-"""The rounds of a deployed federation: recorded, checkpointed at every party, and resumed after any crash.
+"""The rounds of a deployed federation: recorded one by one, and resumed after any crash.
 
 The run folder is described in :mod:`consilience.federation.run_folder`; beside it ``outcome.json`` says how
 the run ended, and ``stage.json``, while it goes on, which parties are being asked for what.
@@ -150,7 +150,7 @@ class _DeployedRun:
                 spec.make_protocol(self.secret),
                 state=state,
                 seconds=seconds,
-                checkpoint=self._take_back,
+                checkpoint=lambda round, seconds: True,
                 record=self._record,
             ):
                 state, seconds = done.round.state, done.seconds
@@ -226,9 +226,8 @@ class _DeployedRun:
             state = RoundState(round=number)
         else:  # parties may hold rows already that fit no state of theirs
             before, state = state, self._grown(state)
-            if state is before:
-                restore = (Restore(round=number),)
-                network.with_rows(dict.fromkeys(sorted(heard - network.excluded.keys()), restore))
+            if state is before and (inside := sorted(heard - network.excluded.keys())):
+                network.with_rows(dict.fromkeys(inside, (Restore(round=number),)))
                 network.take_back()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
@@ -236,15 +235,11 @@ class _DeployedRun:
         self._teacher = state.consensus
         return state
 
-    def _take_back(self, round: Round, seconds: float) -> bool:
-        """After every round but the last have parties join again that lost their state or are excluded."""
-        if round.number < self.spec.protocol.rounds:
-            self.network.take_back()
-            self.network.readmit()
-        return True
-
     def _record(self, done: CompletedRound) -> None:
-        """Record the round, then ask the parties for their metrics and record these."""
+        """Record the round, then ask the parties for their metrics and record these.
+
+        After every round but the last, parties that lost their state and excluded ones join, if they can.
+        """
         network, ledger = self.network, self.ledger
         with ledger.transaction():
             ledger.add_round(self.label, self.seed, done, network.deliveries)
@@ -259,6 +254,9 @@ class _DeployedRun:
         network.deliveries.clear()
         network.recorded = done.round.number
         self._evaluate(done.round.number)
+        if done.round.number < self.spec.protocol.rounds:
+            network.take_back()
+            network.readmit()
 
     def _add_trust(self, round: Round, classes: Array) -> None:
         """Record what each party counted for by class: that of the teacher, as nobody knows the true ones."""
@@ -288,9 +286,8 @@ class _DeployedRun:
         )
         through = {name for name, status, _ in last_words if status == "ok"}
         asked = [name for name in network.parties if name not in network.excluded and due(name)]
-        with network.not_without(
-            through.intersection(asked)
-        ):  # a limit counts what was measured, heard or not
+        # Their limits count what was measured, heard or not.
+        with network.not_without(through.intersection(asked)):
             replies = network.gather(Evaluate(round=round), to=asked).of(Metrics) if asked else []
         with ledger.transaction():
             metrics = {one.party: one.values for one in replies}

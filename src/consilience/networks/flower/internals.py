@@ -118,8 +118,9 @@ def unwrap(message: Message) -> bytes:
 def envelope_of(message: Message) -> dict[str, Any]:
     """Read the ``federation`` that a request is of, whom it goes ``to``, and the round last ``recorded``."""
     written: Mapping[str, Any] = message.content.config_records.get(_ENVELOPE) or {}
+    recorded = written.get("recorded")
     return {
         "federation": str(written.get("federation", "")),
         "to": str(written["to"]) if written.get("to") else None,
-        "recorded": int(written.get("recorded", -1)),
+        "recorded": recorded if isinstance(recorded, int) else -1,
     }

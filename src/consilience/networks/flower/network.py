@@ -78,8 +78,8 @@ class FlowerNetwork(Network):
         least: how many must be connected when that time is over; by default all of them. Where ``nodes`` are
             names, the others may come later.
         federation: its name, which every request carries.
-        recorded: the round to go on from after a crash, which every request carries; a party keeps the state
-            in which it heard of it first. -1 where there is none.
+        recorded: the last round that is recorded, which every request carries: a party keeps the state in
+            which it first hears of it. -1 where there is none.
         waits: times to wait within an exchange, and tries.
         share: share of the parties asked after whose answers an exchange is over, once they have joined; the
             others are late. What they answer within ``timeout`` to a question for predictions is in
