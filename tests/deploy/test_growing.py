@@ -163,3 +163,18 @@ def test_a_run_goes_on_without_one_that_was_removed_meanwhile(run: Path) -> None
     path.write_text("\n".join(line for line in lines if not line.startswith('"south"')))
     assert served(run, grid(run)) is True
     assert attended(run, "north") == [1, 2, 3] and attended(run, "south") == [1, 2]
+
+
+def test_a_run_goes_on_with_others_alone(run: Path) -> None:
+    """Nobody of before is left whose state could be restored."""
+    assert served(run, grid(run)) is True
+    rounds(run, 3)
+    home, key = east(run)
+    path = run / "coordinator.toml"
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(tuple(f'"{name}"' for name in NAMES))]
+    path.write_text("\n".join([*kept, f'"east" = "{key}"']) + "\n")
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    assert served(run, nodes) is True
+    assert attended(run, "east") == [3] and attended(run, "north") == [1, 2]

@@ -390,6 +390,26 @@ def test_a_party_that_does_not_join_is_left_out_until_it_does(
         assert ledger.meta["excluded"] == {}
 
 
+def test_who_joins_after_a_round_is_not_measured_in_it(run: Path) -> None:
+    """South joins when round 0 is complete: its model is untrained, and its limit counts what it is asked."""
+    limited(run, "south", "metrics = 3")
+    path, home = run / "coordinator.toml", run.parent / "south" / "party.toml"
+    path.write_text(path.read_text().replace("metrics = 2", "metrics = 9"))
+    nodes, usual, allowed = grid(run), node(run.parent / "south"), home.read_text()
+
+    def narrow_at_first(message: Message) -> list[Message]:
+        first = isinstance(question(message)[0], Join) and "Join" not in asked(nodes, 99)[:-1]
+        narrowed = allowed.replace("[limits]", '[limits]\nallow = ["Describe"]')
+        home.write_text(narrowed if first else allowed)
+        return usual(message)
+
+    nodes.nodes[99] = narrow_at_first
+    assert served(run, nodes) is True
+    joined = ["Describe", "Join", "Join"]
+    assert asked(nodes, 99)[:4] == [*joined, "PredictPublic"]
+    assert measured(run, "south") == [2]
+
+
 def test_where_too_few_join_the_status_says_who_and_why(run: Path) -> None:
     nodes = three(run)
     for name in ("north", "south"):
