@@ -101,8 +101,11 @@ def read_session(home: Path, *, any_version: bool = False) -> Session | None:
             if not any_version:
                 read_about(folder, whole=home)
             written = json.loads((folder / SESSION).read_text())
-            # Before requests told, a coordinator asked for a checkpoint of each round.
-            return Session(**{"recorded": last_checkpoint(folder), **written})
+            if (
+                "recorded" not in written
+            ):  # by an earlier consilience, which was asked for checkpoints
+                written["recorded"] = last_checkpoint(folder)
+            return Session(**written)
         except (OSError, ValueError, TypeError, RunFailed) as error:
             if current_state(home) != folder:  # it was replaced while it was read
                 continue
