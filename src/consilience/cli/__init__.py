@@ -15,6 +15,6 @@ for _point in entry_points(group="consilience.commands"):  # of packages that ar
 def main() -> None:
     """Run the command of the shell's ``consilience``; the current folder is nowhere searched for modules."""
     os.environ["PYTHONSAFEPATH"] = "1"  # nor by the processes that are started
-    # What is imported is no garbage, and looking for it takes a tenth of the time until a run begins.
+    # What is imported is no garbage, and looking for it takes time.
     gc.set_threshold(100_000, 20, 100)
     app()
