@@ -92,13 +92,11 @@ def files(deployed: Deployed) -> Iterator[tuple[str, int]]:
 
 
 def _size(folder: Path, pattern: str) -> int:
-    total = 0
-    for file in folder.glob(pattern):
+    while True:
         try:
-            total += file.stat().st_size if file.is_file() else 0
+            return sum(file.stat().st_size for file in folder.glob(pattern) if file.is_file())
         except FileNotFoundError:  # of a state that was replaced meanwhile
             continue
-    return total
 
 
 def _pages(database: Path) -> int:
