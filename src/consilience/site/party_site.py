@@ -199,7 +199,7 @@ class PartySite:
             joined = (session or Session(name)).joined(name, audit=self._audit.head)
             party = self._made()
             self._supply(party, first.agreement.public)
-            return (*self._run_and_write(party, tasks, request, joined), "ok")
+            return (*self._run_and_write(party, tasks, request, session, joined), "ok")
         if session is None:
             raise RunFailed(
                 "it has not joined, or its state is gone",
@@ -222,7 +222,7 @@ class PartySite:
         # What is restored begins from where a party has just joined, whatever it has learned since.
         party = self._joined() if isinstance(first, Restore) else self._load()
         try:
-            return (*self._run_and_write(party, tasks, request, further), "ok")
+            return (*self._run_and_write(party, tasks, request, session, further), "ok")
         except TasksFailed as failed:
             if not (failed.failure.code == "budget" or isinstance(first, Restore)):  # nothing ran
                 self._count(replace(further, recorded=session.recorded))
@@ -262,19 +262,23 @@ class PartySite:
         self._state.write(fill)
 
     def _run_and_write(
-        self, party: Party, tasks: tuple[Task, ...], request: bytes, session: Session
+        self,
+        party: Party,
+        tasks: tuple[Task, ...],
+        request: bytes,
+        was: Session | None,
+        session: Session,
     ) -> tuple[Outcome, bytes]:
         """Run the tasks and write the state after them, or raise ``TasksFailed`` and leave all as it was."""
         result: list[tuple[Outcome, bytes]] = []
-        first, was = tasks[0], self._session()
+        first = tasks[0]
 
         def fill(after: Path, before: Path | None) -> None:
             party.home = after / CHECKPOINTS
-            if before is None:
+            if before is None or was is None:
                 party.privacy.accountant.clear()
             else:
                 read_released(party, before, only=True)
-            if before is not None and was is not None:
                 another = isinstance(first, Join) and (
                     was.federation != session.federation
                     or encode([read_agreement(before)]) != encode([first.agreement])
