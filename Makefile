@@ -100,8 +100,10 @@ test-avx2: $(VENV)/.stamp-dev
 test-text: $(VENV)/.stamp-text
 	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
 
-# In the system's Chromium.
+# In the system's Chromium; without one the test would be skipped, and nothing be said.
 test-browser: $(VENV)/.stamp-dev
+	@command -v chromium chromium-browser || { \
+	    echo "There is no chromium on the path; on Debian: apt-get install chromium" >&2; exit 2; }
 	$(INSTALL) playwright
 	$(BIN)/python -m pytest tests/deploy/test_browser.py $(ARGS)
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,13 +55,19 @@ def consilience(*arguments: object, check: bool = True) -> subprocess.CompletedP
     return subprocess.run([*COMMAND, *map(str, arguments)], check=check, text=True)
 
 
-def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
-    """Write what each of the five would have on its own machine."""
+def prepare(
+    folder: Path,
+    *,
+    hospitals: Collection[str] = tuple(MODELS),
+    rounds: int = 3,
+    timeout: float = 120,
+) -> None:
+    """Write what the coordinator and each hospital would have on its own machine."""
     data = load("heart-disease", test_fraction=0.3, gaps=True)
     assert data.schema is not None and data.X_test is not None and data.y_test is not None
     frame, tests = (data.schema.frame(X).round(2) for X in (data.X, data.X_test))
     public = np.arange(len(data.X)) % 10 == 1
-    for name in MODELS:
+    for name in hospitals:
         (folder / name).mkdir(parents=True)
         mine = (data.group == name) & ~public
         write(folder / name / "patients.csv", frame[mine], data.y[mine], name)
@@ -70,13 +77,14 @@ def prepare(folder: Path, *, rounds: int = 3, timeout: float = 120) -> None:
             frame[public].to_csv(folder / name / "public.csv", index=False)
     center = folder / "coordinator"
     address = f"127.0.0.1:{free_port()}"
-    parties = ",".join(MODELS)
+    parties = ",".join(hospitals)
     consilience("coordinator", "init", center, "--parties", parties, "--address", address)
     frame[public].to_csv(center / "public.csv", index=False)
     text = (center / "coordinator.toml").read_text()
     text = re.sub(r"^rounds = \d+", f"rounds = {rounds}", text, flags=re.MULTILINE)
     text = re.sub(r"^timeout = \d+", f"timeout = {timeout}", text, flags=re.MULTILINE)
-    for name, (model, options) in MODELS.items():
+    for name in hospitals:
+        model, options = MODELS[name]
         (folder / name / "party.toml").write_text(
             PARTY.format(
                 name=name,

@@ -1,15 +1,18 @@
-"""Four hospitals and a coordinator, followed on their live pages from before the start to the last round.
+"""A federation that grows and shrinks, followed on its live page from before the start to the last round.
 
     python examples/deploy/watch.py FOLDER [PICTURES]
 
-starts what ``run.py`` beside it starts, and the pages of the coordinator and of one hospital; opens the first
-in Chromium and waits until every round was seen on it; takes pictures, on a desktop and on a phone, light and
-dark, into PICTURES (by default FOLDER); and says what the pages cost. It takes a Chromium on the path and
-playwright.
+prepares what ``run.py`` beside it prepares, for three hospitals, one of whom does not take part yet. With the
+page of the coordinator open in Chromium it starts the coordinator and two hospitals, invites the third after
+round 1, and removes the second once the third takes part; the run goes on in the processes it began with.
+It waits until all of that was seen on the page, takes pictures of it and of a hospital's, on a desktop and on
+a phone, light and dark, into PICTURES (by default FOLDER), and says what the pages cost. It takes a Chromium
+on the path and playwright.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -22,11 +25,11 @@ from urllib.request import urlopen
 
 import psutil
 from playwright.sync_api import Browser, sync_playwright
-from run import COMMAND, MODELS, consilience, prepare
+from run import COMMAND, consilience, prepare
 
-ROUNDS = 4
+ROUNDS = 12
+STAYS, LEAVES, COMES = "hungarian", "cleveland", "switzerland"
 SIZES = {"desktop": (1120, 800), "phone": (390, 800)}
-HOSPITAL = "hungarian"
 PATIENCE = 600_000
 """Milliseconds that a round may take."""
 
@@ -37,43 +40,79 @@ def main() -> None:
         sys.exit(__doc__)
     folder, pictures = Path(sys.argv[1]), Path(sys.argv[-1])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is stopped then too
-    prepare(folder, rounds=ROUNDS)
-    center = folder / "coordinator"
-    replace(center / "coordinator.toml", r"^metrics = .*", f"metrics = {ROUNDS + 1}")
-    for name in MODELS:
-        replace(folder / name / "party.toml", r"^\[limits\]", f"[limits]\nmetrics = {ROUNDS + 1}")
+    prepare(folder, hospitals=(STAYS, LEAVES, COMES), rounds=ROUNDS)
+    center, own = folder / "coordinator", folder / STAYS / "party.toml"
+    consilience("coordinator", "remove", center, COMES)
+    often = f"metrics = {ROUNDS + 1}"
+    replace(center / "coordinator.toml", r"^metrics = .*", often)
+    for name in (STAYS, LEAVES, COMES):
+        limits = f"[limits]\n{often}\nmetrics_in_all = {ROUNDS + 1}"
+        replace(folder / name / "party.toml", r"^\[limits\]", limits)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with ExitStack() as stack:
         pages = {
             "coordinator": serve(stack, "coordinator", center),
-            "party": serve(stack, "party", folder / HOSPITAL / "party.toml"),
+            "party": serve(stack, "party", own),
         }
         made = stack.enter_context(sync_playwright())
         browser = made.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         stack.callback(browser.close)
         page = browser.new_page()
         page.goto(pages["coordinator"][1])
-        page.get_by_text("no run", exact=True).wait_for()
-        for name in MODELS:
-            file = folder / name / "party.toml"
-            stack.callback(consilience, "party", "stop", file, check=False)
-            consilience("party", "start", file, "--detach")
+        begun = time.monotonic()
+
+        def see(text: str) -> None:
+            page.get_by_text(text).first.wait_for(state="attached", timeout=PATIENCE)
+            print(f"{time.monotonic() - begun:6.1f} s  on the page: {text}", flush=True)
+
+        see("no run")
+        start_party(stack, folder, STAYS)
+        start_party(stack, folder, LEAVES)
         stack.callback(consilience, "coordinator", "stop", center, check=False)
         consilience("coordinator", "start", center, "--detach")
-        begun = time.monotonic()
-        last = f"Asked now, in round {ROUNDS}"
-        rounds = [f"Round {number} of {ROUNDS}" for number in range(ROUNDS + 1)]
-        for text in ("running", "Asked now", *rounds[:-1], last, rounds[-1], "done"):
-            page.get_by_text(text).first.wait_for(timeout=PATIENCE)
-            print(f"{time.monotonic() - begun:6.1f} s  on the page: {text}", flush=True)
-            if text == last:
-                take(browser, "coordinator", pages["coordinator"][1], pictures)
+        processes = pids(folder)
+        for text in ("running", "Asked now", *(f"Round {n} of {ROUNDS} is kept" for n in range(2))):
+            see(text)
+        invite(folder, COMES)
+        start_party(stack, folder, COMES)
+        see(f"{COMES} was added after round")
+        see("3 of 3")
+        take(browser, "coordinator", pages["coordinator"][1], pictures)
+        consilience("coordinator", "remove", center, LEAVES)
+        see(f"{LEAVES} was removed after round")
+        see(f"Round {ROUNDS} of {ROUNDS} is kept")
+        see("done")
+        assert pids(folder) == processes, "something was started anew"
+        print(f"the processes of the coordinator and {STAYS} are those of the start: {processes}")
         take(browser, "party", pages["party"][1], pictures)
         for name, (process, address) in pages.items():
             changed = {"coordinator": center / "run" / "ledger.sqlite"}.get(name)
             print(f"the {name}'s page: {cost(process, address)}")
             if changed is not None:
                 print(f"  where something has changed: {cost(process, address, changed=changed)}")
+
+
+def start_party(stack: ExitStack, folder: Path, name: str) -> None:
+    """Have a hospital take part, until all ends."""
+    file = folder / name / "party.toml"
+    stack.callback(consilience, "party", "stop", file, check=False)
+    consilience("party", "start", file, "--detach")
+
+
+def invite(folder: Path, name: str) -> None:
+    """Invite a hospital, have it make its key, and add the line that it answers with."""
+    file, center = folder / "invitation.json", folder / "coordinator"
+    consilience("coordinator", "invite", center, name, "--out", file)
+    join = [*COMMAND, "party", "join", str(file), "--folder", str(folder / name)]
+    answer = subprocess.run(join, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    consilience("coordinator", "add", center, answer)
+
+
+def pids(folder: Path) -> list[int]:
+    """The processes of the coordinator and of the hospital that stays."""
+    homes = (folder / "coordinator" / "run", folder / STAYS / "state")
+    noted = [json.loads((home / "flower" / "processes.json").read_text()) for home in homes]
+    return [pid for processes in noted for pid, _ in processes]
 
 
 def replace(path: Path, old: str, new: str) -> None:

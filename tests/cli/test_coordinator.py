@@ -19,13 +19,13 @@ from consilience.deployment.coordinator.configuration import (
     stored_coordinator,
 )
 from consilience.deployment.coordinator.rounds import OUTCOME, STAGE
-from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.messages.schema import Public
 from consilience.site import AUDIT, AuditLog
 from helpers.command_line import Call
+from helpers.deployed_run import last_line
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_metrics_stand_with_the_round_that_they_are_of(call: Call, ready: Path) 
     said = " ".join(call("coordinator", "status", ready).output.split())
     assert "accuracy after round" in said and "0.750 0" in said
     assert "north noted: private rows weigh 0.1" in said and "left out:" not in said
-    assert "left out" not in round_line(ready / "run", read_coordinator(ready))
+    assert "left out" not in last_line(ready)
 
 
 def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Path) -> None:
@@ -422,8 +422,8 @@ def test_why_a_party_is_left_out_is_said_as_long_as_it_is(call: Call, ready: Pat
     said = " ".join(call("coordinator", "status", ready).output.split())
     assert f"north is left out: round 1: {reason}".strip() in said
     assert "it ended: too few" in said and "then: consilience coordinator resume" in said
-    assert reason in round_line(ready / "run", read_coordinator(ready))
+    assert reason in last_line(ready)
     with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger, ledger.transaction():
         ledger.write("deliveries", [(*row[:5], "ok", *row[6:10], "", 1, 0)])
     assert "left out:" not in call("coordinator", "status", ready).output
-    assert "left out" not in round_line(ready / "run", read_coordinator(ready))
+    assert "left out" not in last_line(ready)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from consilience.deployment.coordinator.configuration import read_coordinator
+from consilience.deployment.coordinator.parties import remove
 from consilience.deployment.coordinator.superlink import connected, flwr, write_app
 from consilience.deployment.coordinator.template import write_coordinator
 from consilience.errors import InvalidInput, RunFailed
@@ -131,3 +135,19 @@ def test_without_a_superlink_nobody_is_asked(
     with pytest.raises(RunFailed, match="no SuperLink was started"):
         flwr(tmp_path, "supernode", "ls")
     assert connected(tmp_path) == {}
+
+
+def test_one_edit_at_a_time(center: Path) -> None:
+    """Each is of what the one before it has written."""
+    held = os.open(center, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(remove, center, "south")
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        path = center / "coordinator.toml"
+        path.write_text(path.read_text().replace('name = "center"', 'name = "other"'))
+        os.close(held)
+        waiting.result(timeout=20)
+    spec = read_coordinator(center)
+    assert (spec.name, list(spec.parties)) == ("other", ["north"])

@@ -62,7 +62,10 @@ def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path
 
 
 def test_one_joins_and_one_leaves_and_nothing_starts_anew(tmp_path: Path) -> None:
-    """Two hospitals; a third is invited in round 2, and one is removed once the third takes part."""
+    """Two hospitals; a third is invited in round 2, and one is removed once the third takes part.
+
+    Done again without the one that left, all is as if it had never been there.
+    """
     with Deployed(tmp_path / "heart", rounds=40, parties=3) as deployed:
         first, second, third = deployed.names
         deployed.said("coordinator", "remove", deployed.center, third)
@@ -88,6 +91,12 @@ def test_one_joins_and_one_leaves_and_nothing_starts_anew(tmp_path: Path) -> Non
         assert last not in taught(deployed, second) and joined - 1 in taught(deployed, second)
         status = json.loads(deployed.said("party", "status", deployed.party(second), "--json", "-"))
         assert "takes part" not in status["state"]
+        deployed.said("resume", deployed.center, "--without", second)
+        assert deployed.wait()["round"] == last
+        assert (deployed.center / "run" / "certificate.txt").exists()
+        assert taught(deployed, third) == list(range(1, last + 1)) and not taught(deployed, second)
+    deployed.names = (first, third)
+    assert deployed.different() == []
 
 
 def test_a_class_is_added_and_nothing_starts_anew(tmp_path: Path) -> None:

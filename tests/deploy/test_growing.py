@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from consilience.deployment.coordinator.configuration import read_coordinator, s
 from consilience.deployment.coordinator.parties import leave
 from consilience.deployment.coordinator.process import start_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
-from consilience.federation.leaving import CERTIFICATE, certify, record_of
+from consilience.federation.leaving import CERTIFICATE, READABLE, certify, record_of
 from consilience.federation.ledger import Ledger
 from consilience.messages.wire import decode
 from consilience.tasks.predictions import Distill
@@ -153,6 +154,46 @@ def test_left_exactly_the_bits_are_those_of_a_federation_that_never_had_it(
         assert record_of(run / "run", ledger, [])["rounds"] == after["rounds"]
     for name, never in predictions(run).items():
         np.testing.assert_array_equal(left[name], never)
+
+
+def done_without_east(run: Path, nodes: Grid, *, key: str) -> str:
+    """The certificate of a run with a third party that is done again without it."""
+    text = (run / "coordinator.toml").read_text()
+    (run / "coordinator.toml").write_text(f'{text}"east" = "{key}"\n')
+    home = run.parent / "east"
+    first = grid(run)
+    first.nodes[98], first.infos[98] = node(home), Info(98, "east")
+    assert served(run, first) is True
+    leave(run, ["east"])
+    Ledger(run / "run" / "ledger.sqlite", create=True).close()
+    assert served(run, nodes) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        certify(run / "run", ledger)
+    return (run / "run" / READABLE).read_text()
+
+
+def test_the_certificate_names_one_that_came_back(run: Path) -> None:
+    home, key = east(run)
+    nodes = grid(run)
+    nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
+    changing(run, nodes, {"east": key}, at=1)
+    said = done_without_east(run, nodes, key=key)
+    assert attended(run, "east") == [2]
+    assert 'without "east", who came back while this was done: "east" since round' in said
+    assert "as if" not in said
+
+
+def test_the_certificate_names_one_that_was_away(run: Path) -> None:
+    """It holds the model that the one that left has taught."""
+    _, key = east(run)
+    path = run / "coordinator.toml"
+    text = re.sub(r"(?m)^wait = .*", "wait = 0.01", path.read_text())
+    path.write_text(re.sub(r"(?m)^(# )?quorum = .*", "quorum = 1", text))
+    nodes = grid(run)
+    del nodes.infos[99]
+    said = done_without_east(run, nodes, key=key)
+    assert 'parties now     "north"\n' in said
+    assert 'each with the model that it had in the run before: "south"' in said
 
 
 def test_a_run_goes_on_without_one_that_was_removed_meanwhile(run: Path) -> None:

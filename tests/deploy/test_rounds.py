@@ -18,7 +18,7 @@ from consilience.deployment.coordinator.configuration import (
     read_coordinator,
 )
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome
-from consilience.deployment.coordinator.status import coordinator_status, round_line
+from consilience.deployment.coordinator.status import coordinator_status
 from consilience.deployment.party.process import party_key, party_status
 from consilience.deployment.processes import Processes
 from consilience.errors import InvalidInput, RunFailed
@@ -29,7 +29,7 @@ from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate
-from helpers.deployed_run import NAMES, begun, grid, node, predictions, served
+from helpers.deployed_run import NAMES, begun, grid, last_line, node, predictions, served
 from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
 from helpers.party_sites import as_deployed
 
@@ -177,7 +177,7 @@ def test_who_says_no_to_being_measured_is_not_left_out(run: Path) -> None:
     found = {party.party: party for party in coordinator_status(run).parties}
     assert (found["south"].left_out, found["south"].why, found["south"].measured) == (0, "", -1)
     assert found["north"].measured == 2
-    line = round_line(run / "run", read_coordinator(run))
+    line = last_line(run)
     assert "2 of 2 parties, accuracy" in line and "left out" not in line
     status = party_status(run.parent / "south" / "party.toml")
     assert "said no" not in status["state"] and "limits.metrics" in status["last_refusal"]
@@ -199,7 +199,7 @@ def test_who_does_not_train_is_named_as_left_out(run: Path) -> None:
     assert served(run, nodes) is True
     found = {party.party: party for party in coordinator_status(run).parties}
     assert found["south"].why.startswith("round 2: limits.allow") and not found["north"].why
-    line = round_line(run / "run", read_coordinator(run))
+    line = last_line(run)
     assert "1 of 2 parties, " in line and "left out: south (limits.allow" in line
 
 
@@ -691,3 +691,26 @@ def test_a_member_that_says_for_ever_that_it_lacks_the_rows(run: Path) -> None:
 def test_the_specification_is_kept_whole(run: Path) -> None:
     spec = read_coordinator(run)
     assert CoordinatorSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_set_back_to_a_copy_the_run_goes_on(run: Path, behind: int) -> None:
+    """Parties keep a state of one round alone: who has none of that round joins anew."""
+    path = run / "coordinator.toml"
+    text = path.read_text()
+    path.write_text(text.replace("rounds = 2", f"rounds = {6 - behind}"))
+    assert served(run, grid(run)) is True
+    shutil.copytree(run / "run", run.parent / "copy")
+    path.write_text(text.replace("rounds = 2", "rounds = 6"))
+    assert served(run, grid(run)) is True
+    shutil.rmtree(run / "run")
+    shutil.copytree(run.parent / "copy", run / "run")
+    assert served(run, grid(run)) is True
+    with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
+        assert ledger.last_round()[0] == 6
+        joined = ledger.read("SELECT party FROM deliveries WHERE tasks = 'Join' AND status = 'ok'")
+        taught = ledger.read(
+            "SELECT party FROM deliveries WHERE tasks = 'Distill' AND status = 'ok'"
+        )
+    assert len(joined) == len(NAMES) * (1 if behind == 1 else 2)
+    assert len(taught) == len(NAMES) * 6

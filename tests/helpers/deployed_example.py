@@ -99,9 +99,8 @@ class Deployed:
 
     def __init__(self, folder: Path, *, rounds: int, parties: int = 4) -> None:
         self.made = example()
-        self.made.MODELS = dict(list(self.made.MODELS.items())[:parties])
-        self.folder, self.names = folder, tuple(self.made.MODELS)
-        self.made.prepare(folder, rounds=rounds, timeout=300)
+        self.folder, self.names = folder, tuple(self.made.MODELS)[:parties]
+        self.made.prepare(folder, hospitals=self.names, rounds=rounds, timeout=300)
         self.center = folder / "coordinator"
 
     def simplify(self, *models: str, kind: str = "classification", limits: str = "") -> None:
@@ -227,11 +226,16 @@ class Deployed:
         return self.wait()
 
     def left_out(self) -> dict[Absence, str]:
-        """Who was left out of which exchange, and why, but for those that only keep and measure."""
+        """Who was left out of which exchange, and why, but for those that only keep and measure.
+
+        Who answered twice was not left out: the second answer alone was dropped.
+        """
         with self.ledger() as ledger:
             found = ledger.read(
-                "SELECT party, round, tasks, detail FROM deliveries WHERE status != 'ok' "
-                "AND tasks NOT IN ('Evaluate', 'Restore', 'Join')"
+                "SELECT party, round, tasks, detail FROM deliveries AS missed WHERE status != 'ok' "
+                "AND tasks NOT IN ('Evaluate', 'Restore', 'Join') AND NOT EXISTS (SELECT 1 FROM "
+                "deliveries AS came WHERE came.status = 'ok' AND (came.party, came.round, came.tasks) "
+                "= (missed.party, missed.round, missed.tasks))"
             )
         return {(party, number, tasks): why for party, number, tasks, why in found}
 

@@ -13,6 +13,7 @@ import pytest
 from consilience import Federation
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
+from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.party.flower_app import client
 from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
@@ -30,6 +31,12 @@ def started(center: Path) -> Path:
     (center / "run").mkdir()
     Ledger(center / "run" / "ledger.sqlite", create=True).close()
     return center
+
+
+def last_line(center: Path) -> str:
+    """What the coordinator says of the last round."""
+    with closing(Ledger(center / "run" / "ledger.sqlite")) as ledger:
+        return round_line(ledger, read_coordinator(center))
 
 
 def node(home: Path) -> Node:

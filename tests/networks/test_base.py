@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.messages.replies import Description, Failure, Metrics, Predictions, Receipt
-from consilience.messages.schema import Agreement
+from consilience.messages.schema import VERSION, Agreement
 from consilience.messages.scores import (
     Certainties,
     CoarseRatios,
@@ -270,6 +270,7 @@ DESCRIPTION: dict[str, Any] = {
     "fewest_classes": 1,
     "tested": False,
     "row": "(2,)",
+    "version": VERSION,
 }
 
 
@@ -288,6 +289,8 @@ DESCRIPTION: dict[str, Any] = {
         {"classes": ("x", "y" * 2_000)},
         {"row": "x" * 2_000},
         {"party": "c"},
+        {"version": 1},
+        {"version": VERSION + 1},
     ],
 )
 def test_a_description_makes_sense(changed):

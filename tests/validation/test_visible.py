@@ -22,7 +22,7 @@ from consilience.cli.output import handle_errors, say, write_json
 from consilience.data import Holdings, draw
 from consilience.errors import InvalidInput, KnowledgeRefused, as_cell, as_json, odd_name, visible
 from consilience.messages.replies import Description, Metrics
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import encode
 from consilience.site import AUDIT, PartySite, read_log
 from consilience.tasks.lifecycle import Describe, Evaluate
@@ -169,7 +169,7 @@ def test_a_label_that_nobody_reads_to_its_end_is_refused() -> None:
 def test_a_coordinator_takes_no_odd_names() -> None:
     task = Describe()
     about = {"party": "a", "kind": "classification", "classes": ("x", "y"), "outputs": 0, "row": "(1,)",
-             "soft_targets": "", "fewest_classes": 1, "tested": False}  # fmt: skip
+             "soft_targets": "", "fewest_classes": 1, "tested": False, "version": VERSION}  # fmt: skip
     for change in ({"classes": ("x", "y\u202e")}, {"soft_targets": "\x1b[2J"}, {"row": "\r"}):
         with pytest.raises(KnowledgeRefused, match="a name that is none"):
             Description(**{**about, **change}).validate(party="a", task=task, agreement=None)

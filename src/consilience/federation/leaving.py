@@ -98,10 +98,15 @@ def certify(run: Path, ledger: Ledger) -> None:
     before: Record = json.loads((run / BEFORE).read_text())
     after = _digests(run, ledger)
     again = [_compared(before, after, kind) for kind in ("rounds", "models")]
+    answered = dict(
+        ledger.read("SELECT party, min(within) FROM deliveries WHERE status = 'ok' GROUP BY party")
+    )
     document = {
         "left": before["left"],
+        "came_back_in_round": {name: answered[name] for name in before["left"] if name in answered},
         "answers_that_they_had_given": before["answers"],
         "parties": after["parties"],
+        "as_they_were": sorted({*before["parties"]} - {*before["left"]} - {*after["parties"]}),
         "config": {"before": before["config"], "after": after["config"]},
         "rounds": again[0],
         "models": again[1],
@@ -114,8 +119,9 @@ def certify(run: Path, ledger: Ledger) -> None:
 
 
 def _digests(run: Path, ledger: Ledger) -> dict[str, Any]:
-    """The parties of a run, and the digests of its configuration, rounds and models."""
-    parties = [party for (party,) in ledger.read("SELECT DISTINCT party FROM deliveries")]
+    """The parties that have joined a run, and the digests of its configuration, rounds and models."""
+    joined = "SELECT DISTINCT party FROM deliveries WHERE tasks = 'Join' AND status = 'ok'"
+    parties = [party for (party,) in ledger.read(joined)]
     rounds = ledger.read("SELECT method, seed, round FROM rounds ORDER BY 1, 2, 3")
     models = sorted(path for path in (run / "models").rglob("*") if path.is_file())
     return {
@@ -158,10 +164,26 @@ def _readable(document: Mapping[str, Any]) -> str:
     def shown(digest: str | None) -> str:
         return "-" * 16 if digest is None else digest[:16]
 
-    names, stay = (", ".join(map(json.dumps, document[key])) for key in ("left", "parties"))
-    given = document["answers_that_they_had_given"].values()
+    names, stay, away = (
+        ", ".join(map(json.dumps, document[key])) for key in ("left", "parties", "as_they_were")
+    )
+    given, back = document["answers_that_they_had_given"].values(), document["came_back_in_round"]
+    claim = [
+        f"Computed again as if {names} had never been there: every round, from the rows of the others alone."
+    ]
+    if back:
+        since = ", ".join(f"{json.dumps(name)} since round {round}" for name, round in back.items())
+        claim = [
+            f"Computed again without {names}, who came back while this was done: {since}.",
+            "The models are not those of a federation that never had it.",
+        ]
+    remains = list(document["remains"])
+    if away:
+        remains.append(
+            f"Not in this run, each with the model that it had in the run before: {away}."
+        )
     lines = [
-        f"Computed again as if {names} had never been there: every round, from the rows of the others alone.",
+        *claim,
         "",
         f"parties now     {stay}",
         f"answers of those that left, in the run before: {sum(given):,}",
@@ -175,5 +197,5 @@ def _readable(document: Mapping[str, Any]) -> str:
     lines += ["", f"{'before':16}  {'after':16}  the model file"]
     for one in document["models"]:
         lines.append(f"{shown(one['before'])}  {shown(one['after'])}  {json.dumps(one['file'])}")
-    lines += ["", "What no computation takes back:", *(f"- {line}" for line in document["remains"])]
+    lines += ["", "What no computation takes back:", *(f"- {line}" for line in remains)]
     return "\n".join(lines) + "\n"

@@ -30,6 +30,7 @@ from consilience.messages.schema import (
     LARGEST,
     MOST_CLASSES,
     PRECISION,
+    VERSION,
     Agreement,
     OutputKind,
     Ratios,
@@ -101,6 +102,7 @@ class Description(PartyMessage, privacy="nothing"):
         labelled: whether it has labelled rows of its own.
         frozen: whether it answers and is never trained; one that is neither learns only.
         outcome: what its classes are bins of, as in :class:`Agreement`.
+        version: version of the messages that it speaks; 1 of one that does not say.
     """
 
     party: str
@@ -118,6 +120,7 @@ class Description(PartyMessage, privacy="nothing"):
     labelled: bool = True
     frozen: bool = False
     outcome: str = ""
+    version: int = 1
 
     @property
     def learns_only(self) -> bool:
@@ -133,6 +136,12 @@ class Description(PartyMessage, privacy="nothing"):
             agreement: what the federation agreed on; ``None`` before the parties have joined.
         """
         check_same("party", self.party, party, where=party)
+        if self.version != VERSION:
+            raise KnowledgeRefused(
+                f"it speaks version {self.version} of the messages, not {VERSION}: it and the coordinator "
+                "need the same version of consilience",
+                where=party,
+            )
         classifies = self.kind == "classification"
         named = bool(self.classes) == classifies or self.learns_only
         if len(set(self.classes)) != len(self.classes) or not named:

@@ -39,6 +39,10 @@ it makes the others' teacher, or what they compute from it, infinite."""
 MOST_ROWS = 10**12
 """Most private rows that a party may say it has."""
 
+VERSION = 2
+"""Version of the messages, and of what a party keeps from one to the next: higher by one whenever ends of
+different versions would misunderstand one another."""
+
 MOST_CLASSES = 65_536
 """Most classes, or targets of a regression."""
 

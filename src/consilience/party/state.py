@@ -98,7 +98,7 @@ class SavedState:
         """Load the state that :meth:`save` wrote; call after :meth:`join`."""
         folder = self._state_folder(label)
         if not folder.is_dir():
-            raise RunFailed(f"it has no state of {label}", where=self._where)
+            raise RunFailed(f"it has no state of {label}", where=self._where, code="not-joined")
         read_state(self._whole, folder)
 
     def keep(self, labels: Container[str]) -> None:

@@ -8,7 +8,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.base import check_reach
 from consilience.messages.message import message
 from consilience.messages.replies import Description, Metrics, Receipt
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.party.agreement import check_new_classes
 from consilience.party.party import Party
 from consilience.tasks.base import Task
@@ -43,6 +43,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             labelled=party.labelled,
             frozen=party.frozen,
             outcome="" if party.outcome is None else party.outcome.key,
+            version=VERSION,
         )
 
 

@@ -112,14 +112,6 @@ def last_round(run: Path) -> int:
         return ledger.last_round()[0]
 
 
-def last_measured(run: Path) -> int:
-    """Number the last round that is kept and whose parties were asked for their metrics; -1 for none."""
-    if last_round(run) < 0:
-        return -1
-    with closing(Ledger(run / LEDGER)) as ledger:
-        return int(ledger.meta.get("measured", -1))
-
-
 def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
     """The state that a start or a resume would find, in words."""
     if pid is not None:

@@ -22,6 +22,7 @@ from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     check_folder,
     edited,
+    edits,
     stored_coordinator,
 )
 from consilience.deployment.coordinator.membership import MembershipNetwork, agreement_of
@@ -44,6 +45,7 @@ from consilience.validation.sections import read_toml
 # --- at the operator's command ------------------------------------------------------------------------
 
 
+@edits
 def add_class(folder: Path, name: str) -> None:
     """Name a class in coordinator.toml that may be added.
 
@@ -61,6 +63,7 @@ def add_class(folder: Path, name: str) -> None:
     _write(folder, document, names)
 
 
+@edits
 def remove_class(folder: Path, name: str) -> None:
     """Take a class that was not added yet out of coordinator.toml.
 

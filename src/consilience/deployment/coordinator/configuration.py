@@ -19,11 +19,14 @@ File names are relative to the file itself.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -56,6 +59,9 @@ from consilience.validation.sections import (
 )
 
 CONFIGURATION = "coordinator.toml"
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CoordinatorSpec(Section):
@@ -280,6 +286,22 @@ def checked(document: dict[str, Any], path: Path) -> CoordinatorSpec:
         if twice := [other for other in keys if keys[other] == key and other != name]:
             raise InvalidInput(f"{name!r} and {twice[0]!r} have the same key", where=str(path))
     return spec
+
+
+def edits(change: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
+    """Have a command that reads, changes and writes a folder's ``coordinator.toml`` wait for any other."""
+
+    @wraps(change)
+    def alone(folder: Path, /, *args: P.args, **options: P.kwargs) -> R:
+        check_folder(folder)
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            return change(folder, *args, **options)
+        finally:
+            os.close(held)
+
+    return alone
 
 
 def edited(

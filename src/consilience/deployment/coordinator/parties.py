@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from consilience.deployment.coordinator.configuration import (
     CoordinatorSpec,
     check_folder,
     edited,
+    edits,
     stored_coordinator,
 )
 from consilience.deployment.invitation import (
@@ -47,6 +49,7 @@ _ANSWERED, _USED = "answered", "used"
 _NEXT = "run-next"
 
 
+@edits
 def invite(folder: Path, name: str, out: Path, *, days: int = 14) -> Invitation:
     """Write the invitation of a party; one that was written before for it, and not answered, is void.
 
@@ -89,6 +92,7 @@ def invite(folder: Path, name: str, out: Path, *, days: int = 14) -> Invitation:
     return made
 
 
+@edits
 def add(folder: Path, line: str) -> str:
     """Add the party that answers an invitation, and return its name.
 
@@ -143,6 +147,7 @@ def add(folder: Path, line: str) -> str:
     return answer.party
 
 
+@edits
 def remove(folder: Path, name: str) -> None:
     """Take a party out of the configuration, and void its invitation.
 
@@ -205,6 +210,11 @@ def take_up(folder: Path) -> None:
     """Have the run be the one without those that left, once the run before is put aside."""
     if (folder / _NEXT).exists() and not (folder / "run").exists():
         (folder / _NEXT).rename(folder / "run")
+
+
+def forget_next(folder: Path) -> None:
+    """Delete what :func:`leave` had prepared when it was killed, for the run before goes on instead."""
+    shutil.rmtree(folder / _NEXT, ignore_errors=True)
 
 
 def check_joinable(spec: CoordinatorSpec, parties: Collection[str]) -> None:

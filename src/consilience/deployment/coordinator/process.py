@@ -16,12 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from consilience.deployment.coordinator.checks import (
-    begins_anew,
-    check_resume,
-    check_start,
-    last_measured,
-)
+from consilience.deployment.coordinator.checks import begins_anew, check_resume, check_start
 from consilience.deployment.coordinator.classes import check_addable
 from consilience.deployment.coordinator.configuration import (
     CONFIGURATION,
@@ -30,7 +25,7 @@ from consilience.deployment.coordinator.configuration import (
     store_coordinator,
 )
 from consilience.deployment.coordinator.gate import Gate
-from consilience.deployment.coordinator.parties import check_joinable, take_up
+from consilience.deployment.coordinator.parties import check_joinable, forget_next, take_up
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
 from consilience.deployment.coordinator.status import class_lines, round_line
 from consilience.deployment.coordinator.superlink import ASK_EVERY, SuperLink
@@ -82,6 +77,7 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
     with Processes(folder / "run" / "flower", "the coordinator") as processes:
         if said := begins_anew(folder):
             report(said)
+        forget_next(folder)
         store_coordinator(spec, folder)
         _ask_again(folder / "run")
         _serve(spec, folder, processes, report)
@@ -103,46 +99,47 @@ def _serve(
     begun, members = time.monotonic(), _Members(folder)
     gate = Gate(*spec.listens, link.address, folder / "tls")
     try:
-        processes.ready()
-        report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-        wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
-        report(f"{wait}: {command('party', 'start', 'party.toml')}")
-        done, excluded, tries = last_measured(run), dict[str, str](), 0
-        classes: tuple[str, ...] = ()
-        while not outcome(folder):
-            if tries > FRUITLESS:
-                raise RunFailed(
-                    f"the run ended {tries} times without a round: {crash(folder)}",
-                    where=str(processes.folder / "superlink.log"),
-                )
-            (run / OUTCOME).unlink(missing_ok=True)
-            tries += 1
-            try:
-                link.submit()
-                while link.busy() and not (run / OUTCOME).exists():
-                    time.sleep(0.5)
-                    spec = members.followed(spec, link, report)
-                    out, lines = _told(run)
-                    excluded = _reported(excluded, out, report)
-                    for line in sorted(set(lines) - set(classes)):
-                        report(line)
-                    classes = lines
-                    if (now := last_measured(run)) != done:
-                        done, tries = now, 0
-                        report(round_line(run, spec))
-            except RunFailed:  # it may have died while it was asked
-                if processes.ended("superlink") is None:
-                    raise
-            if processes.ended("superlink") is not None:
-                report("the SuperLink ended; it is started again")
-                if time.monotonic() - begun > steady:
-                    tries = 0
-                link.start(spec.parties)
-                begun, members = time.monotonic(), _Members(folder)
-                spec = members.followed(spec, link, report)
-        if last_measured(run) != done:
-            report(round_line(run, spec))
         with closing(Ledger(run / LEDGER)) as ledger:
+            ledger.mark(spec.method.label, spec.seed, "running")
+            processes.ready()
+            report(f"{spec.name}: parties reach the coordinator at {spec.address}")
+            wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
+            report(f"{wait}: {command('party', 'start', 'party.toml')}")
+            done, excluded, tries = _measured(ledger), dict[str, str](), 0
+            classes: tuple[str, ...] = ()
+            while not outcome(folder):
+                if tries > FRUITLESS:
+                    raise RunFailed(
+                        f"the run ended {tries} times without a round: {crash(folder)}",
+                        where=str(processes.folder / "superlink.log"),
+                    )
+                (run / OUTCOME).unlink(missing_ok=True)
+                tries += 1
+                try:
+                    link.submit()
+                    while link.busy() and not (run / OUTCOME).exists():
+                        time.sleep(0.5)
+                        spec = members.followed(spec, link, report)
+                        out, lines = _told(ledger)
+                        excluded = _reported(excluded, out, report)
+                        for line in sorted(set(lines) - set(classes)):
+                            report(line)
+                        classes = lines
+                        if (now := _measured(ledger)) != done:
+                            done, tries = now, 0
+                            report(round_line(ledger, spec))
+                except RunFailed:  # it may have died while it was asked
+                    if processes.ended("superlink") is None:
+                        raise
+                if processes.ended("superlink") is not None:
+                    report("the SuperLink ended; it is started again")
+                    if time.monotonic() - begun > steady:
+                        tries = 0
+                    link.start(spec.parties)
+                    begun, members = time.monotonic(), _Members(folder)
+                    spec = members.followed(spec, link, report)
+            if _measured(ledger) != done:
+                report(round_line(ledger, spec))
             certify(run, ledger)
     finally:
         gate.close()
@@ -228,8 +225,12 @@ def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> di
     return now
 
 
-def _told(run: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+def _told(ledger: Ledger) -> tuple[dict[str, str], tuple[str, ...]]:
     """Excluded parties, each with the reason why it has not joined; and sentences on classes to be added."""
-    with closing(Ledger(run / LEDGER)) as ledger:
-        excluded = ledger.meta.get("excluded", {})
-        return {name: why for name, (why, _) in excluded.items()}, class_lines(ledger)
+    excluded = ledger.meta.get("excluded", {})
+    return {name: why for name, (why, _) in excluded.items()}, class_lines(ledger)
+
+
+def _measured(ledger: Ledger) -> int:
+    """The last round after which the parties were asked for their metrics; -1 for none."""
+    return int(ledger.meta.get("measured", -1))

@@ -217,27 +217,22 @@ def class_lines(ledger: Ledger, named: Sequence[str] | None = None) -> tuple[str
     return tuple(f"class {name!r} {words}" for name, words in found.items())
 
 
-def round_line(run: Path, spec: CoordinatorSpec) -> str:
+def round_line(ledger: Ledger, spec: CoordinatorSpec) -> str:
     """Sum up the last round in a line.
 
     A party that did not let itself be measured is not left out for that.
     """
-    with closing(Ledger(run / LEDGER)) as ledger:
-        last, seconds = ledger.last_round()
-        ((asked,),) = ledger.read(
-            "SELECT count(DISTINCT party) FROM deliveries WHERE within = ?", last
+    last, seconds = ledger.last_round()
+    ((asked,),) = ledger.read("SELECT count(DISTINCT party) FROM deliveries WHERE within = ?", last)
+    means = ledger.read("SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last)
+    missing = [
+        f"{name} ({why})"
+        for name, why, answered in ledger.read(
+            "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
+            f"AND {_NOT_MEASURING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
+            last,
         )
-        means = ledger.read(
-            "SELECT name, avg(value) FROM metrics WHERE round = ? GROUP BY name", last
-        )
-        missing = [
-            f"{name} ({why})"
-            for name, why, answered in ledger.read(
-                "SELECT party, detail, max(rowid * (status = 'ok')) FROM deliveries WHERE within = ? "
-                f"AND {_NOT_MEASURING} GROUP BY party HAVING max(rowid) > max(rowid * (status = 'ok'))",
-                last,
-            )
-        ]
+    ]
     shown = told_once([dict(means)])
     said = ", ".join(f"{name} {value:.3f}" for name, value in means if name in shown)
     return (
