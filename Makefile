@@ -21,7 +21,7 @@ DEMO := $(BIN)/consilience run examples/digits.toml
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (about a minute)"
 	@echo "make deploy-demo  four hospitals and a coordinator as processes of their own, over Flower (minutes)"
-	@echo "make test         the tests, with every extra installed but text"
+	@echo "make test         the tests that take seconds, with the extras that most of them need"
 	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make test-browser live pages in the system's Chromium"

@@ -123,6 +123,8 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     "It is called 'rbf' here."
     >>> nearest("uwaa", ["uwa", "avg"])
     "Did you mean 'uwa'?"
+    >>> nearest("logistic", ["tfidf-logistic", "logistic-regression"])
+    "Did you mean 'logistic-regression'?"
     >>> nearest("zzz", ["uwa", "avg"])
     'Known: avg, uwa.'
     """
@@ -130,7 +132,8 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
         return f"It is called {also[word.lower()]!r} here."
     known = sorted(known)
     small = {one.lower(): one for one in reversed(known[:_COMPARED])}
-    close = difflib.get_close_matches(word.lower(), small, n=1)
+    begins = [one for one in small if len(word) > 2 and one.startswith(word.lower())]
+    close = begins[:1] or difflib.get_close_matches(word.lower(), small, n=1)
     if close:
         return f"Did you mean {small[close[0]]!r}?"
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from consilience.deployment.certificates import make_authority
+from consilience.deployment.coordinator import gate
 from consilience.deployment.coordinator.gate import LARGEST, Gate
 from consilience.deployment.processes import free_port
 from consilience.errors import RunFailed
@@ -52,13 +54,32 @@ def client(tls: Path) -> Iterator[httpx.Client]:
     thread = Thread(target=behind.serve_forever)
     thread.start()
     port = free_port()
-    gate = Gate("127.0.0.1", port, f"127.0.0.1:{behind.server_port}", tls)
+    made = Gate("127.0.0.1", port, f"127.0.0.1:{behind.server_port}", tls)
     root = ssl.create_default_context(cafile=tls / "ca.pem")
-    with closing(gate), httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=root) as client:
+    with closing(made), httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=root) as client:
         yield client
     behind.shutdown()
     thread.join()
     behind.server_close()
+
+
+def test_who_connects_and_asks_nothing_is_sent_away(
+    client: httpx.Client, tls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks may stay, and take as long as it takes."""
+    monkeypatch.setattr(gate, "SILENT", 0.2)
+    assert client.post("/v1/fleet/get-run", content=b"a").status_code == 200
+    root = ssl.create_default_context(cafile=tls / "ca.pem")
+    to = (client.base_url.host, client.base_url.port)
+    for said in (b"", b"POST /v1/fleet/get-run HTTP/1.1\r\n"):
+        with (
+            socket.create_connection(to, timeout=10) as bare,
+            root.wrap_socket(bare, server_hostname="localhost") as silent,
+        ):
+            silent.sendall(said)
+            with suppress(ConnectionResetError):
+                assert silent.recv(1) == b""
+    assert client.post("/v1/fleet/get-run", content=b"a").status_code == 200
 
 
 def test_calls_of_nodes_pass_whole(client: httpx.Client) -> None:

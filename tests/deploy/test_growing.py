@@ -62,6 +62,8 @@ def changing(run: Path, nodes: Grid, parties: dict[str, str], *, at: int) -> Non
 def test_one_is_added_and_one_removed_while_the_run_goes_on(run: Path) -> None:
     rounds(run, 4)
     home, key = east(run)
+    toml = home / "party.toml"
+    toml.write_text(re.sub(r"(?m)^public = .*", "", toml.read_text()))  # it is sent them
     nodes = grid(run)
     nodes.nodes[98], nodes.infos[98] = node(home), Info(98, "east")
     changing(run, nodes, {"east": key, "south": ""}, at=2)
@@ -73,6 +75,9 @@ def test_one_is_added_and_one_removed_while_the_run_goes_on(run: Path) -> None:
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         said = [text for (text,) in ledger.read("SELECT text FROM notes WHERE round = 2")]
         assert ledger.read("SELECT round FROM rounds") == [(0,), (1,), (2,), (3,), (4,)]
+        of_east = "SELECT tasks, status FROM deliveries WHERE party = 'east' ORDER BY rowid LIMIT 3"
+        asked = [("Describe", "ok"), ("TakePublic", "ok"), ("Join", "ok")]
+        assert ledger.read(of_east) == asked
     assert "east was added after round 2" in said and "south was removed after round 2" in said
 
 

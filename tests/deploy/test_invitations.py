@@ -71,9 +71,12 @@ def test_used_twice_it_gets_nobody_in(center: Path, tmp_path: Path) -> None:
     _, mine = join(file, tmp_path / "east")
     _, other = join(file, tmp_path / "elsewhere")  # the same file, another key
     assert add(center, mine) == "east"
-    for line in (mine, other):
-        with pytest.raises(InvalidInput, match=r"was used on .* and counts once"):
-            add(center, line)
+    with pytest.raises(
+        InvalidInput, match=r"'east' was added with this key on .*: there is nothing"
+    ):
+        add(center, mine)
+    with pytest.raises(InvalidInput, match=r"was used on .* and counts once"):
+        add(center, other)
     assert mine.split()[3] in parties(center)["east"]
 
 
@@ -98,7 +101,7 @@ def test_killed_while_it_is_added_the_same_line_goes_on_and_no_other(
             add(center, other)
     monkeypatch.setattr(coordinator, "write_whole", usual)
     assert add(center, mine) == "east" and mine.split()[3] in parties(center)["east"]
-    with pytest.raises(InvalidInput, match="counts once"):
+    with pytest.raises(InvalidInput, match="was added with this key"):
         add(center, mine)
 
 

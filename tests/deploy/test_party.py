@@ -30,6 +30,7 @@ from consilience.deployment.party.process import (
 )
 from consilience.deployment.processes import Processes, environment, free_port
 from consilience.errors import InvalidInput, RunFailed
+from consilience.report.live.party import PartyPage
 from consilience.site import AUDIT, AuditLog, ConnectionSpec, Session, read_party, state_of
 
 UNREGISTERED = """\
@@ -227,7 +228,7 @@ def test_a_key_that_the_coordinator_does_not_know_ends_it_at_once(tmp_path: Path
 def test_a_node_that_was_killed_is_in_the_way_for_a_minute(tmp_path: Path) -> None:
     assert ended(tmp_path, "INFO : SuperNode ID: 7\n", status=9)[2]
     why, final, _ = ended(tmp_path, UNREGISTERED)
-    assert "to be there still" in why and not final
+    assert "still holds the node from 0 s ago" in why and not final
     before = time.time() - FORGOTTEN - 1
     os.utime(tmp_path / "connected", (before, before))
     assert ended(tmp_path, UNREGISTERED)[1]
@@ -254,9 +255,24 @@ def test_why_a_party_ended_is_in_its_status(site: Path, monkeypatch: pytest.Monk
     with pytest.raises(RunFailed, match="does not take this party's key"):
         serve_party(site / "party.toml", say=said.append, pause=0.01, forgotten=0.3)
     # Flower may hold an earlier node of the party for connected: it is tried again for a while.
-    assert len(said) == 2 and "or takes a node that this party was to be there still" in said[1]
+    assert (
+        len(said) == 2
+        and "or it still holds an earlier node of this party for connected" in said[1]
+    )
     found = party_status(site / "party.toml")
     assert found["state"] == "stopped" and "does not take this party's key" in found["note"]
+
+
+def test_one_whose_own_process_was_killed_goes_on_answering_and_says_so(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert party_status(site / "party.toml")["state"] == "stopped"
+    monkeypatch.setattr(party, "held", lambda folder: True)  # by what it started
+    found = party_status(site / "party.toml")
+    assert found["state"] == "unattended" and "goes on answering" in found["note"]
+    view = PartyPage(site / "party.toml").read()
+    assert ">unattended</span>" in view.main
+    assert [one.value for one in view.samples if one.name == "party_runs"] == [0]
 
 
 def test_what_was_edited_since_it_was_started_is_said(site: Path) -> None:

@@ -24,14 +24,16 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, avg, ensemble_distillation, uwa
 from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
-from consilience.messages.replies import Failure, Receipt
-from consilience.messages.schema import Public
+from consilience.messages.replies import Failure, Predictions, Receipt, Replies
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.networks.flower.client_app import party_app, run_installed_client
 from consilience.networks.flower.internals import PATIENCE
+from consilience.networks.flower.late_answers import LateAnswers, late_delivery
 from consilience.networks.flower.network import FlowerNetwork
+from consilience.networks.incoming import Arrival, Request
 from consilience.networks.processes import Export
 from consilience.protocols import Protocol
 from consilience.protocols.secure_rounds import SecureAggregation
@@ -380,6 +382,33 @@ def test_a_party_with_another_node_is_met_again(tmp_path: Path) -> None:
     assert network.ask(FitPrivate(round=1)).parties == ("a", "b", "c")
     assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
     assert [m.metadata.dst_node_id for m in grid.sent].count(8) == 1
+
+
+def test_of_late_answers_the_last_round_counts_and_of_one_that_is_gone_none() -> None:
+    agreed = Agreement(
+        kind="classification", classes=("no", "yes"), outputs=2, public="0", rows=1, seed=0
+    )
+    answers, missing = LateAnswers(), Failure(party="a", reason="late")
+
+    def keep(round: int) -> bool:
+        tasks = (PredictPublic(round=round, outputs="probabilities"),)
+        half = np.full((1, 2), 0.5, np.float32)
+        said = Predictions(party="a", round=round, kind="probabilities", classes=agreed.classes,
+                           public=agreed.public, values=half)  # fmt: skip
+        late = late_delivery("a", Request(tasks, b""))
+        return answers.keep(late, tasks, Arrival((said,), 0, 0.0), agreed)
+
+    def ages() -> list[int]:
+        asked = Request((PredictPublic(round=5, outputs="probabilities"),), b"")
+        return [
+            age
+            for age, _ in answers.added_to(Replies({}, {"a": missing}), {"a": asked}).late.values()
+        ]
+
+    assert keep(3) and not keep(2) and ages() == [2]
+    assert keep(4) and ages() == [1]
+    answers.forget("a")
+    assert ages() == []
 
 
 def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:

@@ -194,7 +194,12 @@ def _readable(document: Mapping[str, Any]) -> str:
     for one in document["rounds"]:
         what = f"{json.dumps(one['method'])}, seed {one['seed']}, round {one['round']}"
         lines.append(f"{shown(one['before'])}  {shown(one['after'])}  {what}")
-    lines += ["", f"{'before':16}  {'after':16}  the model file"]
+    if any(one["after"] is None for one in document["rounds"]):
+        lines.append(f"{'-' * 16}  a round that was not computed again: this run has fewer")
+    if document["models"]:
+        lines += ["", f"{'before':16}  {'after':16}  the model file"]
+    else:
+        lines += ["", "No models are here: each party holds its own."]
     for one in document["models"]:
         lines.append(f"{shown(one['before'])}  {shown(one['after'])}  {json.dumps(one['file'])}")
     lines += ["", "What no computation takes back:", *(f"- {line}" for line in remains)]

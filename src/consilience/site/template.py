@@ -56,7 +56,7 @@ rounds = 200                      # in how many rounds you take part, in all
 # metrics_in_all = 10             # how often in all
 # answers = 5_000                 # how many rows a model with name = "frozen" is asked about, in all
 
-# [limits.density_ratios]         # with this line you say how densely your rows lie, by these settings
+# [limits.density_ratios]         # with this line you give density ratios, as coarse as these settings
 # rows = 20                       # of no class with fewer rows
 # unit = 5                        # in counts that are multiples of it
 # directions = 20                 # in so many directions of the space that all parties share

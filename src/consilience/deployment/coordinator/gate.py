@@ -40,6 +40,9 @@ OPEN = frozenset(
 LARGEST = 32 << 20
 """Bytes of one call; Flower sends arrays in pieces of 5 MB."""
 
+SILENT = 10.0
+"""Seconds after which a connection on which nothing was asked is ended."""
+
 _HOP = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te"})
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -88,6 +91,7 @@ class Gate:
         try:
             import httpx
             import uvicorn
+            from uvicorn.protocols.http.auto import AutoHTTPProtocol
         except ImportError as error:
             raise MissingExtra("flwr", extra="flower", where="gate") from error
         self._behind = f"https://{behind}"
@@ -95,6 +99,7 @@ class Gate:
         self._client: httpx.AsyncClient
         config = uvicorn.Config(
             self,
+            http=_impatient(AutoHTTPProtocol),
             host=host,
             port=port,
             ssl_certfile=tls / "server.pem",
@@ -159,6 +164,21 @@ class Gate:
                 await send({"type": "http.response.body", "body": b""})
             except httpx.TransportError:
                 await _say(send, 503)
+
+
+def _impatient(usual: type[Any]) -> type[Any]:
+    """uvicorn's protocol, but connections on which nothing is asked are ended: there may be 1,000."""
+
+    class Impatient(usual):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(SILENT, self.end_if_silent)
+
+        def end_if_silent(self) -> None:
+            if self.cycle is None:  # no request so far
+                self.transport.abort()
+
+    return Impatient
 
 
 async def _say(send: Send, status: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
-from consilience.federation.forming import check_classes_fixed, too_large_for
+from consilience.federation.forming import check_classes_fixed, lacking_public, too_large_for
 from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Agreement, Public
@@ -138,6 +138,7 @@ class MembershipNetwork(FlowerNetwork):
                 learners=tuple(sorted({*agreed.learners, *learners})),
             )
             self._exclude({**replies.missing, **odd})
+            self._send_public(lacking_public(said, self.public))
             self.join(one.party for one in said)
 
     def _with_other_classes(self, said: Iterable[Description]) -> dict[str, Failure]:
@@ -223,16 +224,16 @@ class MembershipNetwork(FlowerNetwork):
 
     def send_public(self, missing: Mapping[str, Failure]) -> Replies:
         """Send the public rows to parties that failed for want of them, ``sends`` times at most."""
-        lacking = [
-            name
-            for name, why in missing.items()
-            if why.code == "lacks-public"
-            and name not in self.excluded
-            and self._sent[name] < self.sends
-        ]
-        if not lacking or not len(self.public):
+        return self._send_public(
+            name for name, why in missing.items() if why.code == "lacks-public"
+        )
+
+    def _send_public(self, names: Iterable[str]) -> Replies:
+        """Send the public rows to parties, but not to those outside or that were sent them often enough."""
+        to = [name for name in names if name not in self.excluded and self._sent[name] < self.sends]
+        if not to or not len(self.public):
             return Replies({}, {})
-        return self.gather(TakePublic.of(self.public), to=lacking)
+        return self.gather(TakePublic.of(self.public), to=to)
 
     def take_back(self) -> None:
         """Send the public rows to parties that lost them, and have parties join whose state is gone."""
@@ -260,6 +261,7 @@ class MembershipNetwork(FlowerNetwork):
             self.most_measurements.pop(name, None)
             self.banned.discard(name)
             self.described.discard(name)
+            self._late.forget(name)
         self._nodes = {name: self._nodes.get(name) for name in sorted(parties)}
         agreed = self.agreed
         frozen, learners = (

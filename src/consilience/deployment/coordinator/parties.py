@@ -113,6 +113,12 @@ def add(folder: Path, line: str) -> str:
             mend=f"First: {command('coordinator', 'invite', folder)} {answer.party}",
         )
     invitation, facts = read_invitation(kept, more=(_ANSWERED, _USED))
+    there = " ".join(str(document.get("parties", {}).get(answer.party, "")).split()[:2])
+    if _USED in facts and there == answer.key:
+        raise InvalidInput(
+            f"{answer.party!r} was added with this key on {facts[_USED]}: there is nothing left to do",
+            where="LINE",
+        )
     if _USED in facts:
         raise InvalidInput(
             f"the invitation of {answer.party!r} was used on {facts[_USED]}, and counts once",
@@ -129,8 +135,7 @@ def add(folder: Path, line: str) -> str:
             f"{invitation.spoken}); or invite it anew.",
         )
     public_key(answer.key, where="LINE")
-    there = str(document.get("parties", {}).get(answer.party, "")).split()[:2]
-    if {" ".join(there) or answer.key, facts.get(_ANSWERED, answer.key)} != {answer.key}:
+    if {there or answer.key, facts.get(_ANSWERED, answer.key)} != {answer.key}:
         raise InvalidInput(
             f"another key was given for {answer.party!r} before",
             where="LINE",

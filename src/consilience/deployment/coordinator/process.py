@@ -98,51 +98,48 @@ def _serve(
     link.start(spec.parties)
     begun, members = time.monotonic(), _Members(folder)
     gate = Gate(*spec.listens, link.address, folder / "tls")
-    try:
-        with closing(Ledger(run / LEDGER)) as ledger:
-            ledger.mark(spec.method.label, spec.seed, "running")
-            processes.ready()
-            report(f"{spec.name}: parties reach the coordinator at {spec.address}")
-            wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
-            report(f"{wait}: {command('party', 'start', 'party.toml')}")
-            done, excluded, tries = _measured(ledger), dict[str, str](), 0
-            classes: tuple[str, ...] = ()
-            while not outcome(folder):
-                if tries > FRUITLESS:
-                    raise RunFailed(
-                        f"the run ended {tries} times without a round: {crash(folder)}",
-                        where=str(processes.folder / "superlink.log"),
-                    )
-                (run / OUTCOME).unlink(missing_ok=True)
-                tries += 1
-                try:
-                    link.submit()
-                    while link.busy() and not (run / OUTCOME).exists():
-                        time.sleep(0.5)
-                        spec = members.followed(spec, link, report)
-                        out, lines = _told(ledger)
-                        excluded = _reported(excluded, out, report)
-                        for line in sorted(set(lines) - set(classes)):
-                            report(line)
-                        classes = lines
-                        if (now := _measured(ledger)) != done:
-                            done, tries = now, 0
-                            report(round_line(ledger, spec))
-                except RunFailed:  # it may have died while it was asked
-                    if processes.ended("superlink") is None:
-                        raise
-                if processes.ended("superlink") is not None:
-                    report("the SuperLink ended; it is started again")
-                    if time.monotonic() - begun > steady:
-                        tries = 0
-                    link.start(spec.parties)
-                    begun, members = time.monotonic(), _Members(folder)
+    with closing(gate), closing(Ledger(run / LEDGER)) as ledger:
+        ledger.mark(spec.method.label, spec.seed, "running")
+        processes.ready()
+        report(f"{spec.name}: parties reach the coordinator at {spec.address}")
+        wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
+        report(f"{wait}: {command('party', 'start', 'party.toml')}")
+        done, excluded, tries = _measured(ledger), dict[str, str](), 0
+        classes: tuple[str, ...] = ()
+        while not outcome(folder):
+            if tries > FRUITLESS:
+                raise RunFailed(
+                    f"the run ended {tries} times without a round: {crash(folder)}",
+                    where=str(processes.folder / "superlink.log"),
+                )
+            (run / OUTCOME).unlink(missing_ok=True)
+            tries += 1
+            try:
+                link.submit()
+                while link.busy() and not (run / OUTCOME).exists():
+                    time.sleep(0.5)
                     spec = members.followed(spec, link, report)
-            if _measured(ledger) != done:
-                report(round_line(ledger, spec))
-            certify(run, ledger)
-    finally:
-        gate.close()
+                    out, lines = _told(ledger)
+                    excluded = _reported(excluded, out, report)
+                    for line in sorted(set(lines) - set(classes)):
+                        report(line)
+                    classes = lines
+                    if (now := _measured(ledger)) != done:
+                        done, tries = now, 0
+                        report(round_line(ledger, spec))
+            except RunFailed:  # it may have died while it was asked
+                if processes.ended("superlink") is None:
+                    raise
+            if processes.ended("superlink") is not None:
+                report("the SuperLink ended; it is started again")
+                if time.monotonic() - begun > steady:
+                    tries = 0
+                link.start(spec.parties)
+                begun, members = time.monotonic(), _Members(folder)
+                spec = members.followed(spec, link, report)
+        if _measured(ledger) != done:
+            report(round_line(ledger, spec))
+        certify(run, ledger)
 
 
 @dataclass

@@ -38,8 +38,9 @@ rounds = 3
 
 # [pace]                          # share, grace, age, early_stop: rounds that do not wait for the late
 
-[parties]                         # filled in by "consilience coordinator invite" and "add"; or by hand, with
-                                  # the line that "consilience party key party.toml" prints at each
+# Filled in by "consilience coordinator invite" and "add"; or by hand, with the line that "consilience party
+# key party.toml" prints at each.
+[parties]
 {parties}
 """
 """What ``consilience coordinator init`` writes."""

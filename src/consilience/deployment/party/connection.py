@@ -96,13 +96,13 @@ def ending_cause(processes: Processes) -> tuple[str, bool]:
     said, marker = processes.output("supernode"), processes.folder / "connected"
     if "Failed to activate SuperNode" in said:
         why = (
-            "the coordinator does not take this party's key: the party was not added yet or was removed, or "
+            "the coordinator does not take this party's key: the party was not added yet, was removed, or "
             "has another line in [parties]"
         )
         ago = time.time() - marker.stat().st_mtime if marker.exists() else FORGOTTEN
         if ago < FORGOTTEN:
-            return f"{why}, or takes the node from {ago:.0f} s ago to be there still", False
-        return f"{why}, or takes a node that this party was to be there still", True
+            return f"{why}; or it still holds the node from {ago:.0f} s ago for connected", False
+        return f"{why}; or it still holds an earlier node of this party for connected", True
     if "certificate" in said.lower():
         return "the coordinator showed another certificate", False
     if processes.ended("supernode") == 0:  # how Flower takes that it is not authorized

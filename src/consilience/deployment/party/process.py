@@ -244,8 +244,9 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
         notes = f"the configuration cannot be used: {error}"
     if pid is not None and not notes and connection != connected:
         notes = "[coordinator] was edited since it was started; that takes effect when it is started again"
-    if pid is None and held(folder):
-        notes = "its own process was killed, what it started still runs: stop it, or start it again"
+    left = pid is None and held(folder)
+    if left:
+        notes = "its own process was killed, what it started goes on answering: stop it, or start it again"
     elif not notes and (folder / "trouble").exists():
         notes = (folder / "trouble").read_text()
     elif not notes and pid is not None and session is not None and not connected_now(folder):
@@ -265,7 +266,7 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
         status = "is connected, and has not been let in yet"
     return {
         "party": name,
-        "state": "stopped" if pid is None else f"{status} (PID {pid})",
+        "state": f"{status} (PID {pid})" if pid else "unattended" if left else "stopped",
         "coordinator": connection.address if connection else None,
         "federation": session.federation if session else None,
         "public_rows": _public_rows(file, kept_public(state)),

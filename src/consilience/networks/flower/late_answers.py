@@ -33,11 +33,17 @@ class LateAnswers:
         """
         if not _predicted(tasks) or isinstance(tasks, CompressedTasks):
             return False
+        if late.round < self._said.get(late.party, (0,))[0]:  # a later one has arrived before it
+            return False
         said = validated(late.party, tasks, arrival, agreement=agreed, timeout=None)
         if isinstance(said, Failure):
             return False
         self._said[late.party] = late.round, said
         return True
+
+    def forget(self, party: str) -> None:
+        """Let go of what a party said that takes part no more: another one may come by its name."""
+        self._said.pop(party, None)
 
     def added_to(self, replies: Replies, requests: Mapping[str, Request]) -> Replies:
         """Add the late answers of missing parties to replies, where these were asked for predictions.

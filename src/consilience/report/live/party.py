@@ -136,7 +136,8 @@ def _samples(
 ) -> Iterator[Sample]:
     """The figures for Prometheus."""
     round = -1 if status["round"] is None else status["round"]
-    yield Sample("party_runs", status["state"] != "stopped", "1 while the party's process runs.")
+    runs = status["state"] not in ("stopped", "unattended")
+    yield Sample("party_runs", runs, "1 while the party's process runs.")
     yield Sample("party_round", round, "The latest round that it was asked for; -1 before.")
     yield Sample("party_answered", status["answers"], "Requests that it answered.", counter=True)
     yield Sample("party_refusals", status["refusals"], "Requests that it said no to.", counter=True)
