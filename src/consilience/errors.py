@@ -125,6 +125,8 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     "Did you mean 'uwa'?"
     >>> nearest("logistic", ["tfidf-logistic", "logistic-regression"])
     "Did you mean 'logistic-regression'?"
+    >>> nearest("Metric", ["metrics", "metrics_in_all"])
+    "Did you mean 'metrics'?"
     >>> nearest("zzz", ["uwa", "avg"])
     'Known: avg, uwa.'
     """
@@ -132,8 +134,8 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
         return f"It is called {also[word.lower()]!r} here."
     known = sorted(known)
     small = {one.lower(): one for one in reversed(known[:_COMPARED])}
-    begins = [one for one in small if len(word) > 2 and one.startswith(word.lower())]
-    close = begins[:1] or difflib.get_close_matches(word.lower(), small, n=1)
+    close = [one for one in small if len(word) > 2 and one.startswith(word.lower())]
+    close = sorted(close, key=len) or difflib.get_close_matches(word.lower(), small, n=1)
     if close:
         return f"Did you mean {small[close[0]]!r}?"
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."

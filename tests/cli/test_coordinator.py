@@ -254,9 +254,14 @@ def test_a_superlink_that_is_killed_again_and_again_is_started_again(
     submitted: list[None] = []
     monkeypatch.setattr(Mortal, "submit", lambda self: submitted.append(None))
     said: list[str] = []
+    spec = read_coordinator(ready)
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
+        ledger.mark(spec.method.label, spec.seed, "done")  # before there were more rounds
     with pytest.raises(RunFailed, match="the run ended 4 times without a round"):
-        coordinator._serve(read_coordinator(ready), ready, Mortal(), said.append, steady=steady)
+        coordinator._serve(spec, ready, Mortal(), said.append, steady=steady)
     assert len(submitted) == runs
+    with closing(Ledger(ready / "run" / "ledger.sqlite")) as ledger:
+        assert not ledger.done  # it goes on, and is not done until it says so
     assert "waits up to 600 s" in said[1] and "consilience party start party.toml" in said[1]
 
 

@@ -66,19 +66,23 @@ def client(tls: Path) -> Iterator[httpx.Client]:
 def test_who_connects_and_asks_nothing_is_sent_away(
     client: httpx.Client, tls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks may stay, and take as long as it takes."""
+    """Also who does not end what it has begun to ask; whoever asks may stay, and take as long as it takes."""
     monkeypatch.setattr(gate, "SILENT", 0.2)
+    monkeypatch.setattr(gate, "STALLED", 0.2)
     assert client.post("/v1/fleet/get-run", content=b"a").status_code == 200
     root = ssl.create_default_context(cafile=tls / "ca.pem")
     to = (client.base_url.host, client.base_url.port)
-    for said in (b"", b"POST /v1/fleet/get-run HTTP/1.1\r\n"):
+    begun = b"POST /v1/fleet/get-run HTTP/1.1\r\nhost: localhost\r\n"
+    for said, answer in ((b"", b""), (begun, b""), (begun + b"content-length: 9\r\n\r\n1", b"408")):
         with (
             socket.create_connection(to, timeout=10) as bare,
             root.wrap_socket(bare, server_hostname="localhost") as silent,
         ):
             silent.sendall(said)
             with suppress(ConnectionResetError):
-                assert silent.recv(1) == b""
+                assert silent.recv(12)[9:] == answer
+                while silent.recv(100):
+                    pass
     assert client.post("/v1/fleet/get-run", content=b"a").status_code == 200
 
 

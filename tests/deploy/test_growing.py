@@ -152,6 +152,7 @@ def test_left_exactly_the_bits_are_those_of_a_federation_that_never_had_it(
     assert certificate["left"] == ["east"] and certificate["parties"] == list(NAMES)
     assert [one["round"] for one in certificate["rounds"]] == [0, 1, 2]
     assert all(one["before"] != one["after"] for one in certificate["rounds"])
+    assert "No models were kept in this folder." in (run / "run" / READABLE).read_text()
     shutil.rmtree(run / "run")  # one that never had it, with the same secrets
     started(run)
     assert served(run, grid(run)) is True
@@ -161,8 +162,8 @@ def test_left_exactly_the_bits_are_those_of_a_federation_that_never_had_it(
         np.testing.assert_array_equal(left[name], never)
 
 
-def done_without_east(run: Path, nodes: Grid, *, key: str) -> str:
-    """The certificate of a run with a third party that is done again without it."""
+def done_without_east(run: Path, nodes: Grid, *, key: str, rounds: int = 2) -> str:
+    """The certificate of a run with a third party that is done again without it, with other rounds."""
     text = (run / "coordinator.toml").read_text()
     (run / "coordinator.toml").write_text(f'{text}"east" = "{key}"\n')
     home = run.parent / "east"
@@ -170,11 +171,27 @@ def done_without_east(run: Path, nodes: Grid, *, key: str) -> str:
     first.nodes[98], first.infos[98] = node(home), Info(98, "east")
     assert served(run, first) is True
     leave(run, ["east"])
+    path = run / "coordinator.toml"
+    path.write_text(path.read_text().replace("rounds = 2", f"rounds = {rounds}"))
     Ledger(run / "run" / "ledger.sqlite", create=True).close()
     assert served(run, nodes) is True
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         certify(run / "run", ledger)
     return (run / "run" / READABLE).read_text()
+
+
+def test_what_was_prepared_for_a_run_without_one_is_gone_where_the_run_goes_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run that is begun later in the folder would be certified."""
+    assert served(run, grid(run)) is True
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(Killed):
+        leave(run, ["south"])
+    assert (run / "run-next").exists()
+    monkeypatch.setattr(process, "check_resume", lambda folder: None)  # it is done
+    process.resume_coordinator(run)
+    assert not (run / "run-next").exists()
 
 
 def test_the_certificate_names_one_that_came_back(run: Path) -> None:
@@ -196,8 +213,9 @@ def test_the_certificate_names_one_that_was_away(run: Path) -> None:
     path.write_text(re.sub(r"(?m)^(# )?quorum = .*", "quorum = 1", text))
     nodes = grid(run)
     del nodes.infos[99]
-    said = done_without_east(run, nodes, key=key)
-    assert 'parties now     "north"\n' in said
+    said = done_without_east(run, nodes, key=key, rounds=1)
+    assert f"{'-' * 16}  a round that was not computed again" in said
+    assert 'joined       "north"\n' in said
     assert 'each with the model that it had in the run before: "south"' in said
 
 

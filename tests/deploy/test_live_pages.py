@@ -126,6 +126,8 @@ def test_parties_that_are_late_left_out_or_asked_now(
     assert '<td>1 to 2</td><td class="prose">a &lt;remark&gt;</td>' in text
     assert "<p>It keeps a budget.</p>" in text and "keeps a budget. What" not in text
     assert "Asked now, in round 2" in text and "Train towards the teacher" in text
+    (center / "run" / STAGE).write_text(json.dumps({**stage, "round": 0, "tasks": "Join"}))
+    assert "Asked now, between rounds" in CoordinatorPage(center, nodes=nodes).read().main
 
 
 def test_a_run_is_followed_and_markup_in_every_name_is_text(

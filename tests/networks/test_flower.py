@@ -407,8 +407,12 @@ def test_of_late_answers_the_last_round_counts_and_of_one_that_is_gone_none() ->
 
     assert keep(3) and not keep(2) and ages() == [2]
     assert keep(4) and ages() == [1]
+    heard = Request((PredictPublic(round=5, outputs="probabilities"),), b"")
+    answers.added_to(Replies({"a": ()}, {}), {"a": heard})
+    assert ages() == [] and not keep(4)
+    assert keep(6)
     answers.forget("a")
-    assert ages() == []
+    assert ages() == [] and keep(1)
 
 
 def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:

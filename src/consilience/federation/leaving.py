@@ -98,12 +98,16 @@ def certify(run: Path, ledger: Ledger) -> None:
     before: Record = json.loads((run / BEFORE).read_text())
     after = _digests(run, ledger)
     again = [_compared(before, after, kind) for kind in ("rounds", "models")]
-    answered = dict(
-        ledger.read("SELECT party, min(within) FROM deliveries WHERE status = 'ok' GROUP BY party")
+    # What is said before round 0 counts too: classes are agreed on by it.
+    back = dict(
+        ledger.read(
+            "SELECT party, min(within) FROM deliveries WHERE status = 'ok' "
+            "AND (tasks = 'Join' OR within = 0) GROUP BY party"
+        )
     )
     document = {
         "left": before["left"],
-        "came_back_in_round": {name: answered[name] for name in before["left"] if name in answered},
+        "came_back_in_round": {name: back[name] for name in before["left"] if name in back},
         "answers_that_they_had_given": before["answers"],
         "parties": after["parties"],
         "as_they_were": sorted({*before["parties"]} - {*before["left"]} - {*after["parties"]}),
@@ -185,9 +189,9 @@ def _readable(document: Mapping[str, Any]) -> str:
     lines = [
         *claim,
         "",
-        f"parties now     {stay}",
+        f"joined       {stay}",
         f"answers of those that left, in the run before: {sum(given):,}",
-        f"written         {document['written']}, consilience {document['versions']['consilience']}",
+        f"written      {document['written']}, consilience {document['versions']['consilience']}",
         "",
         f"{'before':16}  {'after':16}  the record of",
     ]
@@ -199,7 +203,7 @@ def _readable(document: Mapping[str, Any]) -> str:
     if document["models"]:
         lines += ["", f"{'before':16}  {'after':16}  the model file"]
     else:
-        lines += ["", "No models are here: each party holds its own."]
+        lines += ["", "No models were kept in this folder."]
     for one in document["models"]:
         lines.append(f"{shown(one['before'])}  {shown(one['after'])}  {json.dumps(one['file'])}")
     lines += ["", "What no computation takes back:", *(f"- {line}" for line in remains)]

@@ -59,11 +59,15 @@ def read_request(request: bytes) -> tuple[Task, ...]:
 
 
 def check_round(tasks: Sequence[Task], current: int) -> None:
-    """Raise ``KnowledgeRefused`` for tasks of a round that is over; ``current`` is the latest round."""
+    """Raise ``KnowledgeRefused`` for tasks of a round that is over; ``current`` is the latest round.
+
+    A coordinator that was set back to an earlier round has the party join anew then.
+    """
     round = tasks[0].round
     if isinstance(tasks[0], Restore):
         return  # a run that was broken off goes on from an earlier one
     # Parties may train for round 1 before round 0 is complete, and are measured after that.
     late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
     if round < current - late and not all(task.static for task in tasks):
-        raise KnowledgeRefused(f"the request is of round {round}, and it is in round {current}")
+        what = f"the request is of round {round}, and it is in round {current}"
+        raise KnowledgeRefused(what, code="not-joined")

@@ -40,8 +40,11 @@ OPEN = frozenset(
 LARGEST = 32 << 20
 """Bytes of one call; Flower sends arrays in pieces of 5 MB."""
 
-SILENT = 10.0
-"""Seconds after which a connection on which nothing was asked is ended."""
+MOST = 1000
+"""Connections at once."""
+
+SILENT, STALLED = 10.0, 30.0
+"""Seconds until a connection is ended: one on which nothing was asked, one in the midst of a call."""
 
 _HOP = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te"})
 
@@ -109,7 +112,7 @@ class Gate:
             lifespan="off",
             ws="none",
             timeout_keep_alive=30,
-            limit_concurrency=1000,
+            limit_concurrency=MOST,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="gate", daemon=True)
@@ -134,7 +137,11 @@ class Gate:
         import httpx
 
         async with httpx.AsyncClient(
-            base_url=self._behind, verify=self._trusted, timeout=60.0, trust_env=False
+            base_url=self._behind,
+            verify=self._trusted,
+            timeout=60.0,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=20),
         ) as self._client:
             await self._server.serve()
 
@@ -162,12 +169,14 @@ class Gate:
                     async for part in answer.aiter_raw():
                         await send({"type": "http.response.body", "body": part, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
+            except TimeoutError:
+                await _say(send, 408)
             except httpx.TransportError:
                 await _say(send, 503)
 
 
 def _impatient(usual: type[Any]) -> type[Any]:
-    """uvicorn's protocol, but connections on which nothing is asked are ended: there may be 1,000."""
+    """uvicorn's protocol, but it ends connections on which nothing is asked."""
 
     class Impatient(usual):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -189,10 +198,10 @@ async def _say(send: Send, status: int) -> None:
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    """The body of a call, part by part."""
+    """The body of a call, part by part; ``TimeoutError`` where the next does not come in time."""
     more = True
     while more:
-        message = await receive()
+        message = await asyncio.wait_for(receive(), STALLED)
         if message["type"] == "http.disconnect":
             return
         yield message.get("body", b"")

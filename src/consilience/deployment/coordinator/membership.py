@@ -138,7 +138,8 @@ class MembershipNetwork(FlowerNetwork):
                 learners=tuple(sorted({*agreed.learners, *learners})),
             )
             self._exclude({**replies.missing, **odd})
-            self._send_public(lacking_public(said, self.public))
+            lacking = lacking_public(said, self.public)
+            self._send_public(name for name in lacking if name not in self._too_small_limit)
             self.join(one.party for one in said)
 
     def _with_other_classes(self, said: Iterable[Description]) -> dict[str, Failure]:
@@ -261,7 +262,8 @@ class MembershipNetwork(FlowerNetwork):
             self.most_measurements.pop(name, None)
             self.banned.discard(name)
             self.described.discard(name)
-            self._late.forget(name)
+            self.forget(name)
+            self._sent.pop(name, None)
         self._nodes = {name: self._nodes.get(name) for name in sorted(parties)}
         agreed = self.agreed
         frozen, learners = (

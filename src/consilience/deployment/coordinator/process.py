@@ -72,12 +72,13 @@ def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> N
         RunFailed: the run failed; the logs are in ``run/flower``.
     """
     folder = folder.resolve()
-    if (spec := check_resume(folder)) is None:
+    spec = check_resume(folder)
+    forget_next(folder)
+    if spec is None:
         return
     with Processes(folder / "run" / "flower", "the coordinator") as processes:
         if said := begins_anew(folder):
             report(said)
-        forget_next(folder)
         store_coordinator(spec, folder)
         _ask_again(folder / "run")
         _serve(spec, folder, processes, report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ class LateAnswers:
     def __init__(self) -> None:
         self._said: dict[str, tuple[int, tuple[Any, ...]]] = {}
         """Party to the round that was asked about, and to its replies."""
+        self._heard: dict[str, int] = {}
+        """Party to the last round of which it has predicted, in time or late."""
 
     def keep(
         self, late: Delivery, tasks: tuple[Task, ...], arrival: Arrival, agreed: Agreement | None
@@ -33,17 +36,19 @@ class LateAnswers:
         """
         if not _predicted(tasks) or isinstance(tasks, CompressedTasks):
             return False
-        if late.round < self._said.get(late.party, (0,))[0]:  # a later one has arrived before it
+        if late.round <= self._heard.get(late.party, -1):
             return False
         said = validated(late.party, tasks, arrival, agreement=agreed, timeout=None)
         if isinstance(said, Failure):
             return False
         self._said[late.party] = late.round, said
+        self._heard[late.party] = late.round
         return True
 
     def forget(self, party: str) -> None:
         """Let go of what a party said that takes part no more: another one may come by its name."""
         self._said.pop(party, None)
+        self._heard.pop(party, None)
 
     def added_to(self, replies: Replies, requests: Mapping[str, Request]) -> Replies:
         """Add the late answers of missing parties to replies, where these were asked for predictions.
@@ -57,12 +62,22 @@ class LateAnswers:
             return replies
         for name in replies.answers:
             self._said.pop(name, None)
+            self._heard[name] = request.round
         late = {
             name: (request.round - round, said)
             for name, (round, said) in self._said.items()
             if name in replies.missing and round < request.round
         }
         return replace(replies, late=late) if late else replies
+
+
+def number_of(share: float, parties: int) -> int:
+    """Number of parties that are a share of all, one at least.
+
+    >>> number_of(0.28, 25), number_of(0.5, 3), number_of(1e-10, 5)
+    (7, 2, 1)
+    """
+    return max(1, math.ceil(share * parties - 1e-9))
 
 
 def late_delivery(party: str, request: Request) -> Delivery:

@@ -20,7 +20,7 @@ from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.wire import encode
 from consilience.networks.base import Network
 from consilience.networks.flower.internals import NODE_UNAVAILABLE, PATIENCE, flwr, unwrap, wrap
-from consilience.networks.flower.late_answers import LateAnswers, late_delivery
+from consilience.networks.flower.late_answers import LateAnswers, late_delivery, number_of
 from consilience.networks.incoming import (
     Arrival,
     Delivery,
@@ -156,6 +156,12 @@ class FlowerNetwork(Network):
         finally:
             self._needed_too = frozenset()
 
+    def forget(self, party: str) -> None:
+        """Let go of late answers of a party, also of those still to come."""
+        self._late.forget(party)
+        late = self._unanswered
+        self._unanswered = {key: late[key] for key in late if late[key][0].party != party}
+
     # --- who is where -----------------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -272,9 +278,7 @@ class FlowerNetwork(Network):
                     data = requests[name].data
                     message = self._message(data, node[0], patience - now, round, to_whom)
                     for identity in self.grid.push_messages([message]):
-                        if (
-                            identity is not None
-                        ):  # else Flower did not take it; the next look tries again
+                        if identity is not None:  # else Flower did not take it: it is tried again
                             asked[identity], sent[name] = name, node
             for identity, reply in self._pulled(asked).items():
                 name, seconds = asked.pop(identity), min(perf_counter() - start, patience)
@@ -315,10 +319,8 @@ class FlowerNetwork(Network):
         """
         if (self._needed_too & requests.keys()) - arrived.keys():
             return False
-        said = sorted(
-            one.seconds for one in arrived.values() if not isinstance(one.outcome, Failure)
-        )
-        enough = math.ceil(self.share * len(requests) - 1e-9)  # 0.28 of 25 is 7
+        came = [one for one in arrived.values() if not isinstance(one.outcome, Failure)]
+        said, enough = sorted(one.seconds for one in came), number_of(self.share, len(requests))
         joined = self.agreement is not None and all(one.tasks for one in requests.values())
         return joined and enough <= len(said) and now >= said[enough - 1] + self.grace
 
