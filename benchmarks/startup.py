@@ -40,6 +40,12 @@ sys.meta_path.insert(0, Absent)
 RUN = """
 import os, time
 from consilience.cli import main
+try:
+    from consilience.cli.imports import import_scipy
+except ImportError:  # of an earlier checkout
+    pass
+else:
+    import_scipy()  # before all else, as the command does
 from consilience.tasks.predictions import FitPrivate
 
 train = FitPrivate.run

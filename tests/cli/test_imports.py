@@ -25,11 +25,14 @@ def test_named_models_alone_are_imported_and_work() -> None:
 import sys
 if sys.argv[1:]:
     import pandas, scipy.stats, scipy.integrate, scipy.interpolate
-from consilience.cli.imports import import_models
+from consilience.cli.imports import import_models, import_scipy
+import_scipy()
 import_models(["gradient-boosting", "mlp", "no such model"])
 assert bool(sys.argv[1:]) == ("scipy.stats" in sys.modules) == ("pandas" in sys.modules)
 assert not {"torch", "sklearn.naive_bayes"} & set(sys.modules)
 import numpy as np
+assert "numpy.f2py" not in sys.modules and "numpy.testing" not in sys.modules or sys.argv[1:]
+np.testing.assert_equal(np.f2py.__name__, "numpy.f2py")  # NumPy imports them when they are asked for
 from sklearn.ensemble import HistGradientBoostingClassifier
 X = np.random.default_rng(0).normal(size=(60, 2))
 model = HistGradientBoostingClassifier(max_iter=2).fit(X, (3 * X[:, 0]).round() % 3)

@@ -103,6 +103,9 @@ def run(
 ) -> None:
     """Run a configuration: every method with every seed."""
     with handle_errors(debug) as context:
+        from consilience.cli.imports import import_scipy
+
+        import_scipy()
         from consilience.experiments import read_spec
         from consilience.experiments.spec import QUICK
 

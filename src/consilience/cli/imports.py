@@ -1,4 +1,4 @@
-"""Imports of scikit-learn's modules ahead of a run, without what these import for a few names alone.
+"""Imports of SciPy and scikit-learn ahead of a run, without what these import for a few names alone.
 
 Every module of scikit-learn imports pandas where it is installed, and most import large parts of SciPy: a
 third of the time until a run begins, for names that most runs never use.
@@ -15,15 +15,26 @@ from typing import Any
 
 from consilience.learners.presets import LEARNERS
 
+_TOOLS = "numpy.f2py", "numpy.testing"
+"""What is imported by ``from numpy import *``."""
+
 _SELDOM_USED = (
+    *_TOOLS,
     "pandas",
     "scipy.stats",
     "scipy.interpolate",
     "scipy.integrate",
     "scipy.optimize._linprog",
     "scipy.optimize._shgo",
+    "scipy.spatial.transform",
     "sklearn.callback._progressbar",
 )
+
+
+def import_scipy() -> None:
+    """Import SciPy's arrays, without tools of NumPy that come with all of its names."""
+    with put_off(*_TOOLS):
+        import_module("scipy.sparse")
 
 
 def import_models(names: Iterable[str]) -> None:
@@ -49,13 +60,22 @@ def put_off(*modules: str) -> Iterator[None]:
     Args:
         modules: their names; those that are imported already stay as they are.
     """
-    absent = [name for name in modules if name not in sys.modules]
-    sys.modules.update({name: _Unimported(name) for name in absent})
+    stand_ins = {name: _Unimported(name) for name in modules if name not in sys.modules}
+    sys.modules.update(stand_ins)
+    packages = [(sys.modules.get(name.rpartition(".")[0]), name) for name in stand_ins]
+    within = [
+        (vars(package), name.rpartition(".")[2], name) for package, name in packages if package
+    ]
+    for names, own, name in within:  # NumPy looks there for modules of its own
+        names.setdefault(own, stand_ins[name])
     try:
         yield
     finally:
-        for name in absent:
+        for name in stand_ins:
             del sys.modules[name]
+        for names, own, name in within:
+            if names.get(own) is stand_ins[name]:
+                del names[own]
 
 
 class _Unimported(ModuleType):
