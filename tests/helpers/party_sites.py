@@ -92,10 +92,10 @@ class NodeSites:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def answer(self, request: bytes, *, federation: str, to: str | None) -> bytes:
-        """Answer with a site that is opened for the request."""
+    def answer(self, request: bytes, *, federation: str, **said: Any) -> bytes:
+        """Answer with a site that is opened for the request, whatever else the transport says."""
         with self._open_site(federation, self.number, self.home) as site:
-            return site.answer(request, federation=federation, to=to)
+            return site.answer(request, federation=federation, **said)
 
 
 def one_party() -> Party:
