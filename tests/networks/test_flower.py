@@ -29,7 +29,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
-from consilience.networks.flower.client_app import party_app, run_installed_client
+from consilience.networks.flower.client_app import party_app, run_installed_client, site_app
 from consilience.networks.flower.internals import PATIENCE
 from consilience.networks.flower.late_answers import LateAnswers, late_delivery
 from consilience.networks.flower.network import FlowerNetwork
@@ -42,6 +42,7 @@ from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows
 from helpers.flower_grid import QUICK, Grid, Info, Node, in_a_run
+from helpers.party_sites import NodeSites, one_party
 
 with warnings.catch_warnings():  # flwr's command line uses what click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -382,6 +383,20 @@ def test_a_party_with_another_node_is_met_again(tmp_path: Path) -> None:
     assert network.ask(FitPrivate(round=1)).parties == ("a", "b", "c")
     assert network.ask(CountRows(round=1)).parties == ("a", "b", "c")
     assert [m.metadata.dst_node_id for m in grid.sent].count(8) == 1
+
+
+def test_a_node_of_many_federations_answers_what_a_coordinator_asks(tmp_path: Path) -> None:
+    """The nodes of a benchmark, started as a whole elsewhere; here the network's own messages ask them."""
+    made = site_app(
+        lambda context: NodeSites(context, lambda name, _, home: PartySite(one_party, home / name))
+    )
+    where = {"number": 0, "home": str(tmp_path)}
+
+    def answer(message: Message) -> list[Message]:
+        return [made(message, Context(1, 7, where, RecordDict(), {}))]
+
+    network = connected(Grid(a=answer), nodes=1, federation="west")
+    assert network.parties == (one_party().name,)
 
 
 def test_of_late_answers_the_last_round_counts_and_of_one_that_is_gone_none() -> None:
