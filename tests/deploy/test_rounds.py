@@ -693,17 +693,22 @@ def test_the_specification_is_kept_whole(run: Path) -> None:
     assert CoordinatorSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_set_back_while_a_party_is_away_it_joins_anew_once_it_is_there(run: Path) -> None:
-    """What it has learned in rounds that nobody remembers teaches nobody."""
+def set_back(run: Path, rounds: int, *, wait: str = "600") -> None:
+    """Do six rounds, and put the coordinator's folder back to a copy of earlier ones."""
     path = run / "coordinator.toml"
-    text = path.read_text().replace("wait = 600", "wait = 0.01")
-    path.write_text(text)
+    text = path.read_text().replace("wait = 600", f"wait = {wait}")
+    path.write_text(text.replace("rounds = 2", f"rounds = {rounds}"))
     assert served(run, grid(run)) is True
     shutil.copytree(run / "run", run.parent / "copy")
     path.write_text(text.replace("rounds = 2", "rounds = 6"))
     assert served(run, grid(run)) is True
     shutil.rmtree(run / "run")
     shutil.copytree(run.parent / "copy", run / "run")
+
+
+def test_set_back_while_a_party_is_away_it_joins_anew_once_it_is_there(run: Path) -> None:
+    """What it has learned in rounds that nobody remembers teaches nobody."""
+    set_back(run, 2, wait="0.01")
     nodes = grid(run)
     usual, away = nodes.nodes[100], nodes.infos.pop(99)
 
@@ -720,24 +725,14 @@ def test_set_back_while_a_party_is_away_it_joins_anew_once_it_is_there(run: Path
             "AND status != 'failed' ORDER BY rowid"
         )
     assert said[:2] == [(4, "FitPrivate+PredictPublic+ScorePublic", "refused"), (0, "Join", "ok")]
-    assert [round for round, tasks, status in said if (tasks, status) == ("Distill", "ok")] == [
-        5,
-        6,
-    ]
+    taught = [round for round, tasks, status in said if (tasks, status) == ("Distill", "ok")]
+    assert taught == [5, 6]
 
 
 @pytest.mark.parametrize("behind", [1, 2, 3])
 def test_set_back_to_a_copy_the_run_goes_on(run: Path, behind: int) -> None:
     """Parties keep a state of one round alone: who has none of that round joins anew."""
-    path = run / "coordinator.toml"
-    text = path.read_text()
-    path.write_text(text.replace("rounds = 2", f"rounds = {6 - behind}"))
-    assert served(run, grid(run)) is True
-    shutil.copytree(run / "run", run.parent / "copy")
-    path.write_text(text.replace("rounds = 2", "rounds = 6"))
-    assert served(run, grid(run)) is True
-    shutil.rmtree(run / "run")
-    shutil.copytree(run.parent / "copy", run / "run")
+    set_back(run, 6 - behind)
     assert served(run, grid(run)) is True
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
         assert ledger.last_round()[0] == 6

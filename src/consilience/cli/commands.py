@@ -25,7 +25,7 @@ from consilience.cli.output import (
 )
 from consilience.cli.party import party
 from consilience.cli.privacy import audits, privacy
-from consilience.cli.running import finish, method_runs_done, start_run
+from consilience.cli.running import finish, method_runs_done, spec_of, start_run
 from consilience.cli.tables import preparation
 from consilience.cli.trust import Trust, allowing
 from consilience.errors import InvalidInput, command
@@ -103,16 +103,8 @@ def run(
 ) -> None:
     """Run a configuration: every method with every seed."""
     with handle_errors(debug) as context:
-        from consilience.cli.imports import import_scipy
-
-        import_scipy()
-        from consilience.experiments import read_spec
-        from consilience.experiments.spec import QUICK
-
-        small = [f"{key}={value}" for key, value in QUICK.items()] if quick else []
-        overrides = {} if seeds is None else {"seeds": seeds}
         check_target(json_to)
-        spec = read_spec(file, [*small, *(settings or [])], overrides=overrides)
+        spec = spec_of(file, settings or [], seeds, quick=quick)
         start_run(spec, file, out, trust, json_to, quiet, context)
 
 

@@ -60,22 +60,22 @@ def put_off(*modules: str) -> Iterator[None]:
     Args:
         modules: their names; those that are imported already stay as they are.
     """
-    stand_ins = {name: _Unimported(name) for name in modules if name not in sys.modules}
-    sys.modules.update(stand_ins)
-    packages = [(sys.modules.get(name.rpartition(".")[0]), name) for name in stand_ins]
-    within = [
-        (vars(package), name.rpartition(".")[2], name) for package, name in packages if package
-    ]
-    for names, own, name in within:  # NumPy looks there for modules of its own
-        names.setdefault(own, stand_ins[name])
+    places: list[tuple[dict[str, Any], str, ModuleType]] = []
+    for name in modules:
+        if name not in sys.modules:
+            stand_in: ModuleType = _Unimported(name)
+            package, _, own = name.rpartition(".")
+            places.append((sys.modules, name, stand_in))
+            if package in sys.modules and own not in (within := vars(sys.modules[package])):
+                places.append((within, own, stand_in))  # where NumPy looks for modules of its own
+    for names, key, stand_in in places:
+        names[key] = stand_in
     try:
         yield
     finally:
-        for name in stand_ins:
-            del sys.modules[name]
-        for names, own, name in within:
-            if names.get(own) is stand_ins[name]:
-                del names[own]
+        for names, key, stand_in in places:
+            if names.get(key) is stand_in:
+                del names[key]
 
 
 class _Unimported(ModuleType):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,26 @@ if TYPE_CHECKING:
     from consilience.federation.leaving import Record
 
 RUNS = Path("runs")
+
+
+def spec_of(file: Path, settings: Sequence[str], seeds: int | None, *, quick: bool) -> Spec:
+    """Read the configuration of a run.
+
+    Args:
+        file: the configuration.
+        settings: ``key=value`` in place of what it says.
+        seeds: number of seeds; ``None`` for those that it says.
+        quick: one seed and two rounds.
+    """
+    from consilience.cli.imports import import_scipy
+
+    import_scipy()
+    from consilience.experiments import read_spec
+    from consilience.experiments.spec import QUICK
+
+    small = [f"{key}={value}" for key, value in QUICK.items()] if quick else []
+    overrides = {} if seeds is None else {"seeds": seeds}
+    return read_spec(file, [*small, *settings], overrides=overrides)
 
 
 def start_run(

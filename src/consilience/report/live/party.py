@@ -90,6 +90,7 @@ class PartyPage:
             choices=choices,
             losses=_LOSSES,
             chart=_chart(choices),
+            runs=_runs(status),
         )
         return View(main, tuple(_samples(status, answers, choices)))
 
@@ -131,13 +132,16 @@ def _chart(choices: Sequence[Choice]) -> Chart | None:
     return line_chart(lines, max((one.round for one in judged), default=0), main=_LOSSES[-1:])
 
 
+def _runs(status: Mapping[str, Any]) -> bool:
+    return status["state"] not in ("stopped", "unattended")
+
+
 def _samples(
     status: Mapping[str, Any], answers: Answers, choices: Sequence[Choice]
 ) -> Iterator[Sample]:
     """The figures for Prometheus."""
     round = -1 if status["round"] is None else status["round"]
-    runs = status["state"] not in ("stopped", "unattended")
-    yield Sample("party_runs", runs, "1 while the party's process runs.")
+    yield Sample("party_runs", _runs(status), "1 while the party's process runs.")
     yield Sample("party_round", round, "The latest round that it was asked for; -1 before.")
     yield Sample("party_answered", status["answers"], "Requests that it answered.", counter=True)
     yield Sample("party_refusals", status["refusals"], "Requests that it said no to.", counter=True)
