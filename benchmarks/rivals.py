@@ -469,6 +469,7 @@ COLUMNS = (
     "code",
 )  # fmt: skip
 KEY = (*rivals_page.GROUP, "rule")
+NUMBERS = COLUMNS[COLUMNS.index("rounds") + 1 : -1]
 PROBABILITIES = (
     "log_loss", "log_loss_own", "log_loss_taught", "ece", "ece_own", "teacher", "log_loss_teacher",
 )  # fmt: skip
@@ -501,30 +502,34 @@ def lines(
         purpose: of the parties.
         seeds: that a line is the mean of.
         rounds: of exchange.
-        before: rule to the line of fewer seeds that is gone on from: all rules, as many seeds each, or none.
+        before: rule to its line of fewer seeds, or as many, that is gone on from.
     """
     values = not PROBLEMS[cell.data].classes
-    first = max((int(line["seeds"]) for line in before.values()), default=0)
-    about = {"cell": cell, "rounds": rounds, "purpose": purpose, "code": digest(), "first": first}
+    about = {"cell": cell, "rounds": rounds, "purpose": purpose, "code": digest()}
     label = ", ".join(map(str, cell))
-    found = {
-        rule: study.repeat(trial, seeds - first, label=f"{label}: {rule}", rule=rule, **about)
-        for rule in rules
-    }
-    of_rule = {rule: _means(one, before.get(rule), first, values) for rule, one in found.items()}
+    of_rule = dict[str, dict[str, float | None]]()
+    codes = dict[str, list[str]]()
+    for rule in rules:
+        first = int(before[rule]["seeds"]) if rule in before else 0
+        codes[rule] = before[rule]["code"].split() if first else []
+        if first >= seeds:
+            of_rule[rule] = {n: float(v) for n in NUMBERS if (v := before[rule][n])}
+            continue
+        named = f"{label}: {rule}"
+        found = study.repeat(trial, seeds - first, label=named, rule=rule, first=first, **about)
+        of_rule[rule] = _means(found, before.get(rule), first, values)
+        codes[rule].append(digest())
     low, high = of_rule["mean" if values else "avg"], of_rule["true-labels"]
     for rule, numbers in of_rule.items():
         for name, score in (("way", "score"), ("way_taught", "taught")):
             numbers[name] = _way(low[score], numbers[score], high[score], values)
-        codes = before[rule]["code"].split() if first else []
         yield {
             **dict.fromkeys(COLUMNS, ""),
             **dict(zip(("data", "setting", "parties", "models"), map(str, cell), strict=True)),
-            "parties": str(int(found[rule]["parties"][0])),
             "purpose": purpose, "rule": rule, "seeds": str(seeds), "rounds": str(rounds),
             **{n: "" if v is None else f"{v:.4f}" for n, v in numbers.items()},
             "floats": f"{numbers['floats']:.0f}",
-            "code": " ".join(dict.fromkeys([*codes, digest()])),
+            "code": " ".join(dict.fromkeys(codes[rule])),
         }  # fmt: skip
 
 
@@ -638,11 +643,10 @@ def main() -> None:
             rules = dict.fromkeys((*marks, *given.rules)) if given.rules else cell.rules
             keys = {rule: (*map(str, cell), given.purpose, rule) for rule in rules}
             before = {r: rows[key] for r, key in keys.items() if given.more and key in rows}
-            counts = {int(line["seeds"]) for line in before.values()}
-            if len(before) < len(keys) or len(counts) > 1:
-                before = {}
-            elif min(counts) >= seeds:
+            if len(before) == len(keys) and all(int(b["seeds"]) >= seeds for b in before.values()):
                 continue
+            if any(int(one["seeds"]) > seeds for one in before.values()):
+                continue  # a later pass, of more seeds, adds what is missing
             for line in lines(
                 study, cell, tuple(rules), given.purpose, seeds, given.rounds, before
             ):

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
+from consilience.learners.sklearn.penalty import is_strong, weakened
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 
 
 def unfitted(model: Any) -> Any:
@@ -22,6 +25,53 @@ def unfitted(model: Any) -> Any:
 
         return clone(model)
     return copy.deepcopy(model)
+
+
+def kind_of(model: Any, kind: Kind | None) -> Kind:
+    """Tell whether a model classifies or predicts values.
+
+    Args:
+        model: an estimator, or an object with ``fit`` and ``predict``.
+        kind: what its user says; ``None`` for what the model says.
+
+    Raises:
+        InvalidInput: it is no model, says nothing of its kind, or another one.
+    """
+    name = type(model).__name__
+    if isinstance(model, type):
+        raise InvalidInput("this is a class", where=model.__name__, mend="Give an object of it.")
+    if not (callable(getattr(model, "fit", None)) and callable(getattr(model, "predict", None))):
+        hidden = hasattr(type(model), "predict") and not hasattr(model, "predict")
+        raise InvalidInput(
+            "a model needs the methods fit and predict",
+            where=name,
+            mend="It has predict only once it is fitted: name the models that it is made of, such as "
+            "final_estimator=LogisticRegression()."
+            if hidden
+            else "A model that answers and is not trained is wrapped: "
+            "consilience.Frozen(model.predict_proba, classes=[…]).",
+        )
+    type_name: str | None = None
+    if hasattr(model, "__sklearn_tags__"):
+        from sklearn.utils import get_tags
+
+        type_name = get_tags(model).estimator_type
+    elif hasattr(model, "predict_proba") or hasattr(model, "classes_"):
+        type_name = "classifier"
+    if type_name not in ("classifier", "regressor", None):
+        raise InvalidInput(f"a {type_name} is neither classifier nor regressor", where=name)
+    own: Kind | None = None
+    if type_name:
+        own = "classification" if type_name == "classifier" else "regression"
+    if own is None and kind is None:
+        raise InvalidInput(
+            "it is not clear whether this is a classifier or a regressor",
+            where=name,
+            mend='Say kind="classification" or kind="regression".',
+        )
+    if own and kind and own != kind:
+        raise InvalidInput(f"the model is a {type_name}, not for {kind}", where=name)
+    return kind or own  # type: ignore[return-value]
 
 
 def seeded(model: Any, rng: np.random.Generator) -> Any:
@@ -70,6 +120,7 @@ def fit_steps(
     hard: Array | None = None,
     rows: Array | None = None,
     validation: tuple[Array, Array] | None = None,
+    taught: np.random.Generator | None = None,
 ) -> Any:
     """Fit ``model`` in place: transformers on ``(X, hard)``, the last step on rows ``rows``.
 
@@ -81,6 +132,7 @@ def fit_steps(
         hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
         rows: indices into ``X``; by default every row once.
         validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
+        taught: random numbers for what is chosen where a model is taught (:mod:`.penalty`); else ``None``.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing
@@ -101,6 +153,9 @@ def fit_steps(
         X = _safe_indexing(X, rows)
     if isinstance(X, np.ndarray) and not X.flags.writeable:
         X = X.copy()  # trees of scikit-learn 1.9 refuse gaps in rows that cannot be written to
+    if taught is not None and is_strong(last):
+        of = np.arange(len(seen)) if rows is None else rows
+        last.set_params(C=weakened(last, X, seen, of, weights, taught))
     newton = weights is not None and issparse(X) and getattr(last, "solver", None) == "lbfgs"
     if newton and type(last).__name__ == "LogisticRegression":
         # The same optimum in a tenth of the steps, where words by classes are thousands of coefficients.
@@ -148,6 +203,14 @@ def _make_writable(last: Any) -> None:
         for name, transformer, _ in (*preprocessor.transformers, *preprocessor.transformers_):
             if name == "numerical" and hasattr(transformer, "func"):
                 transformer.func = None
+
+
+def softmax_of(scores: Array) -> Array:
+    """Probabilities of decision scores, shape ``(n, k)``; one score a row is the second class's of two."""
+    if scores.ndim == 1:
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
 
 def takes_many_outputs(last: Any) -> bool:

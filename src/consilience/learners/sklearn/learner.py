@@ -17,9 +17,11 @@ from consilience.learners.files.vetting import PACKAGES, plain
 from consilience.learners.sklearn.estimators import (
     fit_steps,
     is_catboost,
+    kind_of,
     make_of,
     parts,
     seeded,
+    softmax_of,
     takes,
     takes_many_outputs,
     texts_of_categories,
@@ -27,6 +29,7 @@ from consilience.learners.sklearn.estimators import (
     unfitted,
     with_soft_label_equivalent,
 )
+from consilience.learners.sklearn.penalty import is_strong
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
 from consilience.learners.targets import SMALLEST_OF_BINS, SMALLEST_SHARE, expand, harden, usable
 from consilience.validation.arrays import Array
@@ -63,7 +66,7 @@ class SklearnLearner(Learner):
         self.name = type(model).__name__
         with self._blamed("be copied"):
             self.model = unfitted(model)
-        kind = _kind_of(model, kind)
+        kind = kind_of(model, kind)
         _, last = parts(self.model)
         self.name = type(last).__name__
         self.abilities = _abilities(self.model, last, kind)
@@ -135,7 +138,10 @@ class SklearnLearner(Learner):
             if self.abilities.kind == "regression":
                 self._models = self._fit_values(model, X, targets, weights, validation)
             else:
-                self._present, self._models = self._fit_classes(model, X, targets, weights)
+                found = self._fit_classes(
+                    model, X, targets, weights, taught=rng if phase == "distill" else None
+                )
+                self._present, self._models = found
 
     def _seen(self, X: Array) -> Array:
         """Fill columns that are missing in every row: histograms need a value, and learn nothing of it."""
@@ -168,7 +174,13 @@ class SklearnLearner(Learner):
         return models
 
     def _fit_classes(
-        self, model: Any, X: Array, targets: Array, weights: Array | None
+        self,
+        model: Any,
+        X: Array,
+        targets: Array,
+        weights: Array | None,
+        *,
+        taught: np.random.Generator | None,
     ) -> tuple[Array, list[Any]]:
         hard = harden(targets)
         if self.abilities.soft_targets == "native":
@@ -181,7 +193,7 @@ class SklearnLearner(Learner):
             smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
             rows, labels, weights = expand(targets, weights, smallest=smallest)
         present, codes = np.unique(labels, return_inverse=True)
-        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
+        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows, taught=taught)]
 
     def predict(self, X: Array) -> Array:
         if not self._models:
@@ -206,7 +218,7 @@ class SklearnLearner(Learner):
         elif self.abilities.probabilities == "native":
             shares = model.predict_proba(X)
         elif self.abilities.probabilities == "decision":
-            shares = _softmax(np.asarray(model.decision_function(X), dtype=np.float64))
+            shares = softmax_of(np.asarray(model.decision_function(X), dtype=np.float64))
         else:
             shares = one_hot(np.asarray(model.predict(X)).astype(np.int64), k)
         shares = np.asarray(shares)
@@ -318,44 +330,6 @@ class SklearnLearner(Learner):
             ) from error
 
 
-def _kind_of(model: Any, kind: Kind | None) -> Kind:
-    name = type(model).__name__
-    if isinstance(model, type):
-        raise InvalidInput("this is a class", where=model.__name__, mend="Give an object of it.")
-    if not (callable(getattr(model, "fit", None)) and callable(getattr(model, "predict", None))):
-        hidden = hasattr(type(model), "predict") and not hasattr(model, "predict")
-        raise InvalidInput(
-            "a model needs the methods fit and predict",
-            where=name,
-            mend="It has predict only once it is fitted: name the models that it is made of, such as "
-            "final_estimator=LogisticRegression()."
-            if hidden
-            else "A model that answers and is not trained is wrapped: "
-            "consilience.Frozen(model.predict_proba, classes=[…]).",
-        )
-    type_name: str | None = None
-    if hasattr(model, "__sklearn_tags__"):
-        from sklearn.utils import get_tags
-
-        type_name = get_tags(model).estimator_type
-    elif hasattr(model, "predict_proba") or hasattr(model, "classes_"):
-        type_name = "classifier"
-    if type_name not in ("classifier", "regressor", None):
-        raise InvalidInput(f"a {type_name} is neither classifier nor regressor", where=name)
-    own: Kind | None = None
-    if type_name:
-        own = "classification" if type_name == "classifier" else "regression"
-    if own is None and kind is None:
-        raise InvalidInput(
-            "it is not clear whether this is a classifier or a regressor",
-            where=name,
-            mend='Say kind="classification" or kind="regression".',
-        )
-    if own and kind and own != kind:
-        raise InvalidInput(f"the model is a {type_name}, not for {kind}", where=name)
-    return kind or own  # type: ignore[return-value]
-
-
 def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     from sklearn.utils.validation import has_fit_parameter
 
@@ -383,6 +357,8 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     elif weighable:
         soft = "weighted"
         how = "Each soft row becomes one copy per class, weighted by the class's probability."
+        if is_strong(last):
+            how += " A penalty that held-out rows find too strong is weakened, at most to C = 1."
     return Abilities(
         kind,
         soft,
@@ -391,10 +367,3 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
         takes=takes(model),
         how=how,
     )
-
-
-def _softmax(scores: Array) -> Array:
-    if scores.ndim == 1:  # two classes: one score, for the second
-        scores = np.stack([np.zeros_like(scores), scores], axis=1)
-    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
