@@ -81,6 +81,16 @@ def harden(targets: Array) -> Array:
     return np.asarray(np.argmax(targets, axis=1))
 
 
+def without_small(targets: Array, smallest: float = SMALLEST_SHARE) -> Array:
+    """Leave out the classes up to a share of their row's largest probability; rows sum to 1 again.
+
+    >>> without_small(np.array([[0.03, 0.25, 0.75]]))
+    array([[0.  , 0.25, 0.75]])
+    """
+    kept = np.where(targets > smallest * targets.max(axis=1, keepdims=True), targets, 0.0)
+    return np.asarray(kept / kept.sum(axis=1, keepdims=True))
+
+
 def expand(
     targets: Array, weights: Array | None, *, smallest: float = SMALLEST_SHARE
 ) -> tuple[Array, Array, Array | None]:
@@ -103,11 +113,9 @@ def expand(
     >>> rows.tolist(), labels.tolist(), copies.tolist()
     ([0, 1, 1], [0, 0, 1], [1.0, 0.25, 0.75])
     """
-    largest = targets.max(axis=1, keepdims=True)
-    kept = np.where(targets > smallest * largest, targets, 0.0)
+    kept = without_small(targets, smallest)
     rows, labels = np.nonzero(kept)
     if len(rows) == len(targets):
         return rows, labels, weights
-    kept /= kept.sum(axis=1, keepdims=True)
     copies = kept[rows, labels]
     return rows, labels, copies if weights is None else copies * weights[rows]

@@ -10,7 +10,6 @@ from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
-from consilience.learners.sklearn.penalty import is_strong, weakened
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -120,7 +119,6 @@ def fit_steps(
     hard: Array | None = None,
     rows: Array | None = None,
     validation: tuple[Array, Array] | None = None,
-    taught: np.random.Generator | None = None,
 ) -> Any:
     """Fit ``model`` in place: transformers on ``(X, hard)``, the last step on rows ``rows``.
 
@@ -132,7 +130,6 @@ def fit_steps(
         hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
         rows: indices into ``X``; by default every row once.
         validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
-        taught: random numbers for what is chosen where a model is taught (:mod:`.penalty`); else ``None``.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing
@@ -153,9 +150,6 @@ def fit_steps(
         X = _safe_indexing(X, rows)
     if isinstance(X, np.ndarray) and not X.flags.writeable:
         X = X.copy()  # trees of scikit-learn 1.9 refuse gaps in rows that cannot be written to
-    if taught is not None and is_strong(last):
-        of = np.arange(len(seen)) if rows is None else rows
-        last.set_params(C=weakened(last, X, seen, of, weights, taught))
     newton = weights is not None and issparse(X) and getattr(last, "solver", None) == "lbfgs"
     if newton and type(last).__name__ == "LogisticRegression":
         # The same optimum in a tenth of the steps, where words by classes are thousands of coefficients.

@@ -29,9 +29,16 @@ from consilience.learners.sklearn.estimators import (
     unfitted,
     with_soft_label_equivalent,
 )
-from consilience.learners.sklearn.penalty import is_strong
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
-from consilience.learners.targets import SMALLEST_OF_BINS, SMALLEST_SHARE, expand, harden, usable
+from consilience.learners.sklearn.soft_logistic import fit_to_soft_labels, has_strong_penalty
+from consilience.learners.targets import (
+    SMALLEST_OF_BINS,
+    SMALLEST_SHARE,
+    expand,
+    harden,
+    usable,
+    without_small,
+)
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind, one_hot
 
@@ -189,11 +196,16 @@ class SklearnLearner(Learner):
             seen = targets[:, present] if len(present) > 1 else targets[:, present[0]]
             return present, [fit_steps(model, X, seen, weights, hard=hard)]
         rows, labels = np.arange(len(hard)), hard
+        if taught is not None and has_strong_penalty(model):
+            shares = without_small(targets)
+            present = np.flatnonzero(shares.any(axis=0))
+            if len(present) > 1:
+                return present, [fit_to_soft_labels(model, X, shares[:, present], weights, taught)]
         if self.abilities.soft_targets == "weighted":
             smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
             rows, labels, weights = expand(targets, weights, smallest=smallest)
         present, codes = np.unique(labels, return_inverse=True)
-        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows, taught=taught)]
+        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
 
     def predict(self, X: Array) -> Array:
         if not self._models:
@@ -357,8 +369,8 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     elif weighable:
         soft = "weighted"
         how = "Each soft row becomes one copy per class, weighted by the class's probability."
-        if is_strong(last):
-            how += " A penalty that held-out rows find too strong is weakened, at most to C = 1."
+        if has_strong_penalty(last):
+            how += " Its penalty is the one that held-out rows ask for, C = 1 at most."
     return Abilities(
         kind,
         soft,
