@@ -30,7 +30,11 @@ from consilience.learners.sklearn.estimators import (
     with_soft_label_equivalent,
 )
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
-from consilience.learners.sklearn.soft_logistic import fit_to_soft_labels, has_strong_penalty
+from consilience.learners.sklearn.soft_logistic import (
+    fit_to_soft_labels,
+    has_strong_penalty,
+    is_plain_logistic,
+)
 from consilience.learners.targets import (
     SMALLEST_OF_BINS,
     SMALLEST_SHARE,
@@ -196,13 +200,15 @@ class SklearnLearner(Learner):
             seen = targets[:, present] if len(present) > 1 else targets[:, present[0]]
             return present, [fit_steps(model, X, seen, weights, hard=hard)]
         rows, labels = np.arange(len(hard)), hard
-        if taught is not None and has_strong_penalty(model):
-            shares = without_small(targets)
-            present = np.flatnonzero(shares.any(axis=0))
-            if len(present) > 1:
-                return present, [fit_to_soft_labels(model, X, shares[:, present], weights, taught)]
         if self.abilities.soft_targets == "weighted":
             smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
+            if is_plain_logistic(model):
+                shares = without_small(targets, smallest)
+                present = np.flatnonzero(shares.any(axis=0))
+                soft = weights is not None or np.count_nonzero(shares) > len(shares)
+                if soft and len(present) > 1:
+                    shares = shares[:, present]
+                    return present, [fit_to_soft_labels(model, X, shares, weights, taught)]
             rows, labels, weights = expand(targets, weights, smallest=smallest)
         present, codes = np.unique(labels, return_inverse=True)
         return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
@@ -369,6 +375,8 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
     elif weighable:
         soft = "weighted"
         how = "Each soft row becomes one copy per class, weighted by the class's probability."
+        if is_plain_logistic(last):
+            how = "Each soft row counts for every class as probable as it says."
         if has_strong_penalty(last):
             how += " Its penalty is the one that held-out rows ask for, C = 1 at most."
     return Abilities(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import log_softmax
 
 from consilience.learners.sklearn.estimators import parts
-from consilience.learners.targets import harden
+from consilience.learners.targets import expand, harden
 from consilience.validation.arrays import Array
 
 WEAKER = (1.0, 5.0, 25.0, 125.0)
@@ -31,26 +32,35 @@ _ANY = {"C", "max_iter", "tol", "random_state", "n_jobs", "verbose", "warm_start
 """Parameters that may differ from the library's defaults."""
 
 
-def has_strong_penalty(model: Any) -> bool:
-    """Tell whether a model ends in a plain logistic regression whose penalty is stronger than the default."""
+def is_plain_logistic(model: Any) -> bool:
+    """Tell whether a model ends in scikit-learn's logistic regression, as it is but for C and the like."""
     last = parts(model)[1]
-    if type(last).__name__ != "LogisticRegression" or not 0 < last.C < USUAL:
+    if type(last).__name__ != "LogisticRegression" or not last.C > 0:
         return False
     usual = type(last)().get_params()
     return all(name in _ANY or usual[name] == value for name, value in last.get_params().items())
 
 
+def has_strong_penalty(model: Any) -> bool:
+    """Tell whether it is such a one with a stronger penalty than the default."""
+    return is_plain_logistic(model) and parts(model)[1].C < USUAL
+
+
 def fit_to_soft_labels(
-    model: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator
+    model: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator | None
 ) -> Any:
-    """Fit a model that ends in a logistic regression to soft labels, in place.
+    """Fit a model that :func:`is_plain_logistic` to soft labels, in place.
+
+    It is the optimum that copies of each row for each class have: on dense rows by their loss itself and as
+    many steps of L-BFGS, on sparse ones, where words by classes are thousands of coefficients, by copies and
+    Newton's method, which takes a tenth of the steps.
 
     Args:
-        model: one that :func:`has_strong_penalty`, or a pipeline that ends in it.
+        model: a logistic regression, or a pipeline that ends in one.
         X: inputs, shape ``(n, ...)``.
         targets: probabilities of its classes, which are numbered, shape ``(n, k)`` with k of 2 or more.
         weights: of the rows; ``None`` for 1 each.
-        rng: draws the rows that are held out.
+        rng: draws the rows that are held out to choose a strong penalty by; ``None`` to leave it as it is.
     """
     from sklearn.pipeline import Pipeline
 
@@ -58,9 +68,25 @@ def fit_to_soft_labels(
     if before:
         X = Pipeline(before).fit_transform(X, harden(targets))
     w = np.ones(len(targets)) if weights is None else weights
-    held = rng.permutation(len(targets)) % _HELD_OUT == 0
+    start = None
+    if rng is not None and has_strong_penalty(last):
+        start = _weaken(last, X, targets, w, rng)
+    if issparse(X):
+        rows, labels, copies = expand(targets, weights, smallest=0.0)
+        last.set_params(solver="newton-cg").fit(X[rows], labels, sample_weight=copies)
+        last.set_params(solver="lbfgs")
+        return model
+    found, steps = _minimum(X, targets, w, last.C, start, last.max_iter, last.tol)
+    last.coef_, last.intercept_ = found[:, :-1].copy(), found[:, -1].copy()
+    last.classes_, last.n_features_in_ = np.arange(targets.shape[1]), X.shape[1]
+    last.n_iter_ = np.array([steps], dtype=np.int32)
+    return model
+
+
+def _weaken(last: Any, X: Any, targets: Array, w: Array, rng: np.random.Generator) -> Array | None:
+    """Set the C that serves held-out rows best; give coefficients to begin from, ``None`` for zeros."""
+    held, found = rng.permutation(len(targets)) % _HELD_OUT == 0, None
     best, least, start = last.C, np.inf, None
-    found = None
     for C in (last.C * more for more in WEAKER):
         if C > USUAL or held.all():
             break
@@ -71,11 +97,7 @@ def fit_to_soft_labels(
             break
         best, least, found = C, loss, start
     last.set_params(C=best)
-    found, steps = _minimum(X, targets, w, best, found, last.max_iter, last.tol)
-    last.coef_, last.intercept_ = found[:, :-1].copy(), found[:, -1].copy()
-    last.classes_, last.n_features_in_ = np.arange(targets.shape[1]), X.shape[1]
-    last.n_iter_ = np.array([steps], dtype=np.int32)
-    return model
+    return found
 
 
 def _scores(X: Any, coefficients: Array) -> Array:
