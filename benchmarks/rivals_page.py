@@ -28,7 +28,9 @@ MANY = 50
 
 HEAD = """\
 One line a cell: data, how they are dealt out, number of parties, and where it says so models of five kinds.
-The score is accuracy, and RMSE for diabetes. Everyone's rows are asked of two models:
+The score is accuracy, and RMSE for diabetes. Parties bring logistic regressions, and ridge regressions for
+values; forests on MNIST and Fashion-MNIST, and wherever a party may hold a single class: with Dirichlet's α,
+and fifty parties of sorted digits. Everyone's rows are asked of two models:
 
 - **The taught models**: what a party's model learned from the rule's teacher, by itself. By these rules are
   compared, like with like: nothing else differs between the columns.
