@@ -6,10 +6,13 @@ import copy
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
+from consilience.learners.sklearn.soft_logistic import fit_to_soft_labels, weaken
+from consilience.learners.targets import expand
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 
@@ -118,6 +121,7 @@ def fit_steps(
     hard: Array | None = None,
     rows: Array | None = None,
     validation: tuple[Array, Array] | None = None,
+    soft: np.random.Generator | None = None,
 ) -> Any:
     """Fit ``model`` in place: transformers on ``(X, hard)``, the last step on rows ``rows``.
 
@@ -129,17 +133,25 @@ def fit_steps(
         hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
         rows: indices into ``X``; by default every row once.
         validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
+        soft: random numbers for :mod:`.soft_logistic`, where the last step is one of its models and ``seen``
+            are soft labels of the classes, shape ``(n, k)``; ``None`` for others.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing
     from sklearn.utils.validation import has_fit_parameter
 
     before, last = parts(model)
-    given: dict[str, Any] = {} if weights is None else {"sample_weight": weights}
     if before:
         # A pipeline of its own without the cache, which would fit copies of the transformers.
         transformers = Pipeline(before)
         X = transformers.fit_transform(X, seen if hard is None else hard)
+    if soft is not None:
+        start = weaken(last, X, seen, weights, soft)
+        if not issparse(X):
+            fit_to_soft_labels(last, X, seen, weights, start)
+            return model
+        rows, seen, weights = expand(seen, weights, smallest=0.0)
+    given: dict[str, Any] = {} if weights is None else {"sample_weight": weights}
     if validation is not None and has_fit_parameter(last, "validation"):
         held_out, targets = validation
         given["validation"] = (transformers.transform(held_out) if before else held_out, targets)
@@ -149,7 +161,12 @@ def fit_steps(
         X = _safe_indexing(X, rows)
     if isinstance(X, np.ndarray) and not X.flags.writeable:
         X = X.copy()  # trees of scikit-learn 1.9 refuse gaps in rows that cannot be written to
-    last.fit(X, seen, **given)
+    newton = weights is not None and issparse(X) and getattr(last, "solver", None) == "lbfgs"
+    if newton and type(last).__name__ == "LogisticRegression":
+        # The same optimum in a tenth of the steps, where words by classes are thousands of coefficients.
+        last.set_params(solver="newton-cg").fit(X, seen, **given).set_params(solver="lbfgs")
+    else:
+        last.fit(X, seen, **given)
     _make_writable(last)
     return model
 

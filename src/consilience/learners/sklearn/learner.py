@@ -30,11 +30,7 @@ from consilience.learners.sklearn.estimators import (
     with_soft_label_equivalent,
 )
 from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
-from consilience.learners.sklearn.soft_logistic import (
-    fit_to_soft_labels,
-    has_strong_penalty,
-    is_plain_logistic,
-)
+from consilience.learners.sklearn.soft_logistic import has_strong_penalty, is_plain_logistic
 from consilience.learners.targets import (
     SMALLEST_OF_BINS,
     SMALLEST_SHARE,
@@ -149,10 +145,7 @@ class SklearnLearner(Learner):
             if self.abilities.kind == "regression":
                 self._models = self._fit_values(model, X, targets, weights, validation)
             else:
-                found = self._fit_classes(
-                    model, X, targets, weights, taught=rng if phase == "distill" else None
-                )
-                self._present, self._models = found
+                self._present, self._models = self._fit_classes(model, X, targets, weights, rng)
 
     def _seen(self, X: Array) -> Array:
         """Fill columns that are missing in every row: histograms need a value, and learn nothing of it."""
@@ -190,8 +183,7 @@ class SklearnLearner(Learner):
         X: Array,
         targets: Array,
         weights: Array | None,
-        *,
-        taught: np.random.Generator | None,
+        rng: np.random.Generator,
     ) -> tuple[Array, list[Any]]:
         hard = harden(targets)
         if self.abilities.soft_targets == "native":
@@ -202,13 +194,13 @@ class SklearnLearner(Learner):
         rows, labels = np.arange(len(hard)), hard
         if self.abilities.soft_targets == "weighted":
             smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
-            if is_plain_logistic(model):
+            if is_plain_logistic(parts(model)[1]):
                 shares = without_small(targets, smallest)
                 present = np.flatnonzero(shares.any(axis=0))
                 soft = weights is not None or np.count_nonzero(shares) > len(shares)
                 if soft and len(present) > 1:
                     shares = shares[:, present]
-                    return present, [fit_to_soft_labels(model, X, shares, weights, taught)]
+                    return present, [fit_steps(model, X, shares, weights, hard=hard, soft=rng)]
             rows, labels, weights = expand(targets, weights, smallest=smallest)
         present, codes = np.unique(labels, return_inverse=True)
         return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
@@ -378,7 +370,7 @@ def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
         if is_plain_logistic(last):
             how = "Each soft row counts for every class as probable as it says."
         if has_strong_penalty(last):
-            how += " Its penalty is the one that held-out rows ask for, C = 1 at most."
+            how += " Held-out rows say whether its penalty is too strong for these."
     return Abilities(
         kind,
         soft,

@@ -1,22 +1,20 @@
-"""Logistic regression taught by soft labels: their exact loss, and the penalty that held-out rows ask for.
+"""Logistic regression of soft labels: their loss itself, and the penalty that held-out rows ask for.
 
 A penalty that is right for a party's few labels is too strong for a teacher's many soft ones, which hold less
-chance. So the C of a model with a strong one is chosen: its own, or a multiple up to the library's default.
+chance. So the C of a model with a strong one is chosen: its own, or one of three multiples.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from scipy.special import log_softmax
 
-from consilience.learners.sklearn.estimators import parts
-from consilience.learners.targets import expand, harden
 from consilience.validation.arrays import Array
 
-WEAKER = (1.0, 5.0, 25.0, 125.0)
+WEAKER = (5.0, 25.0, 125.0)
 """Multiples of C that are tried one after another, while they serve held-out rows."""
 
 USUAL = 1.0
@@ -29,75 +27,100 @@ _ROUGH = 1e-3
 """Largest slope at the end of fits that are only compared."""
 
 _ANY = {"C", "max_iter", "tol", "random_state", "n_jobs", "verbose", "warm_start"}
-"""Parameters that may differ from the library's defaults."""
+"""Parameters that may have any value."""
+
+_SAME: dict[str, tuple[Any, ...]] = {"penalty": ("l2", "deprecated"), "l1_ratio": (None, 0)}
+"""Values that mean the same as the default does."""
 
 
-def is_plain_logistic(model: Any) -> bool:
-    """Tell whether a model ends in scikit-learn's logistic regression, as it is but for C and the like."""
-    last = parts(model)[1]
-    if type(last).__name__ != "LogisticRegression" or not last.C > 0:
+def is_plain_logistic(last: Any) -> bool:
+    """Tell whether an estimator is scikit-learn's logistic regression, as it is but for C and the like."""
+    kind = type(last)
+    if kind.__name__ != "LogisticRegression" or not kind.__module__.startswith("sklearn."):
         return False
-    usual = type(last)().get_params()
-    return all(name in _ANY or usual[name] == value for name, value in last.get_params().items())
+    if not isinstance(last.C, float | int | np.number) or not last.C > 0:
+        return False  # the library says what is wrong
+    usual = kind().get_params()
+    given = last.get_params().items()
+    return all(name in _ANY or value in _SAME.get(name, (usual[name],)) for name, value in given)
 
 
-def has_strong_penalty(model: Any) -> bool:
-    """Tell whether it is such a one with a stronger penalty than the default."""
-    return is_plain_logistic(model) and parts(model)[1].C < USUAL
+def has_strong_penalty(last: Any) -> bool:
+    """Tell whether it is such a one whose penalty may be weakened: the least multiple of C is not above 1."""
+    return is_plain_logistic(last) and last.C * WEAKER[0] <= USUAL
 
 
-def fit_to_soft_labels(
-    model: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator | None
-) -> Any:
-    """Fit a model that :func:`is_plain_logistic` to soft labels, in place.
-
-    It is the optimum that copies of each row for each class have: on dense rows by their loss itself and as
-    many steps of L-BFGS, on sparse ones, where words by classes are thousands of coefficients, by copies and
-    Newton's method, which takes a tenth of the steps.
+def weaken(
+    last: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator
+) -> Array | None:
+    """Set the C that serves held-out rows best, where the penalty is strong; else leave it as it is.
 
     Args:
-        model: a logistic regression, or a pipeline that ends in one.
-        X: inputs, shape ``(n, ...)``.
-        targets: probabilities of its classes, which are numbered, shape ``(n, k)`` with k of 2 or more.
+        last: a logistic regression that :func:`is_plain_logistic`.
+        X: inputs, shape ``(n, d)``, dense or sparse.
+        targets: probabilities of the classes, shape ``(n, k)`` with k of 2 or more.
         weights: of the rows; ``None`` for 1 each.
-        rng: draws the rows that are held out to choose a strong penalty by; ``None`` to leave it as it is.
+        rng: draws the rows that are held out.
+
+    Returns:
+        Coefficients to begin a fit with that C from, shape ``(k, d + 1)``; ``None`` for zeros.
     """
-    from sklearn.pipeline import Pipeline
-
-    before, last = parts(model)
-    if before:
-        X = Pipeline(before).fit_transform(X, harden(targets))
-    w = np.ones(len(targets)) if weights is None else weights
-    start = None
-    if rng is not None and has_strong_penalty(last):
-        start = _weaken(last, X, targets, w, rng)
-    if issparse(X):
-        rows, labels, copies = expand(targets, weights, smallest=0.0)
-        last.set_params(solver="newton-cg").fit(X[rows], labels, sample_weight=copies)
-        last.set_params(solver="lbfgs")
-        return model
-    found, steps = _minimum(X, targets, w, last.C, start, last.max_iter, last.tol)
-    last.coef_, last.intercept_ = found[:, :-1].copy(), found[:, -1].copy()
-    last.classes_, last.n_features_in_ = np.arange(targets.shape[1]), X.shape[1]
-    last.n_iter_ = np.array([steps], dtype=np.int32)
-    return model
-
-
-def _weaken(last: Any, X: Any, targets: Array, w: Array, rng: np.random.Generator) -> Array | None:
-    """Set the C that serves held-out rows best; give coefficients to begin from, ``None`` for zeros."""
-    held, found = rng.permutation(len(targets)) % _HELD_OUT == 0, None
-    best, least, start = last.C, np.inf, None
-    for C in (last.C * more for more in WEAKER):
+    if not has_strong_penalty(last):
+        return None
+    X, w = _checked(last, X), np.ones(len(targets)) if weights is None else weights
+    held = rng.permutation(len(targets)) % _HELD_OUT == 0
+    best, least, start, found = float(last.C), np.inf, None, None
+    for C in (best, *(best * more for more in WEAKER)):
         if C > USUAL or held.all():
             break
-        start, _ = _minimum(X[~held], targets[~held], w[~held], C, start, last.max_iter, _ROUGH)
+        start, steps = _minimum(X[~held], targets[~held], w[~held], C, start, last.max_iter, _ROUGH)
         said = log_softmax(_scores(X[held], start), axis=1)
         loss = float(-w[held] @ (targets[held] * said).sum(axis=1))
-        if loss >= least:
+        if loss >= least or steps >= last.max_iter:
             break
         best, least, found = C, loss, start
     last.set_params(C=best)
     return found
+
+
+def fit_to_soft_labels(
+    last: Any, X: Any, targets: Array, weights: Array | None, start: Array | None = None
+) -> None:
+    """Fit a logistic regression to soft labels of dense rows, in place.
+
+    Its objective is that of copies of each row for each class, and so are its steps, by L-BFGS.
+
+    Args:
+        last: one that :func:`is_plain_logistic`.
+        X: inputs, shape ``(n, d)``.
+        targets: as of :func:`weaken`.
+        weights: as of :func:`weaken`.
+        start: coefficients to begin from, as :func:`weaken` gives them.
+
+    Warns:
+        ConvergenceWarning: it made as many steps as it may.
+    """
+    X, w = _checked(last, X), np.ones(len(targets)) if weights is None else weights
+    found, steps = _minimum(X, targets, w, last.C, start, last.max_iter, last.tol)
+    if steps >= last.max_iter:
+        from sklearn.exceptions import ConvergenceWarning
+
+        warnings.warn(
+            f"LogisticRegression did not converge in max_iter = {last.max_iter} steps: scale its inputs, or "
+            "allow more",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    last.coef_, last.intercept_ = found[:, :-1].copy(), found[:, -1].copy()
+    last.classes_ = np.arange(targets.shape[1])
+    last.n_iter_ = np.array([steps], dtype=np.int32)
+
+
+def _checked(last: Any, X: Any) -> Any:
+    """Rows as numbers in double precision, checked and noted by the estimator as its own ``fit`` does."""
+    from sklearn.utils.validation import validate_data
+
+    return validate_data(last, X, accept_sparse="csr", dtype=np.float64)
 
 
 def _scores(X: Any, coefficients: Array) -> Array:
@@ -123,10 +146,9 @@ def _minimum(
         free = flat.reshape(shape)
         said = log_softmax(_scores(X, free), axis=1)
         off = ((np.exp(said) - targets) * w[:, None])[:, -shape[0] :] / w.sum()
-        gradient = np.hstack(
-            [np.asarray(X.T @ off).T + scale * free[:, :-1], off.sum(axis=0)[:, None]]
-        )
+        slopes = np.asarray(X.T @ off).T + scale * free[:, :-1]
         loss = -w @ (targets * said).sum(axis=1) / w.sum()
+        gradient = np.hstack([slopes, off.sum(axis=0)[:, None]])
         return float(loss + scale / 2 * (free[:, :-1] ** 2).sum()), gradient.ravel()
 
     first = np.zeros(shape) if start is None else start

@@ -55,7 +55,7 @@ class SurvivalLearner(SklearnLearner):
         )
 
     def _fit_classes(
-        self, model: Any, X: Array, targets: Array, weights: Array | None, **_: Any
+        self, model: Any, X: Array, targets: Array, weights: Array | None, rng: np.random.Generator
     ) -> tuple[Array, list[Any]]:
         from sksurv.util import Surv
 
