@@ -43,8 +43,8 @@ Deviations
       after a private phase alone, which it does not have.
     - Models that take no soft labels see weighted hard ones; classes below 5 % of a row's likeliest are
       left out (:mod:`consilience.learners.targets`). Models without weights see the likeliest class.
-    - A logistic regression with C of 0.2 or less is taught with 5, 25 or 125 times as much, where held-out rows
-      ask for it (:mod:`consilience.learners.sklearn.soft_logistic`).
+    - A logistic regression with C of 0.2 or less is taught with 5, 25 or 125 times as much, where held-out
+      rows ask for it (:mod:`consilience.learners.sklearn.soft_logistic`).
     - A model without logits has the logarithms of its probabilities, not below log(1e-6), in their place.
     - The density's variances are at least 1e-3; a class with fewer than two calibration rows has the
       density fitted to the training rows. The paper fits it to calibration rows in section 4.4 and says
