@@ -98,7 +98,7 @@ BAD_TABLES = {
     "missing group": ("data.group=clinc", "there is no group column", "'clinic'"),
     "no such file": ("data.path=clinic.csv", "there is no such file", "clinic.csv"),
     "no such public file": ("data.public_file=p.csv", "there is no such file", "p.csv"),
-    "classes as values": ("data.kind=regression", "must be numbers", "clinics.csv"),
+    "classes as values": ("data.kind=regression", "are not all numbers", "clinics.csv"),
     "a party without rows": (
         'partition={name="iid",parties=2,sizes=[1.0,0.0]}',
         "sizes must be 2 positive shares",

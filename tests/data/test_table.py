@@ -141,7 +141,7 @@ def test_parquet_categories_and_decimals_are_read(tmp_path: Path) -> None:
             "'remark': texts of which.*\n.*Leave them out",
         ),
         ({"target": "ill", "columns": ["age", "ill"]}, "neither target nor group"),
-        ({"target": "ill", "columns": ["age"], "kind": "regression"}, "must be numbers"),
+        ({"target": "ill", "columns": ["age"], "kind": "regression"}, "are not all numbers"),
         ({"target": "ill", "columns": ["age"], "kind": "clasification"}, "Known: classif"),
         ({"target": "ill", "columns": ["age"], "test_fraction": 1.0}, "cannot set aside"),
         ({"target": "ill", "columns": ["age"], "test": "nothere.csv"}, "no such file"),

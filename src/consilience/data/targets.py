@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from consilience.numerics.multilabel import MultiLabel, rarest
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
 from consilience.numerics.survival import survival_rows
 from consilience.validation.arrays import Array
+from consilience.validation.numbers import numbers_only
 from consilience.validation.sections import Number, Section, Whole
 from consilience.validation.tables import Table, read_texts
 
@@ -252,9 +254,10 @@ def encoded(
             texts = np.array([str(one) for one in (*target.tolist(), *tail.tolist())], dtype=object)
             values = read_texts(texts, "of the target", where=where)
             target, tail = values[: len(target)], values[len(target) :]
-        if target.dtype.kind not in "iuf" or tail.dtype.kind not in "iuf":
+        if {target.dtype.kind, tail.dtype.kind} - set("iufOSU"):  # truth values, dates
             raise InvalidInput("targets of a regression must be numbers", where=where)
-        return target.astype(np.float64), tail.astype(np.float64), None
+        read = partial(numbers_only, name="targets of a regression", where=where)
+        return read(target), read(tail), None
     both = [as_texts(values) if values.dtype.kind in "OSU" else values for values in (target, tail)]
     if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
         raise InvalidInput(

@@ -43,7 +43,7 @@ class LearnerEntry:
 
     def parameters(self) -> tuple[str, ...]:
         """The names that :func:`consilience.learners.make` takes for it, imported to find out."""
-        return (*_parameters(self.load()), *self.defaults)
+        return tuple(dict.fromkeys((*_parameters(self.load()), *self.defaults)))
 
     def load(self) -> Any:
         """The class or function.

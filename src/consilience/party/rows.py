@@ -13,6 +13,7 @@ from consilience.messages.schema import Agreement
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind, class_order, label_names, one_hot
+from consilience.validation.numbers import numbers_only
 
 
 def checked_inputs(X: Any, *, where: str) -> Array:
@@ -60,10 +61,7 @@ def checked_rows(
         return X, y
     if kind == "classification":
         return X, label_names(y, where=where, aliases=aliases)
-    try:
-        values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput("targets are not numbers", where=where) from error
+    values = numbers_only(y, "targets", where=where)
     check_inputs(values, where=f"{where}, targets")
     return X, read_only(values.reshape(len(values), -1))
 

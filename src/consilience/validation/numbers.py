@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from consilience.errors import InvalidInput
+from consilience.validation.arrays import Array
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
@@ -128,6 +131,43 @@ def check_choice(
         raise InvalidInput(
             f"{name} is {value!r}", where=where, mend=f"Known: {', '.join(choices)}."
         )
+
+
+def numbers_only(values: Any, name: str, *, where: str) -> Array:
+    """Read values as numbers, in double precision.
+
+    Args:
+        values: an array, shape ``(n, ...)``, or what makes one.
+        name: what they are, for the error.
+        where: the file or party, for the error.
+
+    Raises:
+        InvalidInput: one is no number; it is named.
+
+    >>> numbers_only(["1.5", "<0.5"], "targets of a regression", where="a.csv")
+    Traceback (most recent call last):
+        ...
+    consilience.errors.InvalidInput: a.csv: targets of a regression are not all numbers: '<0.5' in row 2 of 2
+      Write numbers alone, or leave such rows out; classes are kind = "classification".
+    """
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        rows = np.asarray(values, dtype=object)
+        place, first = next(((i, v) for i, v in enumerate(rows) if not _is_number(v)), (0, rows))
+        raise InvalidInput(
+            f"{name} are not all numbers: {str(first)!r} in row {place + 1:,} of {len(rows):,}",
+            where=where,
+            mend='Write numbers alone, or leave such rows out; classes are kind = "classification".',
+        ) from error
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_flag(name: str, value: Any, *, where: str | None = None) -> None:
