@@ -251,8 +251,8 @@ def made(cell: Cell, purpose: str, repetition: int) -> SimulatedParties:
     brought: list[Mapping[str, Any]] = [problem.model]
     if cell.models == "five":
         brought = [*(FIVE if problem.classes else FIVE_REGRESSORS)]
-    few = dealt["name"] == "sorted" and cell.parties > 10
-    if dealt["name"] == "dirichlet" or few:  # a party may have one class, which these can be trained on
+    few = dealt["name"] == "dirichlet" or (dealt["name"] == "sorted" and cell.parties > 10)
+    if few:  # a party may have one class, which these can be trained on
         brought = [
             {"name": "decision-tree"} if one["name"] == "logistic-regression" else one
             for one in brought
