@@ -22,7 +22,14 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 8))
 SHARP = softmax(3 * X @ RNG.normal(size=(8, 3)), axis=1)
 """What a teacher says that a logistic regression without much of a penalty can say too."""
-NOISE = 0.8 * np.eye(3)[RNG.integers(3, size=400)] + 0.2 / 3
+
+
+def noise():
+    """Soft labels that no rows tell."""
+    return 0.8 * np.eye(3)[RNG.integers(3, size=400)] + 0.2 / 3
+
+
+NOISE = noise()
 SOFT = {2: np.stack([SHARP[:, 0], 1 - SHARP[:, 0]], axis=1), 3: SHARP}
 
 
@@ -72,8 +79,7 @@ def test_noise_does_not(monkeypatch):
     monkeypatch.setattr(
         soft_logistic, "_minimum", lambda *given: tried.append(given[3]) or minimum(*given)
     )
-    noise = [0.8 * np.eye(3)[RNG.integers(3, size=400)] + 0.2 / 3 for _ in range(5)]
-    assert np.median([strength(one) for one in noise]) == 0.01
+    assert np.median([strength(noise()) for _ in range(5)]) == 0.01
     assert tried[:2] == [0.01, 0.05], "a larger one was tried on held-out rows"
 
 

@@ -33,7 +33,7 @@ from consilience.numerics.survival import (
 )
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import one_hot
-from consilience.validation.numbers import check_number
+from consilience.validation.numbers import check_number, numbers_only
 
 MOST_EDGES = 200
 """Most edges of bins."""
@@ -313,10 +313,7 @@ class Quantiles(Outcome):
         return json.dumps({"edges": self.edges.tolist(), "quantiles": self.levels.tolist()})
 
     def read(self, y: Any, *, where: str) -> Array:
-        try:
-            values = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput("targets are not numbers", where=where) from error
+        values = numbers_only(y, "targets", where=where)
         values = values.reshape(len(values), -1)
         if values.shape[1] != 1 or not np.isfinite(values).all():
             raise InvalidInput(

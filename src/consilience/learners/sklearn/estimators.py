@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from scipy.special import softmax
 
 from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
-from consilience.learners.sklearn.soft_logistic import fit_to_soft_labels, weaken
+from consilience.learners.sklearn.soft_logistic import as_numbers, fit_to_soft_labels, weaken
 from consilience.learners.targets import expand
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -146,6 +147,7 @@ def fit_steps(
         transformers = Pipeline(before)
         X = transformers.fit_transform(X, seen if hard is None else hard)
     if soft is not None:
+        X = as_numbers(last, X)
         start = weaken(last, X, seen, weights, soft)
         if not issparse(X):
             fit_to_soft_labels(last, X, seen, weights, start)
@@ -214,8 +216,7 @@ def softmax_of(scores: Array) -> Array:
     """Probabilities of decision scores, shape ``(n, k)``; one score a row is the second class's of two."""
     if scores.ndim == 1:
         scores = np.stack([np.zeros_like(scores), scores], axis=1)
-    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+    return np.asarray(softmax(scores, axis=1))
 
 
 def takes_many_outputs(last: Any) -> bool:

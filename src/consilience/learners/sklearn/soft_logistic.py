@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import log_softmax
 
 from consilience.validation.arrays import Array
@@ -50,6 +51,19 @@ def has_strong_penalty(last: Any) -> bool:
     return is_plain_logistic(last) and last.C * WEAKER[0] <= USUAL
 
 
+def as_numbers(last: Any, X: Any) -> Any:
+    """Check rows as an estimator's own ``fit`` does, and note their columns: dense ones in double precision.
+
+    Args:
+        last: the estimator.
+        X: inputs, shape ``(n, d)``, of any kind that it takes.
+    """
+    from sklearn.utils.validation import validate_data
+
+    dtype = "numeric" if issparse(X) else np.float64
+    return validate_data(last, X, accept_sparse="csr", dtype=dtype)
+
+
 def weaken(
     last: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator
 ) -> Array | None:
@@ -57,7 +71,7 @@ def weaken(
 
     Args:
         last: a logistic regression that :func:`is_plain_logistic`.
-        X: inputs, shape ``(n, d)``, dense or sparse.
+        X: inputs, shape ``(n, d)``, dense or sparse, as :func:`as_numbers` gives them.
         targets: probabilities of the classes, shape ``(n, k)`` with k of 2 or more.
         weights: of the rows; ``None`` for 1 each.
         rng: draws the rows that are held out.
@@ -67,7 +81,7 @@ def weaken(
     """
     if not has_strong_penalty(last):
         return None
-    X, w = _checked(last, X), np.ones(len(targets)) if weights is None else weights
+    w = np.ones(len(targets)) if weights is None else weights
     held = rng.permutation(len(targets)) % _HELD_OUT == 0
     best, least, start, found = float(last.C), np.inf, None, None
     for C in (best, *(best * more for more in WEAKER)):
@@ -92,7 +106,7 @@ def fit_to_soft_labels(
 
     Args:
         last: one that :func:`is_plain_logistic`.
-        X: inputs, shape ``(n, d)``.
+        X: inputs, shape ``(n, d)``, as :func:`as_numbers` gives them.
         targets: as of :func:`weaken`.
         weights: as of :func:`weaken`.
         start: coefficients to begin from, as :func:`weaken` gives them.
@@ -100,7 +114,7 @@ def fit_to_soft_labels(
     Warns:
         ConvergenceWarning: it made as many steps as it may.
     """
-    X, w = _checked(last, X), np.ones(len(targets)) if weights is None else weights
+    w = np.ones(len(targets)) if weights is None else weights
     found, steps = _minimum(X, targets, w, last.C, start, last.max_iter, last.tol)
     if steps >= last.max_iter:
         from sklearn.exceptions import ConvergenceWarning
@@ -114,13 +128,6 @@ def fit_to_soft_labels(
     last.coef_, last.intercept_ = found[:, :-1].copy(), found[:, -1].copy()
     last.classes_ = np.arange(targets.shape[1])
     last.n_iter_ = np.array([steps], dtype=np.int32)
-
-
-def _checked(last: Any, X: Any) -> Any:
-    """Rows as numbers in double precision, checked and noted by the estimator as its own ``fit`` does."""
-    from sklearn.utils.validation import validate_data
-
-    return validate_data(last, X, accept_sparse="csr", dtype=np.float64)
 
 
 def _scores(X: Any, coefficients: Array) -> Array:
