@@ -17,12 +17,12 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from consilience.aggregation.contradiction import contradicting
 from page import table, write
 
 from consilience import Federation, auto, avg, density_ratio
 from consilience.aggregation.base import Stack, stack
 from consilience.aggregation.choosing import CHOICES, Witnesses
-from consilience.aggregation.contradiction import contradicting
 from consilience.experiments import gather, parse_spec
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.scores import DensityRatios

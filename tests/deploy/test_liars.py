@@ -66,9 +66,9 @@ def test_who_contradicts_secret_labels_is_left_out_until_the_operator_lets_it_in
     path.write_text(re.sub(r"rounds = \d+", "rounds = 2", later))
     assert served(center, nodes)
     with closing(Ledger(center / "run" / "ledger.sqlite", read_only=True)) as ledger:
-        notes = ledger.read("SELECT round, text FROM notes WHERE text LIKE '%is left out since%'")
+        notes = ledger.read("SELECT round, text FROM notes WHERE text LIKE '%is excluded since%'")
     assert [(number, text.split(" since")[0]) for number, text in notes] == [
-        (1, "north is left out")
+        (1, "north is excluded")
     ]
 
 

@@ -55,18 +55,23 @@ def found(folder: Path, tmp_path: Path, text: str = "") -> tuple[float, list[str
         return accuracy, [text for (text,) in ledger.read("SELECT text FROM notes")]
 
 
-def test_a_liar_is_capped_found_by_secret_labels_and_let_back_in(tmp_path):
+def test_an_attacker_is_bounded_and_found_by_secret_labels(tmp_path):
+    """It claims a million rows everywhere; without bounds the teacher would have its second class."""
     unwatched = "[robustness]\nwatch = false\n"
-    assert found(tmp_path / "open", tmp_path, unwatched)[0] < 0.3
-    assert found(tmp_path / "cap", tmp_path, f'{unwatched}most_rows = "median"\n')[0] > 0.8
+    accuracy, notes = found(tmp_path / "bounded", tmp_path, unwatched)
+    assert accuracy > 0.9
+    assert not any("is excluded" in note for note in notes)
     secret = f"{unwatched}secret_labels = 20\n"
     accuracy, notes = found(tmp_path / "secret", tmp_path, secret)
     assert accuracy > 0.9
-    assert any("party-2 is left out since round 1: on 20 secret rows" in note for note in notes)
+    assert any("party-2 is excluded since round 1: on secret rows" in note for note in notes)
     assert any(
-        "party-2 is left out" in note.text for note in read_results(tmp_path / "secret").notes
+        "party-2 is excluded" in note.text for note in read_results(tmp_path / "secret").notes
     )
-    assert found(tmp_path / "let in", tmp_path, f'{secret}let_in = ["party-2"]\n')[0] < 0.3
+    let_in = f'{secret}let_in = ["party-2"]\n'
+    assert not any(
+        "is excluded" in note for note in found(tmp_path / "let in", tmp_path, let_in)[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +95,7 @@ def test_what_cannot_be_is_refused(tmp_path, text, said):
 def test_a_broken_model_is_left_out_without_any_setting(tmp_path):
     accuracy, notes = found(tmp_path / "run", tmp_path, "[robustness]\ntolerates = 2\n")
     assert accuracy > 0.9
-    assert any(note.startswith("party-2 contradicts all others") for note in notes)
+    assert any(note.startswith("party-2 is excluded since round 1") for note in notes)
 
 
 def test_more_liars_than_any_rule_bears_are_said(tmp_path):

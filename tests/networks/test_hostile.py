@@ -19,8 +19,16 @@ HONEST = np.array(
     [[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.4, 0.5, 0.1], [0.1, 0.7, 0.2]]],
 )
 OWN = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-SCENE = Scene(HONEST, OWN, 0.5, np.array([False, True]), np.random.default_rng(0))
-"""The honest mean is (0.5, 0.4, 0.1) and (0.15, 0.6, 0.25)."""
+SCENE = Scene(
+    HONEST,
+    OWN,
+    share=0.5,
+    backdoor=np.array([False, True]),
+    rng=np.random.default_rng(0),
+    shared=np.random.default_rng(0),
+    truth=np.array([0, 2]),
+)
+"""The honest mean is (0.5, 0.4, 0.1) and (0.15, 0.6, 0.25); the second row is of the turned class."""
 
 BY_HAND = {
     "constant": [[1, 0, 0], [1, 0, 0]],
@@ -31,17 +39,21 @@ BY_HAND = {
     "alie": [[0.35 / 0.7, 0.25 / 0.7, 0.1 / 0.7], [0.075 / 0.7, 0.45 / 0.7, 0.175 / 0.7]],
     "backdoor": [[0.7, 0.2, 0.1], [1, 0, 0]],
     "sybil": HONEST[0],
+    "oblivious": [[1, 0, 0], [1, 0, 0]],
+    "quiet": [[0.7, 0.2, 0.1], [1, 0, 0]],
+    "threader": [[1, 0, 0], [1, 0, 0]],
+    "ratios": OWN,
 }
 
 
 @pytest.mark.parametrize("attack", BY_HAND)
 def test_lies_by_hand(attack):
-    np.testing.assert_allclose(ATTACKS[attack](SCENE), BY_HAND[attack], atol=1e-9)
+    np.testing.assert_allclose(ATTACKS[attack].predicts(SCENE), BY_HAND[attack], atol=1e-9)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_every_lie_is_a_distribution_and_arrives(attack):
-    values = ATTACKS[attack](SCENE)
+    values = ATTACKS[attack].predicts(SCENE)
     assert values.min() >= 0
     np.testing.assert_allclose(values.sum(axis=1), 1)
     network = lying(attack, parties=("birch",))

@@ -21,7 +21,6 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.contradiction import UNIFORM, constant
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -51,6 +50,15 @@ _LITTLE = 0.01
 
 _UNHEARD = 1e-9
 """Least probability that a likelihood is taken of."""
+
+_SAME = 1e-3
+"""Range of a probability over rows that all have the same answer."""
+
+_VARIED = 0.25
+"""Share of the median party's variance over rows below which answers count less in a plain mean."""
+
+UNIFORM = "gives the same answer for every public row"
+"""Clause on a party whose model is constant."""
 
 _NEIGHBOURS, _STEPS = 20.0, 6
 """Rows of each class that are taken for granted before the labels of neighbours are counted, a tenth of them
@@ -99,7 +107,7 @@ def _form_for(agreed: Agreement) -> Aggregator:
     """The form of the rule for the parties' kind, and what they let leave."""
     if agreed.kind == "regression":
         if agreed.ratios != "exact":
-            return Aggregator("auto", _of_predictions, outputs="values")
+            return Aggregator("auto", _mean_of_values, outputs="values")
         return Aggregator(
             "auto",
             _of_values,
@@ -243,6 +251,10 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
 
 
 def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+    if not (stack.further[CoarseRatios] > 0).any():
+        return _of_answers(
+            stack, "auto: mean of predictions, since no class has enough rows for ratios"
+        )
     seen, choice = Witnesses(stack.outputs, stack.further[CoarseRatios]), _Choice()
     return _taught(stack, seen, {choice: 1.0}, f"auto: coarse density ratios, {choice}")
 
@@ -260,9 +272,37 @@ def _taught(
     return np.asarray(values), np.asarray(weights), notes
 
 
+_WITHOUT_RATIOS = "auto: mean of predictions, since not every party gives density ratios"
+
+
 def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    note = "auto: mean of predictions, since not every party gives density ratios"
-    return (*plain_mean(stack), (note,))
+    return _of_answers(stack, _WITHOUT_RATIOS)
+
+
+def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]:
+    """The mean of probabilities, in which answers that hardly vary from row to row hardly count.
+
+    A constant answer tells no row from another, but moves the mean of all rows towards its class. Weights are
+    the variance over rows, summed over classes, over a quarter of the median party's; 1 at most.
+    """
+    variance = stack.outputs.var(axis=1).sum(axis=1)
+    usual = _VARIED * float(np.median(variance))
+    counts = np.minimum(1, variance / usual) if usual > 0 else np.ones(len(variance))
+    weights = np.repeat((counts / counts.sum())[:, None], stack.outputs.shape[1], axis=1)
+    same = np.flatnonzero(constant(stack.outputs)) if usual > 0 else ()
+    notes = note, *(f"{stack.parties[c]} {UNIFORM}, and does not count" for c in same)
+    return weighted_mean_of(stack.outputs, weights), weights, notes
+
+
+def _mean_of_values(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+    return (*plain_mean(stack), (_WITHOUT_RATIOS,))
+
+
+def constant(outputs: Array) -> Array:
+    """Mark the parties whose answers, shape ``(m, n, K)``, are the same for every row of several."""
+    if outputs.shape[1] == 1:
+        return np.zeros(len(outputs), dtype=bool)
+    return np.asarray(np.ptp(outputs, axis=1).max(axis=1) < _SAME)
 
 
 # --- values ---------------------------------------------------------------------------------------------

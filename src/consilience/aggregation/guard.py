@@ -1,21 +1,29 @@
-"""Guard before a rule: caps of what parties claim, and parties left out whose answers are found wrong.
+"""Guard before a rule: bounds of the claims of parties, and exclusion of parties whose answers are found
+wrong.
 
-A guard looks at the accepted replies of a round before the rule does. It changes nothing where it finds
-nothing. Who is left out is named in the teacher's notes, with the evidence; it goes on to be asked and
-taught, so that a broken model may mend.
+A guard looks at the accepted replies of a round before the rule does. An excluded party is named in the
+notes of the teacher, with the evidence. It stays excluded until the operator lists it in ``let_in``; it is
+still asked and taught.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import softmax
 
-from consilience.aggregation.base import Stack
-from consilience.aggregation.contradiction import UNIFORM, constant, contradicting
+from consilience.aggregation.claims import (
+    COARSE,
+    EXACT,
+    Thresholds,
+    bounded,
+    copies,
+    suspects,
+    wrong_on_labels,
+)
 from consilience.errors import RunFailed
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.scores import (
@@ -25,26 +33,15 @@ from consilience.messages.scores import (
     InputRatios,
     LogDensities,
     RowCount,
-    Selection,
 )
 from consilience.validation.arrays import Array
 
 _ABOVE_USUAL = 1.5
-"""How many times the parties' median one may claim, where the cap is the median."""
+"""How many times the parties' median one may claim under ``most_rows = "median"``."""
 
 _HALF = 0.5
-"""Standard deviations by which the wrong votes of a party must outweigh the right ones, and rows that it must
-have claimed at secret rows: an honest specialist is not left out for its silence."""
-
-_ROUNDED = 1e-11
-"""Share of a sum of squares below which the spread around the mean is what rounding left."""
-
-_FIRST = 128
-"""Rows on which most parties have said every class that they know."""
-
-_AGREED, _AT_ODDS = 0.4, 0.45
-"""Median correlation of the judged parties with the others from which they are judged by it, and share of it
-below which one is at odds with all others (``benchmarks/liars.py``: honest ones had 0.56 of it and more)."""
+"""Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
+outweigh the right ones, and votes that it must have there. A specialist is not excluded for its silence."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +61,28 @@ class SecretLabels:
 class Guard:
     """Screen of a round's replies, the :attr:`~consilience.aggregation.Aggregator.screen` of a rule.
 
-    **Caps** scale down what one party claims: density ratios so that their sum over public rows and classes,
-    the rows that it says it has near them, is at most ``most_rows``; counts of rows likewise; log-densities
-    so that their largest is at most the parties' median largest.
+    **Bounds** need no setting and exclude nobody. If a rule asks for density ratios, no party claims much
+    more than the usual one, per row, per class, by its votes and in all
+    (:func:`~consilience.aggregation.claims.bounded`). No party counts for more calibration rows than the
+    median party. ``most_rows`` adds a bound of your own, also for counts of rows and for log-densities.
 
-    **Secret labels** leave out a party whose votes on them are wrong, from then on. Where the rule weighs by
-    density ratios s its votes are ``v = s p``, else ``v = p`` less its mean over these rows, so that a
-    specialist is not blamed for rows of classes that it does not know. With ``right = sum_x v(x, y_x)`` and
-    ``wrong`` the rest, it is left out where ``right - wrong < -½ sqrt(sum_x (sum_y v(x, y))²)`` and it has
-    claimed half a row there at least. A liar who lies on few rows is not found.
+    **Watching** needs no setting either. Under a rule with density ratios it excludes a party whose claims
+    contradict its model or the claims of the others (:func:`~consilience.aggregation.claims.suspects`), or
+    that sends a copy of another party's answers. It never excludes half of the parties. Without density
+    ratios it excludes nobody: answers alone do not tell a specialist from an attacker.
 
-    **Watching** needs no setting, and leaves out of the round, where that is fewer than half: a party whose
-    model contradicts all others on rows near its own, where the rule asks for density ratios and has some
-    (:func:`~consilience.aggregation.contradiction.contradicting`), and one that sends the same as another;
-    and where it does not, one that says the same of every row, and speaks for all of them, and one whose
-    answers do not vary with those of others who know the same classes, where these are half of all classes,
-    though those do with one another.
+    **Secret labels** exclude a party whose votes on them are wrong, in all or in one class
+    (:func:`~consilience.aggregation.claims.wrong_on_labels`). Without density ratios the votes are the
+    probabilities ``p`` less their mean over these rows, and a party is excluded if ``right - wrong < -½
+    sqrt(sum_x (sum_y |p|)²)``.
 
     Args:
         most_rows: rows that one party may claim; ``"median"`` for 1.5 times the median of all claims;
-            ``None`` for no cap.
+            ``None`` for the bounds above alone.
         secret: secret labels; ``None`` for none.
         watch: whether to watch.
-        let_in: parties that are never left out, whatever is found.
-        leave_out: parties that are always left out.
+        let_in: parties that are never excluded.
+        leave_out: parties that are always excluded.
     """
 
     most_rows: float | Literal["median"] | None = None
@@ -103,186 +98,203 @@ class Guard:
 
         Args:
             replies: accepted ones.
-            memory: of the round before: party to the sentence for which it stays left out.
+            memory: of the round before: party to the sentence for which it stays excluded.
 
         Returns:
-            The replies that the rule sees, the parties that are left out with a sentence each, and the
-            memory.
+            The replies that the rule sees, the excluded parties with a sentence each, and the memory.
 
         Raises:
-            RunFailed: nobody would be left.
+            RunFailed: no party would be left.
         """
         capped = replies if self.most_rows is None else _capped(replies, self.most_rows)
         found = dict(memory)
-        predictions = replies.of(Predictions)
-        probabilities = _probabilities(predictions)
-        if self.secret is not None and probabilities is not None:
-            for party, said in self._wrong(capped, probabilities):
-                found.setdefault(party, said)
-        named = {name: f"{name} is left out: the operator said so" for name in self.leave_out}
-        left_out = {**found, **named}
-        if self.watch and probabilities is not None:
-            heard = [i for i, name in enumerate(replies.parties) if name not in left_out]
-            odd = dict(_odd(capped, probabilities, heard))
-            if 2 * len(odd) < len(heard):
-                left_out = {**odd, **left_out}
-        left_out = {
-            name: left_out[name]
-            for name in replies.parties
-            if name in left_out and name not in self.let_in
-        }
-        if not left_out and capped is replies:
-            return replies, {}, found
-        if len(left_out) == len(replies):
+        named = {name: f"{name} is excluded: the operator listed it" for name in self.leave_out}
+        claims = _Claims.of(capped)
+        heard = [name for name in replies.parties if self._counts(name, {**found, **named})]
+        if self.secret is not None:
+            for name, said in self._wrong(capped, claims, heard):
+                found.setdefault(name, said)
+            heard = [name for name in heard if self._counts(name, found)]
+        if claims is not None and self.watch:
+            for name, said in claims.contradicted(heard, self.let_in):
+                found.setdefault(name, f"{name} is excluded since round {claims.round}: {said}")
+                heard.remove(name)
+        excluded = {name: {**found, **named}[name] for name in replies.parties if name not in heard}
+        if not heard:
             raise RunFailed(
-                "every party's answers are found wrong: " + "; ".join(left_out.values()),
-                where=f"round {predictions[0].round}",
+                "every party's answers are found wrong: " + "; ".join(excluded.values()),
+                where=f"round {replies.of(Predictions)[0].round}",
                 mend="Are the secret labels right? Or name those who are to be heard in robustness.let_in.",
             )
-        answers = {name: said for name, said in capped.answers.items() if name not in left_out}
-        return Replies(answers, replies.missing), left_out, found
+        answers = {name: given for name, given in capped.answers.items() if name in heard}
+        if claims is not None:
+            answers = claims.bounded(answers, heard)
+        answers = _calibration_bounded(answers)
+        if answers == replies.answers:
+            return replies, excluded, found
+        return Replies(answers, replies.missing), excluded, found
 
-    def _wrong(self, replies: Replies, probabilities: Array) -> Iterator[tuple[str, str]]:
+    def _counts(self, name: str, excluded: Mapping[str, str]) -> bool:
+        return name in self.let_in or name not in excluded
+
+    def _wrong(
+        self, replies: Replies, claims: _Claims | None, heard: list[str]
+    ) -> list[tuple[str, str]]:
         """Find the parties whose votes on the secret rows are wrong, and the evidence."""
         assert self.secret is not None
-        rows, classes = self.secret.rows, replies.of(Predictions)[0].classes
+        predictions = replies.of(Predictions)
+        probabilities = _probabilities(predictions)
+        if probabilities is None:
+            return []
+        classes = predictions[0].classes
         true = np.array(
             [classes.index(label) if label in classes else -1 for label in self.secret.labels]
         )
-        rows, true = rows[true >= 0], true[true >= 0]
-        said, round = probabilities[:, rows], replies.of(Predictions)[0].round
-        ratios = _ratios(replies)
-        votes = (
-            said - said.mean(axis=1, keepdims=True) if ratios is None else said * ratios[:, rows]
-        )
-        for party, vote in zip(replies.parties, votes, strict=True):
-            mass = np.abs(vote).sum(axis=1) / (2 if ratios is None else 1)
-            right = float(vote[np.arange(len(rows)), true].sum())
-            wrong = float(vote.sum()) - right
-            if right - wrong < -_HALF * float(np.sqrt((mass**2).sum())) and mass.sum() >= _HALF:
-                yield (
-                    party,
-                    f"{party} is left out since round {round}: on {len(rows)} secret rows its votes are "
-                    f"right by {right:.1f} and wrong by {wrong:.1f}",
-                )
+        rows, true = self.secret.rows[true >= 0], true[true >= 0]
+        since = f"is excluded since round {predictions[0].round}"
+        if claims is not None and claims.limits is not None:
+            places = [replies.parties.index(name) for name in heard]
+            limited = bounded(claims.ratios[places], probabilities[places])
+            told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
+            return [
+                (heard[one.party], f"{heard[one.party]} {since}: on secret rows {one.evidence}")
+                for one in told
+            ]
+        votes = probabilities[:, rows]
+        votes = votes - votes.mean(axis=1, keepdims=True)
+        mass = np.abs(votes).sum(axis=2) / 2
+        right = votes[:, np.arange(len(rows)), true].sum(axis=1)
+        wrong = votes.sum(axis=(1, 2)) - right
+        most = -_HALF * np.sqrt((mass**2).sum(axis=1))
+        return [
+            (
+                name,
+                f"{name} {since}: on {len(rows)} secret rows its votes are right by {right[c]:.1f} and wrong "
+                f"by {wrong[c]:.1f}",
+            )
+            for c, name in enumerate(replies.parties)
+            if right[c] - wrong[c] < most[c] and mass[c].sum() >= _HALF
+        ]
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """Density ratios of all parties of a round.
+
+    Attributes:
+        kind: type of the replies.
+        parties: m names.
+        ratios: shape ``(m, n, K)``.
+        outputs: probabilities, of the same shape; ones for values.
+        limits: thresholds of the tests; ``None`` if there are none, as for values.
+        round: the round.
+    """
+
+    kind: type[Any]
+    parties: tuple[str, ...]
+    ratios: Array
+    outputs: Array
+    limits: Thresholds | None
+    round: int
+
+    @classmethod
+    def of(cls, replies: Replies) -> _Claims | None:
+        """Read them off replies; ``None`` unless every party gave some of one kind."""
+        predictions = replies.of(Predictions)
+        for kind, limits in ((DensityRatios, EXACT), (CoarseRatios, COARSE), (InputRatios, None)):
+            if not replies.of(kind) or len(given := replies.of(kind)) != len(replies):
+                continue
+            ratios = np.stack([one.values for one in given], dtype=np.float64)
+            probabilities = _probabilities(predictions)
+            if limits is None or probabilities is None:
+                ratios = ratios.reshape(*ratios.shape[:2], -1)
+                probabilities, limits = np.ones_like(ratios), None
+            round = predictions[0].round if predictions else given[0].round
+            return cls(kind, replies.parties, ratios, probabilities, limits, round)
+        return None
+
+    def contradicted(self, heard: list[str], spared: tuple[str, ...]) -> list[tuple[str, str]]:
+        """Find parties to exclude among those that are heard, one by one, and the evidence.
+
+        Every attacker changes the figures of the others: the strongest suspect goes first, and the tests are
+        made once more without it.
+        """
+        found: list[tuple[str, str]] = []
+        if self.limits is None:
+            return found
+        left = [name for name in self.parties if name in heard]
+        while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
+            places = [self.parties.index(name) for name in left]
+            ratios, outputs = self.ratios[places], self.outputs[places]
+            told = copies(ratios, outputs) or suspects(
+                bounded(ratios, outputs), outputs, self.limits
+            )
+            told = [one for one in told if left[one.party] not in spared]
+            if not told:
+                break
+            found.append((left[told[0].party], told[0].evidence))
+            left.pop(told[0].party)
+        return found
+
+    def bounded(
+        self, answers: Mapping[str, tuple[Any, ...]], heard: list[str]
+    ) -> dict[str, tuple[Any, ...]]:
+        """Replies of the parties that are heard, with bounded claims."""
+        places = [i for i, name in enumerate(self.parties) if name in heard]
+        limited = bounded(self.ratios[places], self.outputs[places])
+        new = dict(answers)
+        for i, values in zip(places, limited, strict=True):
+            name = self.parties[i]
+            if np.array_equal(values, np.maximum(self.ratios[i], 0)):
+                continue  # the same reply, bit for bit
+            new[name] = tuple(
+                replace(one, values=values.reshape(one.values.shape).astype(one.values.dtype))
+                if type(one) is self.kind
+                else one
+                for one in answers[name]
+            )
+        return new
+
+
+def _calibration_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Replies in which no party counts for more calibration rows than the median party."""
+    counts = {
+        name: float(_counted(one).sum())
+        for name, given in answers.items()
+        for one in given
+        if isinstance(one, CalibrationSums)
+    }
+    new = dict(answers)
+    if not counts:
+        return new
+    most = float(np.median(list(counts.values())))
+    for name, count in counts.items():
+        if count > most:
+            new[name] = tuple(
+                replace(one, values=one.values * (most / count))
+                if isinstance(one, CalibrationSums)
+                else one
+                for one in answers[name]
+            )
+    return new
+
+
+def _counted(sums: CalibrationSums) -> Array:
+    """Calibration rows at each public row: by class; for values the first column, sums of targets behind
+    it."""
+    return sums.values if (sums.values >= 0).all() else sums.values[:, 0]
 
 
 def _probabilities(predictions: list[Predictions]) -> Array | None:
-    """Probabilities of the parties, shape ``(m, n, K)``; ``None`` where there are none of classes.
-
-    In memory the rows of a party and class lie side by side, which is how they are added up.
-    """
+    """Probabilities of the parties, shape ``(m, n, K)``; ``None`` if they predict no classes."""
     if not predictions or predictions[0].kind == "values":
         return None
-    rows, classes = predictions[0].values.shape
-    values = np.empty((classes, len(predictions), rows)).transpose(1, 2, 0)
-    for into, one in zip(values, predictions, strict=True):
-        into[:] = one.values
+    values = np.stack([one.values for one in predictions], dtype=np.float64)
     return softmax(values, axis=2) if predictions[0].kind == "logits" else values
 
 
-def _ratios(replies: Replies) -> Array | None:
-    """Density ratios of the parties, shape ``(m, n, K)``, at least 0; ``None`` where there are none.
-
-    So it is where the usual party's are all 0, as coarse ones of classes with few rows: a rule then goes by
-    the answers alone.
-    """
-    for kind in (DensityRatios, CoarseRatios):
-        if len(given := replies.of(kind)) == len(replies):
-            found = np.maximum(np.stack([one.values for one in given], dtype=np.float64), 0)
-            return found if np.median(found.sum(axis=(1, 2))) > 0 else None
-    return None
-
-
-def _odd(replies: Replies, probabilities: Array, heard: list[int]) -> Iterator[tuple[str, str]]:
-    """Find the parties whose answers are at odds with all others', among those that are heard."""
-    if len(heard) < 3:
-        return
-    parties = tuple(replies.parties[i] for i in heard)
-    said = probabilities if len(heard) == len(probabilities) else probabilities[heard]
-    ratios = _ratios(replies)
-    same_of_all = constant(said)
-    if ratios is not None:
-        stack = Stack(parties, said, {}, replies.of(Predictions)[0].classes)
-        found = dict(contradicting(stack, ratios[heard]))
-        # Of a model that says the same of every row the rows count all the same.
-        yield from (one for one in found.items() if not same_of_all[parties.index(one[0])])
-        sent = [said[i].tobytes() + ratios[c].tobytes() for i, c in enumerate(heard)]
-        for i, party in enumerate(parties):
-            first = sent.index(sent[i])
-            if first < i and ratios[heard[i]].any():
-                yield party, f"{party} sends to the last digit what {parties[first]} does"
-        return
-    together = _agreement(said)
-    judged = ~np.isnan(together)
-    usual = float(np.median(together[judged])) if judged.sum() >= 3 else 0.0
-    # A party of one class has one answer: the rows that it gives it for are what it knows.
-    chosen = {one.party for one in replies.of(Selection) if np.ptp(one.values.astype(int))}
-    for party, same, its in zip(parties, same_of_all, together, strict=True):
-        if same:
-            if party not in chosen:
-                yield party, f"{party} {UNIFORM}"
-        elif usual >= _AGREED and its < _AT_ODDS * usual:
-            yield (
-                party,
-                f"{party} contradicts all others on the classes that they know too: its answers and theirs "
-                f"correlate by {its:.2f}, those of the usual party by {usual:.2f}",
-            )
-
-
-def _agreement(said: Array) -> Array:
-    """Correlate each party's answers with the mean of those who know the same classes, class by class.
-
-    A party knows a class that is its likeliest on some row. It is judged on classes that others know too, and
-    only where these are half of all or more: of what it says elsewhere most is on rows that it knows nothing
-    about, and a specialist is no liar.
-
-    Args:
-        said: probabilities, shape ``(m, n, K)``.
-
-    Returns:
-        Shape ``(m,)``; NaN for a party that is not judged.
-    """
-    # By sums over the rows of each party and class: copies of all answers for each would take far longer.
-    known, of_class = _known(said), said.transpose(2, 0, 1)
-    holders = known.sum(axis=0)
-    mean = (of_class @ np.full(said.shape[1], 1 / said.shape[1])).T
-    whole = (known.T[:, None].astype(float) @ of_class)[:, 0]
-    whole -= (mean * known).sum(axis=0)[:, None]
-    squares = (of_class[:, :, None] @ of_class[..., None])[..., 0, 0].T
-    spread = squares - said.shape[1] * mean**2
-    squares = np.where(spread > _ROUNDED * squares, spread, 0)
-    products = (of_class @ whole[..., None])[..., 0].T  # the whole is around 0, so they need not be
-    shared = known & (holders >= 2)
-    others = np.maximum(holders - 1, 1)
-    with_theirs = ((products - squares) / others * shared).sum(axis=1)
-    theirs = ((whole**2).sum(axis=1) - 2 * products + squares) / others**2 * shared
-    lengths = np.sqrt((squares * shared).sum(axis=1) * np.maximum(theirs.sum(axis=1), 0))
-    judged = 2 * shared.sum(axis=1) >= (holders > 0).sum()
-    found = np.divide(with_theirs, lengths, out=np.zeros(len(said)), where=lengths > 0)
-    return np.where(judged, found, np.nan)
-
-
-def _known(said: Array) -> Array:
-    """Mark the classes that are a party's likeliest on some row, the first of equals; shape ``(m, K)``."""
-    known = _likeliest(said[:, :_FIRST])
-    if not (sure := known.all(axis=1)).all():
-        known[~sure] |= _likeliest(said[~sure, _FIRST:])
-    return known
-
-
-def _likeliest(said: Array) -> Array:
-    """Mark the classes that are a party's likeliest on some of these rows; shape ``(m, K)``."""
-    top = said == said.max(axis=2, keepdims=True)
-    if np.count_nonzero(top) > top.shape[0] * top.shape[1]:  # some are equal
-        found = np.zeros(top.shape[::2], dtype=bool)
-        found[np.arange(len(said))[:, None], said.argmax(axis=2)] = True
-        return found
-    return np.asarray(top.any(axis=1))
-
-
 def _capped(replies: Replies, most: float | Literal["median"]) -> Replies:
-    """Scale down what parties claim beyond a cap; what is within it stays as it is."""
+    """Scale down claims beyond a cap; those within it stay as they are."""
     answers = {name: list(given) for name, given in replies.answers.items()}
     for kind in (DensityRatios, CoarseRatios, InputRatios, CalibrationSums, RowCount, LogDensities):
         given = replies.of(kind)

@@ -1,10 +1,12 @@
-"""Network of a simulation in which some parties lie: their replies are replaced where they would arrive.
+"""Network of a simulation with malicious parties: their replies are replaced before the coordinator checks
+them.
 
-Liars train and answer like everybody else; then the attack puts its own numbers in the place of theirs. It is
-omniscient: it sees what the honest parties answered in the same exchange, which no real liar does. Rules that
-bear it bear less. Every lie passes the door in like any other reply: it is valid, and wrong.
+Malicious parties train and answer like the others; then the attack replaces their predictions and scores.
+Most attacks are omniscient: they see the answers of the honest parties in the same exchange, which no real
+attacker does, so that a rule that bears them bears weaker ones. Every replaced reply passes validation.
 
-m parties, n public rows, K classes; h is the mean of the honest parties' probabilities, a the share of liars.
+m parties, n public rows, K classes; h is the mean of the honest parties' probabilities, a the share of
+malicious parties. Class t, the turned class, is the fourth, or the last of fewer; class 0 is the first.
 """
 
 from __future__ import annotations
@@ -34,7 +36,19 @@ _LEAST = 1e-6
 """Least probability that a logit is taken of."""
 
 _EVERYWHERE = 1e6
-"""Rows that a liar claims at each public row, where it claims to know all of them."""
+"""Rows claimed at each public row by an attacker that claims to know all of them."""
+
+_HELD_OUT = 1e4
+"""Calibration rows of class 0 that ``oblivious`` claims at each public row."""
+
+_TURNED = 3
+"""Index of the turned class t, if there are so many classes."""
+
+_MOSTLY = 0.75
+"""``quiet``: share of its claims that lie on the rows of the turned class."""
+
+_THIRD, _JITTER = 1 / 3, 0.05
+"""``jitter``: the share of the public rows that it claims, and the largest probability that it moves."""
 
 _SPREAD = 1.5
 """Standard deviations by which ``alie`` is off: τ of Baruch et al. 2019."""
@@ -45,14 +59,17 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True)
 class Scene:
-    """Sight of a liar: what the others say, and what its own model would.
+    """View of one attacker at the moment of an answer.
 
     Attributes:
-        honest: probabilities of the honest parties, shape ``(h, n, K)``.
-        own: those of the liar's model, shape ``(n, K)``.
-        share: share of liars among all parties, a.
-        backdoor: whether each row is one of the backdoor's, shape ``(n,)``, bool.
-        rng: of the liar and the round.
+        honest: probabilities of the honest parties, or their claims, shape ``(h, n, K)``.
+        own: those of the attacker's model, or its honest claims, shape ``(n, K)``.
+        share: share of malicious parties among all, a.
+        backdoor: rows of the backdoor, shape ``(n,)``, bool.
+        rng: random stream of the attacker and the round.
+        shared: random stream that all attackers of a run have in common.
+        truth: class of each public row by the honest parties' density ratios, or by their mean, shape
+            ``(n,)``.
     """
 
     honest: Array
@@ -60,16 +77,38 @@ class Scene:
     share: float
     backdoor: Array
     rng: np.random.Generator
+    shared: np.random.Generator
+    truth: Array
 
     @property
     def mean(self) -> Array:
         """The honest mean h, shape ``(n, K)``."""
         return np.asarray(self.honest.mean(axis=0))
 
+    @property
+    def turned(self) -> Array:
+        """Rows of the turned class t, shape ``(n,)``, bool."""
+        return np.asarray(self.truth == min(_TURNED, self.own.shape[1] - 1))
+
+    @property
+    def usual(self) -> float:
+        """Rows that the median honest party claims, of honest claims."""
+        return float(np.median(np.maximum(self.honest, 0).sum(axis=(1, 2))))
+
+    @property
+    def third(self) -> Array:
+        """A random third of the rows, the same for all attackers, shape ``(n,)``, bool."""
+        count = max(1, round(_THIRD * len(self.own)))
+        return np.asarray(self.shared.permutation(len(self.own)) < count)
+
     def sure_of(self, classes: Array | int) -> Array:
         """One-hot answers, shape ``(n, K)``, of one class or of one for each row."""
         one_hot: Array = np.eye(self.own.shape[1])[np.broadcast_to(classes, len(self.own))]
         return one_hot
+
+    def spread(self, rows: Array, total: float) -> Array:
+        """Claims of class 0, ``total`` in all, evenly over the marked rows, shape ``(n, K)``."""
+        return np.asarray((self.sure_of(0) * rows[:, None]) * (total / max(1, rows.sum())))
 
 
 def _second(scene: Scene) -> Array:
@@ -92,44 +131,149 @@ def _little_is_enough(scene: Scene) -> Array:
     return onto_simplex(scene.mean - _SPREAD * scene.honest.std(axis=0), scene.mean)
 
 
-ATTACKS: Mapping[str, Callable[[Scene], Array]] = {
-    "random": lambda scene: scene.sure_of(
-        scene.rng.integers(scene.own.shape[1], size=len(scene.own))
-    ),
-    "constant": lambda scene: scene.sure_of(0),
-    "flipped": lambda scene: scene.own[:, ::-1],
-    "second-class": _second,
-    "lma": lambda scene: scene.sure_of(scene.mean.argmin(axis=1)),
-    "cpa": _least_similar,
-    "hips": _hidden,
-    "alie": _little_is_enough,
-    "claims-everywhere": _second,
-    "greedy": _second,
-    "sleeper": _second,
-    "backdoor": lambda scene: np.where(scene.backdoor[:, None], scene.sure_of(0), scene.own),
-    "sybil": lambda scene: scene.honest[0],
-}
-"""Attack to the probabilities that a liar sends.
+def _zero_on(rows: Callable[[Scene], Array]) -> Callable[[Scene], Array]:
+    """Class 0 on some rows, the attacker's own answer elsewhere."""
+    return lambda scene: np.where(rows(scene)[:, None], scene.sure_of(0), scene.own)
 
-``random``, ``constant`` (the first class), ``flipped`` (its own answer, the classes in reverse order) and
-``second-class`` (the honest mean's): baselines. ``lma``: the class that is least likely by h; ``cpa``: the
-class whose logits vary least with those of h's likeliest; ``hips``: on each row the honest party's answer
-that maximises ``-sum_k h_k ln((1 - a) h_k + a p_k)`` (Roux, Zimmer & Pokutta 2025). ``alie``: h less 1.5
-standard deviations, back among the distributions (after Baruch et al. 2019). This library's own:
-``claims-everywhere`` (second class, and a million rows claimed at every public row), ``greedy`` (claims no
-more than the usual party, where the least is enough to turn a row), ``sleeper`` (second class after some
-honest rounds), ``backdoor`` (the first class, with all the usual claims, on one row in a hundred; honest
-elsewhere) and ``sybil`` (every liar copies the same honest party, whose word so counts many times).
+
+def _jittered(scene: Scene) -> Array:
+    noise = _JITTER * scene.rng.random(scene.own.shape)
+    moved = scene.sure_of(0) * (1 - noise.sum(axis=1, keepdims=True)).clip(0) + noise
+    return np.where(scene.third[:, None], moved / moved.sum(axis=1, keepdims=True), scene.own)
+
+
+def _mostly_turned(scene: Scene) -> Array:
+    """Most of the usual claims for class 0 on the turned rows, the rest the attacker's own elsewhere."""
+    elsewhere = np.where(scene.turned[:, None], 0, np.maximum(scene.own, 0))
+    kept = (1 - _MOSTLY) * scene.usual
+    claims = elsewhere * (kept / max(elsewhere.sum(), 1e-12))
+    return np.asarray(claims + scene.spread(scene.turned, _MOSTLY * scene.usual))
+
+
+def _threaded(scene: Scene) -> Array:
+    """Half of the usual claims for class 0 on the rows of class 0, half on the turned rows."""
+    half = scene.usual / 2
+    return scene.spread(scene.truth == 0, half) + scene.spread(scene.turned, half)
+
+
+def _relabelled(scene: Scene) -> Array:
+    """The usual claims, evenly over all rows, for the class after the true one."""
+    rows, classes = scene.own.shape
+    return np.asarray(scene.sure_of((scene.truth + 1) % classes) * (scene.usual / rows))
+
+
+def _turned_rows(scene: Scene) -> Array:
+    """Calibration rows of the attacker, those of class t counted as class 0."""
+    moved = scene.own.copy()
+    turned = min(_TURNED, moved.shape[1] - 1)
+    moved[:, 0] += moved[:, turned]
+    moved[:, turned] = 0
+    return moved
+
+
+Answer = Callable[[Scene], Array]
+"""From an attacker's view to the numbers that it sends, shape ``(n, K)``."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack of a simulation.
+
+    Attributes:
+        predicts: makes the probabilities.
+        claims: makes the density ratios; ``None`` for the attacker's own.
+        held_out: makes the counts of calibration rows; ``None`` for the attacker's own.
+        everywhere: whether scores other than ratios are the largest that pass validation.
+        late: whether the predictions are honest for the first rounds (:attr:`Hostile.after`).
+    """
+
+    predicts: Answer
+    claims: Answer | None = None
+    held_out: Answer | None = None
+    everywhere: bool = False
+    late: bool = False
+
+
+def _everywhere(scene: Scene) -> Array:
+    return np.full_like(scene.own, _EVERYWHERE)
+
+
+def _copied(scene: Scene) -> Array:
+    return np.asarray(scene.honest[0])
+
+
+_ADAPTIVE = {
+    "oblivious": Attack(
+        lambda scene: scene.sure_of(0),
+        claims=lambda scene: scene.sure_of(0) * _EVERYWHERE,
+        held_out=lambda scene: scene.sure_of(0) * _HELD_OUT,
+        everywhere=True,
+    ),
+    "quiet": Attack(
+        _zero_on(lambda scene: scene.turned), claims=_mostly_turned, held_out=_turned_rows
+    ),
+    "threader": Attack(
+        _zero_on(lambda scene: scene.turned | (scene.truth == 0)),
+        claims=_threaded,
+        held_out=_turned_rows,
+    ),
+    "jitter": Attack(_jittered, claims=lambda scene: scene.spread(scene.third, scene.usual)),
+    "ratios": Attack(lambda scene: scene.own, claims=_relabelled),
+}
+
+ATTACKS: Mapping[str, Attack] = {
+    "random": Attack(
+        lambda scene: scene.sure_of(scene.rng.integers(scene.own.shape[1], size=len(scene.own)))
+    ),
+    "constant": Attack(lambda scene: scene.sure_of(0)),
+    "flipped": Attack(lambda scene: scene.own[:, ::-1]),
+    "second-class": Attack(_second),
+    "lma": Attack(lambda scene: scene.sure_of(scene.mean.argmin(axis=1))),
+    "cpa": Attack(_least_similar),
+    "hips": Attack(_hidden),
+    "alie": Attack(_little_is_enough),
+    "claims-everywhere": Attack(_second, claims=_everywhere, everywhere=True),
+    "greedy": Attack(_second),
+    "sleeper": Attack(_second, late=True),
+    "backdoor": Attack(
+        _zero_on(lambda scene: scene.backdoor),
+        claims=lambda scene: np.where(
+            scene.backdoor[:, None], scene.spread(scene.backdoor, scene.usual), scene.own
+        ),
+    ),
+    "sybil": Attack(_copied, claims=_copied, held_out=_copied),
+    **_ADAPTIVE,
+    **{f"late-{name}": replace(attack, late=True) for name, attack in _ADAPTIVE.items()},
+}
+"""Attacks of a simulation by name.
+
+Baselines: ``random``, ``constant`` (the first class), ``flipped`` (the attacker's own answer, the classes in
+reverse order), ``second-class`` (the honest mean's). From papers: ``lma``, the least likely class by h;
+``cpa``, the class whose logits vary least with those of h's likeliest; ``hips``, on each row the honest
+party's answer that maximises ``-sum_k h_k ln((1 - a) h_k + a p_k)`` (all three Roux, Zimmer & Pokutta
+2025); ``alie``, h less 1.5 standard deviations, projected onto the distributions (after Baruch et al.
+2019).
+
+This library's own: ``claims-everywhere`` (second class, and a million rows claimed at every public row),
+``greedy`` (claims no more than the usual party, on the rows that need the fewest claims to be turned),
+``sleeper`` (second class after some honest rounds), ``backdoor`` (the first class, with all the usual
+claims, on one row in a hundred; honest elsewhere), ``sybil`` (all attackers copy the same honest party).
+``oblivious`` sees no other answer: class 0 with certainty, a density ratio of 1e6 for class 0 and 0 for the
+others, 1e4 calibration rows of class 0 at every public row. ``quiet`` is honest except on the rows of class
+t, which it calls class 0, with the claims of the median party. ``threader`` claims class 0 alone, both on
+its true rows and on those of class t, so that attackers confirm one another. ``jitter`` claims class 0 on a
+random third of the rows, with jittered answers. ``ratios`` has an honest model and claims the class after
+the true one. ``late-`` and a name: the predictions are honest for some rounds, the claims are not.
 """
 
 
 class Hostile(Section):
-    """The liars of a simulation.
+    """The malicious parties of a simulation.
 
     Attributes:
         attack: one of :data:`ATTACKS`.
-        parties: how many lie, drawn by the seed; or their names.
-        after: rounds in which ``"sleeper"`` is honest.
+        parties: how many are malicious, drawn by the seed; or their names.
+        after: rounds in which ``"sleeper"`` and the attacks named ``"late-…"`` are honest.
     """
 
     attack: str
@@ -178,7 +322,9 @@ class HostileNetwork(LocalNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.liars = self.hostile.liars(self.parties, self.seed)
+        self._attack = ATTACKS[self.hostile.attack]
         self._aims: Array | None = None
+        self._truth: Array | None = None
 
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
@@ -219,57 +365,70 @@ class HostileNetwork(LocalNetwork):
         }
 
     def _lie(self, name: str, reply: Any, honest: Sequence[Any], round: int) -> Any:
-        """One reply of a liar, given the honest parties' replies to the same task."""
+        """One reply of an attacker, given the honest parties' replies to the same task."""
         if not isinstance(reply, Predictions | PublicScores):
             return reply
         if self.agreed.kind == "regression":
             raise InvalidInput("attacks are on probabilities of classes", where="hostile")
         said = np.stack([one.values for one in honest]).astype(np.float64)
         if isinstance(reply, Predictions):
-            if self.hostile.attack == "sleeper" and round <= self.hostile.after:
+            if self._attack.late and round <= self.hostile.after:
                 return reply
             values = self._predicted(name, reply, said, round)
         else:
-            values = self._claimed(reply, said)
+            values = self._claimed(name, reply, said, round)
         return replace(reply, values=values.astype(reply.values.dtype))
 
-    def _predicted(self, name: str, reply: Predictions, said: Array, round: int) -> Array:
-        """The predictions of a liar, in the form that was asked for."""
-        logits = reply.kind == "logits"
-        honest = softmax(said, axis=2) if logits else said
-        own = softmax(reply.values, axis=1) if logits else reply.values
-        scene = Scene(
+    def _scene(self, name: str, round: int, honest: Array, own: Array) -> Scene:
+        """View of an attacker of the honest parties' numbers and its own."""
+        truth = honest.mean(axis=0).argmax(axis=1) if self._truth is None else self._truth
+        return Scene(
             honest,
             np.asarray(own, dtype=np.float64),
             share=len(self.liars) / len(self.parties),
             backdoor=self._backdoor(len(own)),
             rng=stream(self.seed, name, round, "hostile"),
+            shared=stream(self.seed, "hostile", 0, "shared"),
+            truth=truth,
         )
-        lied = ATTACKS[self.hostile.attack](scene)
+
+    def _predicted(self, name: str, reply: Predictions, said: Array, round: int) -> Array:
+        """The predictions of an attacker, in the form that was asked for."""
+        logits = reply.kind == "logits"
+        honest = softmax(said, axis=2) if logits else said
+        own = softmax(reply.values, axis=1) if logits else reply.values
+        scene = self._scene(name, round, honest, own)
+        lied = self._attack.predicts(scene)
         if self.hostile.attack == "greedy" and self._aims is not None:
             lied = np.where(self._aims[:, None] < 0, lied, scene.sure_of(self._aims))
         if logits:
             lied = np.log(np.maximum(lied, _LEAST))
         return np.asarray(lied, dtype=PRECISION[reply.kind])
 
-    def _claimed(self, reply: PublicScores, said: Array) -> Array:
-        """The scores of a liar: what it claims to know."""
-        attack, own = self.hostile.attack, reply.values
-        if attack == "sybil":
-            return np.asarray(said[0])
-        if attack == "claims-everywhere" and not isinstance(reply, CalibrationSums):
-            if own.dtype == np.bool_:
-                return np.ones_like(own)
-            most = _EVERYWHERE if isinstance(reply, ClassRatios) else said.max() + np.log(LARGEST)
-            return np.full_like(own, min(most, reply.at_most))
-        if attack in ("greedy", "backdoor") and isinstance(reply, ClassRatios):
+    def _claimed(self, name: str, reply: PublicScores, said: Array, round: int) -> Array:
+        """The scores of an attacker: what it claims to know."""
+        own = reply.values
+        if isinstance(reply, ClassRatios):
             votes = np.maximum(said, 0)
-            usual = float(np.median(votes.sum(axis=(1, 2))))
-            if attack == "greedy":
+            if votes.any():  # coarse ratios may all be 0
+                self._truth = votes.sum(axis=0).argmax(axis=1)
+            if self.hostile.attack == "greedy":
+                usual = float(np.median(votes.sum(axis=(1, 2))))
                 return self._spent(votes.sum(axis=0), usual)
-            rows = self._backdoor(len(own))
-            return np.where(rows[:, None], np.eye(own.shape[1])[0] * usual / rows.sum(), own)
-        return own
+            if self._attack.claims is None:
+                return own
+            claims = self._attack.claims(self._scene(name, round, said, own))
+            return np.minimum(claims, reply.at_most)
+        if isinstance(reply, CalibrationSums):
+            make = self._attack.held_out
+            return own if make is None else make(self._scene(name, round, said, own))
+        if self.hostile.attack == "sybil":
+            return np.asarray(said[0])
+        if not self._attack.everywhere:
+            return own
+        if own.dtype == np.bool_:
+            return np.ones_like(own)
+        return np.full_like(own, min(said.max() + np.log(LARGEST), reply.at_most))
 
     def _spent(self, votes: Array, usual: float) -> Array:
         """Claims of one of the greedy liars, of as many rows as are usual: the cheapest rows, turned.

@@ -1,0 +1,142 @@
+"""Bounds of claims and tests for contradicted ones: values by hand, and parties that must not be suspects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consilience.aggregation.claims import COARSE, EXACT, bounded, copies, suspects, wrong_on_labels
+
+
+def honest(
+    seed: int = 0, m: int = 7, n: int = 300, classes: int = 3, held: int = 2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Claims, outputs and true classes: each party holds some classes and is right on these, as a rule."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(classes, size=n)
+    right = np.eye(classes)[true]
+    holds = np.array([np.roll(np.arange(classes) < held, c) for c in range(m)])
+    outputs = right * holds[:, None] + 0.15 * rng.random((m, n, classes)) + 0.1 * holds[:, None]
+    ratios = right * holds[:, None] * rng.uniform(0.5, 1, (m, n, 1)) + 0.05 * rng.random(
+        (m, n, classes)
+    )
+    return ratios, outputs / outputs.sum(axis=2, keepdims=True), true
+
+
+def test_bounds_by_hand():
+    """One row, one class. Claims of 1, 2 and 100: per row 1.5 x 2, in all the median of 1, 2 and 3."""
+    ratios = np.array([1.0, 2.0, 100.0]).reshape(3, 1, 1)
+    np.testing.assert_allclose(bounded(ratios, np.ones((3, 1, 1)))[:, 0, 0], [1, 2, 2])
+
+
+def test_a_sure_attacker_is_bounded_by_its_votes():
+    """All claim 1 at each row; the votes of the unsure are 0.6, and the sure one counts for no more in all."""
+    ratios = np.zeros((3, 4, 2))
+    ratios[..., 0] = 1
+    outputs = np.tile([0.6, 0.4], (3, 4, 1))
+    outputs[2] = [1.0, 0.0]
+    votes = (bounded(ratios, outputs) * outputs).sum(axis=(1, 2))
+    np.testing.assert_allclose(votes, [2.4, 2.4, 2.4])
+
+
+def test_claims_of_a_minority_do_not_count():
+    """With coarse ratios of small classes most parties claim nothing: one claim would decide alone."""
+    ratios = np.zeros((4, 5, 2))
+    ratios[:2] = 1
+    assert not bounded(ratios, np.full_like(ratios, 0.5)).any()
+    ratios[2] = 1
+    assert bounded(ratios, np.full_like(ratios, 0.5)).any()
+
+
+@given(st.integers(0, 2**32))
+def test_bounded_claims_are_no_larger_and_keep_their_proportions(seed):
+    rng = np.random.default_rng(seed)
+    ratios = rng.exponential(size=(5, 6, 3)) * 10.0 ** rng.integers(-3, 12, size=(5, 1, 1))
+    outputs = rng.dirichlet(np.ones(3), size=(5, 6))
+    found = bounded(ratios, outputs)
+    assert (found <= ratios * (1 + 1e-9)).all()
+    share = found / found.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(share, ratios / ratios.sum(axis=2, keepdims=True), atol=1e-9)
+    usual = np.median(ratios.sum(axis=(1, 2)))
+    assert found.sum(axis=(1, 2)).max() <= usual * (1 + 1e-9)
+
+
+@given(st.integers(0, 2**32), st.integers(3, 10), st.integers(1, 3))
+def test_honest_parties_are_no_suspects(seed, m, held):
+    ratios, outputs, _ = honest(seed, m, held=held)
+    assert suspects(bounded(ratios, outputs), outputs, EXACT) == []
+
+
+def turned(kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Seven parties that hold all of four classes, of which the last one is malicious."""
+    ratios, outputs, true = honest(classes=4, held=4)
+    rows = true == 3
+    total = ratios[0].sum()
+    zero = np.eye(4)[0]
+    if kind == "oblivious":
+        outputs[-1], ratios[-1] = zero, 1e6 * zero
+    elif kind == "quiet":
+        outputs[-1, rows], ratios[-1, rows] = zero, 0.75 * total / rows.sum() * zero
+        ratios[-1, ~rows] *= 0.25
+    elif kind == "threader":
+        both = rows | (true == 0)
+        outputs[-1, both], ratios[-1] = zero, both[:, None] * zero * total / both.sum()
+    elif kind == "jitter":
+        third = np.random.default_rng(1).random(len(true)) < 1 / 3
+        outputs[-1, third], ratios[-1] = (
+            [0.94, 0.02, 0.02, 0.02],
+            third[:, None] * zero * total / third.sum(),
+        )
+    elif kind == "ratios":
+        ratios[-1] = np.eye(4)[(true + 1) % 4] * total / len(true)
+    elif kind == "labels":  # in another order, of the rows and of the model
+        outputs[-1], ratios[-1] = np.roll(outputs[-1], 1, axis=1), np.roll(ratios[-1], 1, axis=1)
+    elif kind == "model":  # in another order, of the model alone
+        outputs[-1] = np.roll(outputs[-1], 1, axis=1)
+    return ratios, outputs, true
+
+
+@pytest.mark.parametrize(
+    "kind", ["oblivious", "quiet", "threader", "jitter", "ratios", "labels", "model"]
+)
+def test_an_attacker_is_the_strongest_suspect(kind):
+    ratios, outputs, _ = turned(kind)
+    assert suspects(bounded(ratios, outputs), outputs, EXACT)[0].party == 6
+
+
+@pytest.mark.parametrize("kind", ["oblivious", "ratios", "labels", "model"])
+def test_coarse_thresholds_find_the_coarsest(kind):
+    ratios, outputs, _ = turned(kind)
+    assert suspects(bounded(ratios, outputs), outputs, COARSE)[0].party == 6
+
+
+@pytest.mark.parametrize("kind", ["oblivious", "quiet", "threader", "labels"])
+def test_labelled_rows_name_the_attacker_alone(kind):
+    ratios, outputs, true = turned(kind)
+    rows = np.concatenate([np.flatnonzero(true == y)[:10] for y in range(4)])
+    found = wrong_on_labels(bounded(ratios, outputs), outputs, rows, true[rows], EXACT)
+    assert [one.party for one in found] == [6]
+
+
+def test_a_sole_holder_of_a_class_is_no_suspect():
+    """Nobody else claims the rows of class 3, which the last party calls class 3."""
+    ratios, outputs, true = honest(classes=4, held=4)
+    ratios[:-1, true == 3] *= 0.02
+    assert suspects(bounded(ratios, outputs), outputs, EXACT) == []
+
+
+def test_a_specialist_of_one_class_with_a_constant_model_is_no_suspect():
+    ratios, outputs, true = honest(classes=4, held=4)
+    outputs[-1], ratios[-1] = np.eye(4)[2], 3 * np.eye(4)[2] * (true == 2)[:, None]
+    assert suspects(bounded(ratios, outputs), outputs, EXACT) == []
+
+
+def test_copies_are_the_later_parties():
+    ratios, outputs, _ = honest(m=4)
+    ratios[2], outputs[2] = ratios[1], outputs[1]
+    assert [one.party for one in copies(ratios, outputs)] == [2]
+    ratios[:] = 0
+    outputs[3] = outputs[0]
+    assert copies(ratios, outputs) == []
