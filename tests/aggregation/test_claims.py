@@ -19,9 +19,8 @@ def honest(
     right = np.eye(classes)[true]
     holds = np.array([np.roll(np.arange(classes) < held, c) for c in range(m)])
     outputs = right * holds[:, None] + 0.15 * rng.random((m, n, classes)) + 0.1 * holds[:, None]
-    ratios = right * holds[:, None] * rng.uniform(0.5, 1, (m, n, 1)) + 0.05 * rng.random(
-        (m, n, classes)
-    )
+    near = right * holds[:, None] * rng.uniform(0.5, 1, (m, n, 1))
+    ratios = near + 0.05 * rng.random((m, n, classes))
     return ratios, outputs / outputs.sum(axis=2, keepdims=True), true
 
 
@@ -32,7 +31,7 @@ def test_bounds_by_hand():
 
 
 def test_a_sure_attacker_is_bounded_by_its_votes():
-    """All claim 1 at each row; the votes of the unsure are 0.6, and the sure one counts for no more in all."""
+    """All claim 1 at each row; the votes of the unsure are 0.6. The sure one counts for no more in all."""
     ratios = np.zeros((3, 4, 2))
     ratios[..., 0] = 1
     outputs = np.tile([0.6, 0.4], (3, 4, 1))

@@ -60,7 +60,8 @@ def test_a_copy_of_a_party_with_its_claims_counts_once():
 def test_a_party_is_excluded_from_then_on_until_it_is_let_in():
     """Its model says the opposite of its own claims."""
     ratios = [(1 + 0.1 * c) * ROWS for c in range(4)]
-    said = "d is excluded since round 1: its model agrees with 0% of its own claims, the usual party's with 100%"
+    said = "d is excluded since round 1: its model agrees with 0% of its own claims, "
+    said += "the usual party's with 100%"
     _, excluded, memory = guarded(ROWS, ROWS, ROWS, ROWS[:, ::-1], ratios=ratios)
     assert excluded == {"d": said}
     assert guarded(ROWS, ROWS, ROWS, ROWS, ratios=ratios, memory=memory)[1] == {"d": said}

@@ -118,8 +118,13 @@ def _form_for(agreed: Agreement) -> Aggregator:
     if agreed.ratios == "exact":
         return auto()
     if agreed.ratios == "coarse":
-        return Aggregator("auto", _of_coarse, needs=(CoarseRatios,), calibrated=True)
+        return coarse_auto()
     return Aggregator("auto", _of_predictions, calibrated=True)
+
+
+def coarse_auto() -> Aggregator:
+    """Form of :func:`auto` for parties that all give coarse density ratios, as between sites."""
+    return Aggregator("auto", _of_coarse, needs=(CoarseRatios,), calibrated=True)
 
 
 # --- classes --------------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def _leading(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) ->
 
 
 def _weight(claims: Array) -> Array:
-    """Claims or votes of each party over those of the median party that has some, 1 at most, shape ``(m,)``."""
+    """Claims or votes of each party over those of the median party with some, 1 at most, shape ``(m,)``."""
     mass = claims.sum(axis=(1, 2))
     usual = np.median(mass[mass > 0]) if mass.any() else 1.0
     return np.asarray(np.minimum(1, mass / max(usual, _LEAST)))

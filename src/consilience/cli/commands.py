@@ -288,7 +288,14 @@ def parties(
 ) -> None:
     """Say how different the parties are, and what they know of the public rows, before any training."""
     with handle_errors(debug):
-        from consilience.cli.parties import check_folder, compared, equalized, facts, judged
+        from consilience.cli.parties import (
+            bound,
+            check_folder,
+            compared,
+            equalized,
+            facts,
+            judged,
+        )
         from consilience.experiments import gather, read_spec
         from consilience.report.heterogeneity_page import (
             notes,
@@ -318,7 +325,7 @@ def parties(
         known = facts(spec, seed, settings=settings or [], **options)
         console = tables(json_to)
         console.print(parties_table(found, title, public))
-        for line in notes(found, public):
+        for line in (*notes(found, public), *bound(setup)):
             console.print(line)
         if out is not None:
             written = write_parties(found, out, title=title, facts=known, public=public)

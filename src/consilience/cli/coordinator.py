@@ -59,6 +59,7 @@ def init(
     """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
     with handle_errors(debug):
         from consilience.deployment.coordinator.template import write_coordinator
+        from consilience.federation.forming import borne
 
         names = [name.strip() for name in parties.split(",")]
         typer.echo(write_coordinator(folder, names, address))
@@ -66,6 +67,11 @@ def init(
         say(
             f"or by hand: give it {folder / 'tls' / 'ca.pem'}, and put its key into [parties]; the public "
             "rows are sent to who has no file"
+        )
+        say(
+            f"without labelled rows a class bears (holders - 1) // 2 malicious parties, {borne(len(names))} "
+            "at most here; if a class has one or two holders, fill in [robustness] secret_labels: ten "
+            "labelled rows of each class that no party has"
         )
         say(f"fill it in, then: {command('coordinator', 'start', folder)}")
 
@@ -310,6 +316,7 @@ def _facts(found: dict[str, Any]) -> Table:
             "address": found["address"],
             "method": f"{found['method']}, {found['rounds']} rounds",
             "public rows": public,
+            "malicious parties borne": found["malicious_borne"],
         },
     )
 

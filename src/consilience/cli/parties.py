@@ -61,6 +61,14 @@ def compared(setup: SimulatedParties, **options: Any) -> Heterogeneity:
     )
 
 
+def bound(setup: SimulatedParties) -> list[str]:
+    """Write a line on the malicious parties that each class bears; none for values."""
+    from consilience.federation.forming import bound_by_class
+
+    said = "" if setup.dataset.classes is None else bound_by_class(setup.holders)
+    return [said[0].upper() + said[1:] + "."] if said else []
+
+
 def judged(spec: Spec, setup: SimulatedParties, seed: int) -> PublicCoverage | None:
     """Coverage of the public rows by the parties; ``None`` where there are none, or where it cannot be said.
 

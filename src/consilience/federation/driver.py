@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Metrics
 from consilience.numerics.randomness import Threads
 from consilience.protocols import Protocol, Round, RoundState
+from consilience.protocols.secure_rounds import SECURE
 
 if TYPE_CHECKING:
     from consilience.federation.federation import Federation
@@ -83,6 +84,8 @@ def drive(
             round = next(steps, None)
         if round is None:
             return
+        if round.number == 1 and round.teacher is not None and SECURE not in protocol.options:
+            round = replace(round, notes=(*round.notes, *filter(None, [federation.bound])))
         metrics = evaluate(round)
         now = time.perf_counter() - begun
         done = CompletedRound(round, metrics, checkpoint(round, now), now)

@@ -19,6 +19,7 @@ from consilience.federation.driver import (
     tracked,
 )
 from consilience.federation.forming import (
+    bound_by_class,
     check_classes_fixed,
     check_growing,
     check_new_names,
@@ -157,6 +158,9 @@ class Federation:
         self.network, self.public = network, public
         self._seed, self._strict, self.threads = int(seed), strict, threads
         self._encoder, self._tolerates = encoder, 0
+        self.bound = (
+            ""  # a sentence on the malicious parties that each class bears, once it is formed
+        )
         self._meant: frozenset[str] = frozenset()
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
@@ -193,6 +197,9 @@ class Federation:
         self.network.leave_out(odd)
         fitting = [one for one in descriptions if one.party not in odd]
         check_tolerates(fitting, self._tolerates)
+        self.bound = bound_by_class(
+            {one.party: one.classes for one in fitting if not one.learns_only}
+        )
         agreement = negotiate(fitting, self.public, seed=self._seed, encoder=self._encoder)
         return fitting, agreement
 

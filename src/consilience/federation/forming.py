@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
+
 from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.messages.replies import Description
@@ -14,6 +16,7 @@ from consilience.messages.schema import MOST_SUMMED, Agreement, Public, Ratios
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.protocols.secure_rounds import SECURE
 from consilience.tasks.lifecycle import TakePublic
+from consilience.validation.arrays import Array
 from consilience.validation.labels import class_order
 
 
@@ -170,6 +173,65 @@ def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[s
         for name, limit in limits.items()
         if limit < size
     }
+
+
+_HOLDS = 0.05
+"""Share of its rows of its largest class, and one row, that a party needs of a class to hold it."""
+
+_SHOWN = 12
+"""Classes that a sentence lists."""
+
+
+def holders_by_class(labels: Iterable[Array], classes: int) -> Array:
+    """Count the parties that hold each class: one row of it or more, and 5 % of their largest class.
+
+    Args:
+        labels: of each party's rows, class codes from 0.
+        classes: number of classes, K.
+
+    Returns:
+        Shape ``(K,)``, int.
+    """
+    counts = np.array([np.bincount(one, minlength=classes) for one in labels])
+    least = np.maximum(1, _HOLDS * counts.max(axis=1, keepdims=True))
+    return np.asarray((counts >= least).sum(axis=0))
+
+
+def borne(holders: int) -> int:
+    """Give the malicious parties that a class with so many holders bears, themselves counted as holders.
+
+    Without labelled rows ``2 f + 1`` holders are necessary for f (``docs/theory/robustness.md``).
+
+    >>> [borne(n) for n in (1, 2, 3, 4, 5)]
+    [0, 0, 1, 1, 2]
+    """
+    return max(0, (holders - 1) // 2)
+
+
+def bound_by_class(classes: Mapping[str, Iterable[str]]) -> str:
+    """Write a sentence on the holders of each class, and the malicious parties that each bears.
+
+    Args:
+        classes: party to the names of the classes that it says it has.
+
+    Returns:
+        The sentence; empty if no party has classes.
+    """
+    holders = Counter(str(name) for known in classes.values() for name in set(known))
+    if not holders:
+        return ""
+    listed = [
+        f"{name} {borne(count)} ({count} holder{'s' * (count != 1)})"
+        for name, count in sorted(holders.items(), key=lambda one: (one[1], one[0]))
+    ]
+    said = "malicious parties that each class bears without labelled rows: " + ", ".join(
+        listed[:_SHOWN]
+    )
+    if len(listed) > _SHOWN:
+        said += f", {len(listed) - _SHOWN} classes more"
+    if not all(borne(count) for count in holders.values()):
+        said += ". For a class that bears 0 give a root set of ten labelled rows: robustness.secret_labels"
+    return said
 
 
 def known_to_few(classes: Mapping[str, Iterable[str]], tolerates: int) -> str:

@@ -16,6 +16,7 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.gate import check_free
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput, command
+from consilience.federation.forming import borne
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import inside, without_links
@@ -45,8 +46,20 @@ def coordinator_facts(folder: Path) -> dict[str, Any]:
         "rounds": spec.protocol.rounds,
         "public_rows": len(public),
         "public": public.key if len(public) else None,
+        "malicious_borne": _borne(spec),
         "public_bytes": TakePublic.of(public).nbytes if len(public) else 0,
     }
+
+
+def _borne(spec: CoordinatorSpec) -> str:
+    """How many malicious parties a class bears: known for each class once the parties have joined."""
+    if spec.robustness.secret_labels:
+        return f"judged by the labelled rows in {spec.robustness.secret_labels}"
+    count = len(spec.parties)
+    return (
+        f"{borne(count)} by a class that all {count} parties hold, (holders - 1) // 2 by others, 0 by one "
+        "with two holders or fewer: give robustness.secret_labels for these; round 1 lists each class"
+    )
 
 
 def check_start(folder: Path) -> CoordinatorSpec:

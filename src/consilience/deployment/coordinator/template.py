@@ -11,6 +11,7 @@ from consilience.deployment.certificates import make_authority, require_cryptogr
 from consilience.deployment.coordinator.configuration import CONFIGURATION
 from consilience.deployment.invitation import NAMES, PLAIN, check_party_name
 from consilience.errors import InvalidInput, command
+from consilience.federation.forming import borne
 from consilience.validation.sections import check_address, write_new
 
 TEMPLATE = """\
@@ -37,6 +38,12 @@ name = "ensemble_distillation"    # consilience list protocols
 rounds = 3
 
 # [pace]                          # share, grace, age, early_stop: rounds that do not wait for the late
+
+# Without labelled rows a class that h parties hold bears (h - 1) // 2 malicious ones: {most} of {count} at
+# most, and none for a class with one or two holders. For these give ten labelled rows that no party has:
+# [robustness]
+# secret_labels = "root.csv"
+# label = "label"                 # its column of labels
 
 # Filled in by "consilience coordinator invite" and "add"; or by hand, with the line that "consilience party
 # key party.toml" prints at each.
@@ -87,6 +94,8 @@ def write_coordinator(folder: Path, parties: Sequence[str], address: str) -> Pat
             start=command("coordinator", "start", folder),
             name=json.dumps(federation),
             address=json.dumps(address),
+            count=len(parties),
+            most=borne(len(parties)),
             parties="\n".join(f'{json.dumps(name)} = ""' for name in parties),
         ),
     )
