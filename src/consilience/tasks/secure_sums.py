@@ -25,7 +25,8 @@ from consilience.messages.scores import ClassSums, Score
 from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import encode
 from consilience.party.party import Party
-from consilience.party.secure_sums import member_of, state_of_model
+from consilience.party.secure_sums import member_of
+from consilience.secure.sum_state import ANSWERS
 from consilience.tasks.base import Task
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
@@ -187,7 +188,13 @@ class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, 
         assert party.agreement is not None
         among = party.agreement.summed
         return member_of(party).open(
-            self.domain, self.threshold, self.question, among=among, round=self.round
+            self.domain,
+            self.threshold,
+            self.question,
+            among=among,
+            round=self.round,
+            history=party.history,
+            noisy=party.privacy.accountant.budget is not None,
         )
 
 
@@ -232,16 +239,18 @@ class SumMasked(
             given = MaskedInput(
                 party=party.name, round=self.round, values=masked(values), stated=stated
             )
-            if stated is None:
-                return given, state_of_model(party)
-            if stated.colluding:  # another sum of the same numbers would have too little noise
+            if stated is not None and stated.colluding:  # a second sum would have too little noise
                 return given, hashlib.sha256(values.tobytes()).hexdigest()
-            return given, "" if stated.sigma else CLASS_SUMS
+            # A budget lets nothing out without noise, which bounds what any sums tell.
+            noisy = party.privacy.accountant.budget is not None
+            return given, "" if noisy or (stated is not None and stated.sigma) else ANSWERS
 
         member = member_of(party)
         party.summing = self.asked.variance, member.state.threshold
         try:
-            return member.mask(self.shared, self.asked.digest, reply)
+            return member.mask(
+                self.shared, self.asked.digest, reply, round=self.round, history=party.history
+            )
         finally:
             party.summing = None
 
@@ -251,6 +260,11 @@ class SumTrained(
     SumMasked, reply_type=MaskedInput, exchanges="parameters", protocol=None, keeps_model=False
 ):
     """Answer a question that has you train first."""
+
+    @property
+    def remembered(self) -> bool:
+        """No: the history records the training when it begins, and the others' shares are no part of it."""
+        return False
 
 
 @message
