@@ -229,10 +229,10 @@ def test_parties_of_different_histories_share_nothing() -> None:
     """And one whose model may have changed since it gave its keys adds nothing."""
     members = {name: SumMember(name) for name in "abc"}
 
-    def keys(history: str, **changed: Any) -> tuple[SumKeys, ...]:
-        asked = {name: {"history": history, "round": 1} for name in "abc"}
+    def keys(same: str, **changed: Any) -> tuple[SumKeys, ...]:
+        asked = {name: {"history": same, "round": 1} for name in "abc"}
         asked["c"] |= changed
-        domain = history.encode().ljust(32, b"0") + repr(changed).encode()
+        domain = same.encode().ljust(32, b"0") + repr(changed).encode()
         return tuple(
             one.open(domain, 3, "q", among=tuple("abc"), **asked[name])
             for name, one in members.items()
