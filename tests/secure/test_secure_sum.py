@@ -199,6 +199,24 @@ def test_a_sum_is_opened_once_and_for_one_set() -> None:
         run.ask("a", "reveal", list("abcd"), round=1)
 
 
+def test_all_sums_are_of_one_rule() -> None:
+    """It is refused with the input, and at the latest with the opening."""
+    run = whole("abc", 3, numbers("abc"))
+    run.opened("abc")
+    for other in ("rule", ""):
+        run.keys("abc", other.encode().ljust(32, b"1"))
+        run.shares("abc")
+        member = run.members["a"]
+        if other:
+            with pytest.raises(KnowledgeRefused, match="its sums are of another rule"):
+                member.mask(run.shared, "q", lambda masked: None, round=1, rule=other)
+    run.masked("abc")
+    member = run.members["a"]
+    member.state = replace(member.state, rules={"": "rule"})
+    with pytest.raises(KnowledgeRefused, match="its sums are of another rule"):
+        run.opened("abc")
+
+
 @pytest.mark.parametrize("question", ["q", "another"])
 def test_nothing_is_summed_up_over_another_set(question: str) -> None:
     """Whatever is asked: at the step of the shares, of the inputs, and of the opening."""
@@ -250,14 +268,16 @@ def test_parties_of_different_histories_share_nothing() -> None:
 
 
 def test_another_roster_begins_another_record(tmp_path: Any) -> None:
-    """Another comment behind a key does not; the record of the roster before comes back with it."""
+    """Any change of a line does; the record of the roster before comes back with it."""
     lines = {name: make_key(tmp_path / name, name) for name in "bcde"}
     member = SumMember("a", roster=lines)
     sets = {roster_digest("a", lines): tuple("abcde")}
     member.state = replace(member.state, sets=sets)
     assert member.bound == tuple("abcde")
-    member.roster = {name: f"{' '.join(line.split()[:2])} ward 7" for name, line in lines.items()}
+    member.roster = {name: f"  {line}" for name, line in lines.items()}
     assert member.bound == tuple("abcde")
+    member.roster = lines | {"e": lines["e"] + " and vote"}
+    assert member.bound == ()
     member.roster = {name: lines[name] for name in "bcd"}
     assert member.bound == ()
     member.roster = lines | {"e": lines["b"]}

@@ -5,7 +5,7 @@
 
 Two parties of one history were asked the same in the same order since they joined. It is saved with the state
 and restored with it, so that it describes the model as it is. Nothing of the party's own enters: no rows,
-name, limits or secret. Secure sums compare the histories of their parties (:mod:`consilience.secure.secure_sum`).
+name, limits or secret. Secure sums compare their parties' histories (:mod:`consilience.secure.secure_sum`).
 """
 
 from __future__ import annotations

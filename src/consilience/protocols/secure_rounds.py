@@ -2,8 +2,8 @@
 
 Predictions, class sums and trained parameters are asked for in four exchanges
 (:mod:`consilience.tasks.secure_sums`); the first goes with the training that is asked for in the same breath.
-Whatever else would leave a party readable is refused. All sums of a run are over the parties of the first one,
-and whatever changes models is asked of all of these (:mod:`consilience.secure.secure_sum` says why).
+Whatever else would leave a party readable is refused. All sums of a run are over the parties of the first
+one, and whatever changes models is asked of all of these (:mod:`consilience.secure.secure_sum` says why).
 """
 
 from __future__ import annotations
@@ -291,7 +291,9 @@ class SumsNetwork:
                     mend=left_out(missing),
                 )
 
-        def step(kind: type[K], *tasks: Task, to: Sequence[str], whole: bool = True) -> dict[str, K]:
+        def step(
+            kind: type[K], *tasks: Task, to: Sequence[str], whole: bool = True
+        ) -> dict[str, K]:
             replies = self._network.ask(*tasks, to=to)
             missing.update(replies.missing)
             found = dict(zip(replies.parties, replies.of(kind), strict=True))
@@ -310,7 +312,9 @@ class SumsNetwork:
         masked = task(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))
         opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
-        opened = step(SumOpening, opening, to=tuple(given), whole=False)  # their input is in the sum
+        opened = step(
+            SumOpening, opening, to=tuple(given), whole=False
+        )  # their input is in the sum
         inputs = {name: one.values for name, one in given.items()}
         total = open_sum(begin.domain, threshold, keys, tuple(shared), inputs, opened)
         whole = Sum(total, np.ones(len(given)), tuple(given))
@@ -432,5 +436,7 @@ def summed_rounds(
             f"coordinator{view.unchecked}. Nobody looks for wrong answers"
         ]
         if view.late:
-            notes.append(f"in no sum, for they were not in the first, and taught: {', '.join(view.late)}")
+            notes.append(
+                f"in no sum, for they were not in the first, and taught: {', '.join(view.late)}"
+            )
         yield replace(one, notes=(*one.notes, *notes)) if one.number else one

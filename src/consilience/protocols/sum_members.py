@@ -64,14 +64,10 @@ def members_of(
             continue
         missing[name] = failure_of(name, KnowledgeRefused(why))
     histories = Counter(one.history for one in fitting.values())
-    most = max(histories.values(), default=0)
-    found = {}
-    for name, one in fitting.items():
-        if histories[one.history] == most:
-            most, found[name] = most, one
-            histories = Counter({one.history: most})  # of two as common the first counts
-            continue
-        why = "it was not asked the same as the others since they joined: a sum with it would tell its answers"
+    most = histories.most_common(1)[0][0] if histories else ""  # of two as common the first by name
+    found = {name: one for name, one in fitting.items() if one.history == most}
+    why = "it was not asked the same as the others since they joined: a sum with it may tell its answers"
+    for name in fitting.keys() - found.keys():
         missing[name] = failure_of(name, KnowledgeRefused(why))
     return found
 

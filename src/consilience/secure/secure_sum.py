@@ -11,29 +11,32 @@ dropped the masks with others, never both.
     3  input     u, given its sealed shares by U2:
                    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(k_uv) - sum_{v < u} PRG(k_uv)  mod 2^64,  v in U2
     4  opening   u, given the names U3 whose input arrived: of v in U3 its share of b_v, else that of s_v
-    5  coordinator (:mod:`consilience.secure.opened_sum`): sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped
+    5  coordinator: sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped (:func:`.open_sum`)
 
 Fewer than t parties that join hands with the coordinator learn the sum of the others; t or more learn every
 input. With :func:`.least_threshold` a coordinator that tells some parties that u dropped, and others that it
 did not, gets too few shares of one kind, unless a third of the parties help it.
 
 Two sums that differ by one party tell its input, and so, nearly, do sums of two rounds: models change little
-between them if the coordinator wants it. Two rules prevent that.
+between them if the coordinator wants it. Three rules prevent that.
 
     - **One set.** n are the parties that agreed when they joined, however few of them a coordinator asks. A
       party that has opened a sum of answers opens all later ones over the same parties, in whatever round,
-      run, attempt, question and state of its model. Any two sets of t parties have more than a third of all
-      in common, who would have to open both. The record belongs to the roster: if the party's engineer
-      changes the other parties or keys on it, the record of the new roster begins. Answers with noise enough
-      by itself are not bound; an input with a part of the parties' noise is in one sum alone.
+      run, attempt and state of its model. Any two sets of t parties have more than a third of all
+      in common, who would have to open both.
+    - **One rule.** All these sums are of one rule with its settings, such as one temperature of ``entropy``.
+      Sums of several rules over one set are symmetric functions of the parties' answers: six temperatures
+      give equations that have the answers of six parties for a solution.
     - **One history.** Each party's keys state a digest of all that its model depends on and that the
       coordinator chose: the agreement, and every task since that changes models. A party shares its secrets
       with parties of its own digest alone. Else a coordinator changes the model of one party and leaves the
       others' as they are, and the difference of two sums over one set tells that party's answers. With a
       roster the digest is signed.
 
-There is no rule of one question for each state of a model: a coordinator makes another state at will, as by a
-weight of private rows that differs in the sixth digit. Two questions are two sums over one set.
+The record of the set and the rule outlives runs. It belongs to the roster: if the party's engineer changes a
+line of it, the record of the new roster begins. Answers with noise enough by itself are not bound; an input
+with a part of the parties' noise is in one sum alone. The state of a model plays no part: a coordinator makes
+another state at will, as by a weight of private rows that differs in the sixth digit.
 
 What remains is the sum itself. The difference of two sums over one set is the sum of the changes of all
 parties: if all models but one cannot change, such as frozen ones, it is the change of that one's answers.
@@ -112,7 +115,8 @@ class SumMember:
 
     def _recorded(self) -> SumState:
         """Give a state of no attempt, with the record of all."""
-        return SumState(opened=self.state.opened, sets=self.state.sets)
+        state = self.state
+        return SumState(opened=state.opened, sets=state.sets, rules=state.rules)
 
     def open(
         self,
@@ -213,6 +217,7 @@ class SumMember:
         reply: Callable[[Masking], tuple[T, str]],
         *,
         round: int,
+        rule: str = "",
         history: str = "",
     ) -> T:
         """Answer step 3: take the shares of others, and give the input under masks.
@@ -222,6 +227,7 @@ class SumMember:
             question: digest of the question.
             reply: makes the reply, given the masks, and its kind (:attr:`.SumState.kind`).
             round: the round.
+            rule: digest of the rule that the question is of, without what changes from round to round.
             history: digest of all that its answers depend on now and that the coordinator chose.
 
         Returns:
@@ -244,7 +250,9 @@ class SumMember:
                     mend="Begin the sum anew.",
                 )
             names = [one.party for one in known]
-            self._check_set(own.bound, names)
+            if own.bound:  # else it has opened no sum, or all its inputs have noise
+                self._check_set(own.bound, names)
+                self._check_rule(rule)
             if names != senders or self.name not in names or len(names) < state.threshold:
                 raise KnowledgeRefused("shares of too few parties, or of ones that take no part")
             shares = [
@@ -256,7 +264,7 @@ class SumMember:
             others = [one for one in known if one.party != self.name]
             made, kind = reply(lambda values: self._masked(values, others))
             rows = as_bytes(b"".join(shares)).reshape(-1, 2 * SHARE)
-            self.state = replace(state, senders=tuple(names), shares=rows, kind=kind)
+            self.state = replace(state, senders=tuple(names), shares=rows, kind=kind, rule=rule)
             return made
 
         return self._once("input", question.encode() + encode(shared), answer)
@@ -285,8 +293,13 @@ class SumMember:
             recorded = self._recorded()
             if state.kind == ANSWERS:
                 self._check_set(self.bound, survivors)
-                sets = {roster_digest(self.name, self.roster): tuple(survivors)}
-                recorded = replace(recorded, sets={**state.sets, **sets})
+                self._check_rule(state.rule)
+                roster = roster_digest(self.name, self.roster)
+                recorded = replace(
+                    recorded,
+                    sets={**state.sets, roster: tuple(survivors)},
+                    rules={**state.rules, roster: state.rule},
+                )
             elif state.kind:
                 if state.opened.get(state.kind, chosen) != chosen:
                     raise KnowledgeRefused(
@@ -359,6 +372,16 @@ class SumMember:
                 "the answers of a single one",
                 mend="Start those that are missing again. For a sum of others each party's engineer changes "
                 "its [roster]; in one process, make the parties anew.",
+            )
+
+    def _check_rule(self, rule: str) -> None:
+        """Raise ``KnowledgeRefused`` unless a sum is of the rule that all before were of, if any."""
+        if self.state.rules.get(roster_digest(self.name, self.roster), rule) != rule:
+            raise KnowledgeRefused(
+                "its sums are of another rule: sums of a few rules, such as of several temperatures, are "
+                "equations that have single answers for a solution",
+                mend="Take the rule of the run before. For another one each party's engineer changes a line "
+                "of its [roster]; in one process, make the parties anew.",
             )
 
     def _check_roster(self, among: Sequence[str], threshold: int) -> None:

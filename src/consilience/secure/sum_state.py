@@ -24,8 +24,8 @@ def as_bytes(data: bytes = b"") -> Array:
 
 @message
 class SumState:
-    """State of a party in a sum; ``opened`` and ``sets`` outlive the attempt, and all else is forgotten with
-    it.
+    """State of a party in a sum; ``opened``, ``sets`` and ``rules`` outlive the attempt, and all else is
+    forgotten with it.
 
     Attributes:
         domain: names the attempt, uint8 as all arrays here; of length 0 for none.
@@ -39,10 +39,12 @@ class SumState:
         given: step to the digest of its question, 32 bytes, followed by the reply.
         kind: :data:`ANSWERS`; or a digest of an input that has a part of the parties' noise; or empty, if the
             input has noise enough by itself.
+        rule: digest of the rule that its input is of.
         opened: digest of an input with a part of the noise to the digest of the question and of the survivors
             that its sum was opened for.
         sets: digest of the party's roster (:func:`roster_digest`) to the names of the parties that all its
             sums of answers are over, from the first one on.
+        rules: digest of the party's roster to a digest of the rule that all these sums are of.
     """
 
     domain: Array = field(default_factory=as_bytes)
@@ -55,14 +57,17 @@ class SumState:
     shares: Array = field(default_factory=as_bytes)
     given: Mapping[str, Array] = field(default_factory=dict)
     kind: str = ""
+    rule: str = ""
     opened: Mapping[str, str] = field(default_factory=dict)
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
 
 
 def roster_digest(name: str, roster: Mapping[str, str] | None) -> str:
     """Compute a digest of the other parties on a roster and of their keys; empty for no roster.
 
-    Comments behind the keys do not count: only other parties or other keys make another roster.
+    Any change of a line makes another roster, a comment behind a key too, so that the party's engineer can
+    begin another record with the same parties and keys.
 
     Args:
         name: of the party itself, which is left out.
@@ -73,5 +78,5 @@ def roster_digest(name: str, roster: Mapping[str, str] | None) -> str:
     """
     if roster is None:
         return ""
-    lines = sorted([other, *line.split()[:2]] for other, line in roster.items() if other != name)
+    lines = sorted([other, *line.split()] for other, line in roster.items() if other != name)
     return hashlib.sha256(json.dumps(lines).encode()).hexdigest()

@@ -120,7 +120,9 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
         try:
             replies.append(privacy.outgoing(task, agreed, partial(task.run, party)))
         except BaseException:
-            if task.remembered:  # it may have changed the model in part, as it did at no other party
+            if (
+                task.remembered
+            ):  # it may have changed the model in part, as it did at no other party
                 forget(party)
             raise
     return tuple(replies)

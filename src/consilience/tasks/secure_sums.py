@@ -85,6 +85,14 @@ class SumQuestion:
         form = json.dumps([self.form, dict(self.settings), self.variance]).encode()
         return hashlib.sha256(form + encode([_in_no_round(one) for one in self.tasks])).hexdigest()
 
+    @property
+    def rule(self) -> str:
+        """Digest of the rule that the question is of: the form of parameters, else the whole question."""
+        first = self.tasks[0]
+        return (
+            type(first).__name__ + self.form if isinstance(first, TrainParameters) else self.digest
+        )
+
     def length(self, agreement: Agreement) -> int:
         """Count the integers that a party adds."""
         first = self.tasks[0]
@@ -249,7 +257,12 @@ class SumMasked(
         party.summing = self.asked.variance, member.state.threshold
         try:
             return member.mask(
-                self.shared, self.asked.digest, reply, round=self.round, history=party.history
+                self.shared,
+                self.asked.digest,
+                reply,
+                round=self.round,
+                rule=self.asked.rule,
+                history=party.history,
             )
         finally:
             party.summing = None
