@@ -83,7 +83,7 @@ LEARNERS = {
     "mlp-sklearn": {"max_iter": 30},
     "xgboost": {"n_estimators": 10},
     "lightgbm": {"n_estimators": 10},
-    "mlp": {"epochs": 2},
+    "mlp": {"recipe": {"epochs": 5}},
 }
 """Presets of classification for tables, made small. The others need texts or photographs, are networks like
 ``mlp``, are for survival, or (``catboost``) are not installed with the tests."""
@@ -471,7 +471,7 @@ def one_goes_on(seed: int) -> Error:
     """What remains: all six are asked the same, and one model goes on from where it is; five refit."""
 
     def model(name: str) -> Any:
-        return make("mlp", epochs=5) if name == VICTIM else make("naive-bayes")
+        return make("mlp", recipe={"epochs": 5}) if name == VICTIM else make("naive-bayes")
 
     def attack(coordinator: Coordinator) -> Any:
         teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
