@@ -16,13 +16,12 @@ import numpy as np
 
 from consilience.federation.run_folder import machine, versions
 from consilience.messages.replies import Predictions
-from consilience.messages.secure_sums import MaskedInput
+from consilience.messages.secure_sums import ANSWERS, MaskedInput
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads
 from consilience.secure.masks import least_threshold
 from consilience.secure.opened_sum import open_sum
 from consilience.secure.secure_sum import SumMember
-from consilience.secure.sum_state import ANSWERS
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-sums.md"
 DOMAIN = bytes(32)

@@ -10,8 +10,8 @@ in one process what they have released.
 
 ``kills``: a hospital is killed by SIGKILL right after it has answered each of the four steps, which is before
 the next one; then the coordinator. Models are compared afterwards. ``back``: a hospital comes back with the
-state of an earlier round, and the run ends. Three of four open a sum, and all sums are over the four hospitals of the first one:
-a run whose hospital is too late for a step ends with its name, and is resumed once the hospital is back.
+state of an earlier round, and the run ends. Three of four open a sum, and all sums are over the hospitals of
+the first one: a run whose hospital is too late for a step ends with its name, and is resumed with it.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from scipy.stats import chi2
 
 from consilience.deployment.certificates import make_key
 from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.secure_sums import MaskedInput, SumKeys
+from consilience.messages.secure_sums import ANSWERS, MaskedInput, SumKeys
 from consilience.messages.wire import encode
 from consilience.secure.masks import combine, least_threshold, mask, public_of, shared_key
 from consilience.secure.opened_sum import open_sum
 from consilience.secure.secure_sum import SumMember
-from consilience.secure.sum_state import ANSWERS, roster_digest
+from consilience.secure.sum_state import roster_digest
 
 DOMAIN = bytes(range(32))
 

@@ -16,6 +16,9 @@ from consilience.validation.arrays import Array
 KEY, SHARE, SEALED = 32, 33, 82
 """Bytes of a key, of a share of a secret, and of two shares that are sealed."""
 
+ANSWERS = "answers"
+"""Kind of an input to a sum without noise: it is in sums over one set of parties, of one rule, alone."""
+
 _LONGEST_SIGNATURE, _LONGEST_DIGEST = 256, 64
 
 

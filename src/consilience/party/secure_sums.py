@@ -22,7 +22,7 @@ def member_of(party: Party) -> SumMember:
     Raises:
         MissingExtra: ``cryptography`` is not installed.
     """
-    from consilience.secure.secure_sum import SumMember  # it imports cryptography
+    from consilience.secure.secure_sum import SumMember  # the package imports scikit-learn too
 
     if party.sums is None:
         party.sums = SumMember(party.name, party.identity, party.roster)

@@ -63,12 +63,20 @@ from typing import TypeVar
 import numpy as np
 
 from consilience.errors import KnowledgeRefused
-from consilience.messages.secure_sums import KEY, SEALED, SHARE, SealedShares, SumKeys, SumOpening
+from consilience.messages.secure_sums import (
+    ANSWERS,
+    KEY,
+    SEALED,
+    SHARE,
+    SealedShares,
+    SumKeys,
+    SumOpening,
+)
 from consilience.messages.wire import decode, encode
 from consilience.secure import masks
 from consilience.secure.masks import FEWEST, least_threshold, odd_sum
 from consilience.secure.opened_sum import add_pair
-from consilience.secure.sum_state import ANSWERS, SumState, as_bytes, roster_digest
+from consilience.secure.sum_state import SumState, as_bytes, roster_digest
 from consilience.validation.arrays import Array
 
 Masking = Callable[[Array], Array]

@@ -13,9 +13,6 @@ from consilience.messages.message import message
 from consilience.messages.secure_sums import SumKeys
 from consilience.validation.arrays import Array
 
-ANSWERS = "answers"
-"""Kind of an input without noise: it is in sums over one set of parties alone."""
-
 
 def as_bytes(data: bytes = b"") -> Array:
     """Give bytes as an array, shape ``(n,)``, uint8."""
@@ -37,8 +34,8 @@ class SumState:
         senders: names of the parties whose shares it has, its own among them.
         shares: two shares of each, shape ``(n, 66)``.
         given: step to the digest of its question, 32 bytes, followed by the reply.
-        kind: :data:`ANSWERS`; or a digest of an input that has a part of the parties' noise; or empty, if the
-            input has noise enough by itself.
+        kind: :data:`~consilience.messages.secure_sums.ANSWERS`; or a digest of an input that has a part of
+            the parties' noise; or empty, if the input has noise enough by itself.
         rule: digest of the rule that its input is of.
         opened: digest of an input with a part of the noise to the digest of the question and of the survivors
             that its sum was opened for.

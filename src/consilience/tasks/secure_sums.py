@@ -22,11 +22,10 @@ from consilience.messages.message import message
 from consilience.messages.replies import Failure, Predictions, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums, Score
-from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
+from consilience.messages.secure_sums import ANSWERS, MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import encode
 from consilience.party.party import Party
 from consilience.party.secure_sums import member_of
-from consilience.secure.sum_state import ANSWERS
 from consilience.tasks.base import Task
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer

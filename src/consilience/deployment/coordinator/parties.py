@@ -191,8 +191,8 @@ def note_on_sums(folder: Path, *, added: bool = False) -> str:
     if added:
         return "Its answers are in no secure sum of this run: it is taught."
     return (
-        "All secure sums are over the parties of the first one, and a run without one of these ends before its "
-        "next sum. For sums without it each party's engineer changes its [roster], and a run begins."
+        "All secure sums are over the parties of the first one, and a run without one of these ends before "
+        "its next sum. For sums without it each party's engineer changes its [roster], and a run begins."
     )
 
 
