@@ -197,6 +197,8 @@ def test_a_sum_is_opened_once_and_for_one_set() -> None:
     assert not run.members["a"].state.private.size  # its secrets are gone
     with pytest.raises(KnowledgeRefused, match="in other words"):
         run.ask("a", "reveal", list("abcd"), round=1)
+    with pytest.raises(KnowledgeRefused, match="the sum was opened"):
+        run.keys("abcde")  # the same attempt
 
 
 def test_all_sums_are_of_one_rule() -> None:

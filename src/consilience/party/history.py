@@ -1,6 +1,7 @@
 """History of a party: a digest of all that its answers depend on and that a coordinator chose.
 
-    h_0      of a join: SHA-256 of the agreement, which names the public rows, the seed and the classes
+    h_0      of a join: SHA-256 of the agreement, which names the public rows, the seed and the classes, and
+             of the columns of these rows
     h_(i+1)  SHA-256 of h_i and of the next task that changes the model or the memory
 
 Two parties of one history were asked the same in the same order since they joined. It is saved with the state
@@ -15,7 +16,7 @@ import secrets
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from consilience.messages.schema import Agreement
+from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 
 if TYPE_CHECKING:
@@ -25,9 +26,18 @@ _DIGESTS: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Digests of tasks: parties of one process are asked with the same objects."""
 
 
-def beginning(agreement: Agreement) -> str:
-    """Compute the history of a party that has just joined, in hexadecimal digits."""
-    return hashlib.sha256(encode([agreement])).hexdigest()
+def beginning(agreement: Agreement, public: Public | None) -> str:
+    """Compute the history of a party that has just joined.
+
+    Args:
+        agreement: the agreement.
+        public: the public rows that it holds; ``None`` for none.
+
+    Returns:
+        SHA-256 in hexadecimal digits.
+    """
+    columns = "" if public is None else public.columns_key
+    return hashlib.sha256(encode([agreement]) + columns.encode()).hexdigest()
 
 
 def remember(party: Party, task: object) -> None:

@@ -81,7 +81,7 @@ class Training:
 
     def begin(self, agreement: Agreement) -> None:
         """Begin anew with an untrained model of the agreed number of outputs."""
-        self.agreement, self.history = agreement, beginning(agreement)
+        self.agreement, self.history = agreement, beginning(agreement, self.public)
         self.learner: Learner = self.untrained()
         self.model_changed()
 

@@ -19,8 +19,9 @@ from consilience.tasks.outgoing import failure_of
 def fixed_set(keys: Mapping[str, SumKeys], *, threshold: int) -> tuple[str, ...]:
     """Find the parties that all sums are over, as the parties' keys state them; empty before the first sum.
 
-    If parties state different sets, the one that most state counts. If one of its parties is missing, and
-    enough parties are bound to no set, a first sum of these is still possible, and no set counts.
+    If parties state different sets, the one that most state counts. If it is not of the parties that are
+    there, and enough of these are bound to no set, a first sum of these is still possible, and no set counts:
+    else a single party that lies would choose the set.
 
     Args:
         keys: party to its keys.
@@ -34,7 +35,7 @@ def fixed_set(keys: Mapping[str, SumKeys], *, threshold: int) -> tuple[str, ...]
         return ()
     fixed = stated.most_common(1)[0][0]
     free = sum(not one.bound for one in keys.values())
-    return () if not set(fixed) <= keys.keys() and free >= threshold else fixed
+    return () if set(fixed) != keys.keys() and free >= threshold else fixed
 
 
 def members_of(

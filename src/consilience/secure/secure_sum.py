@@ -174,6 +174,10 @@ class SumMember:
             )
 
         def reply() -> SumKeys:
+            if not self.state.private.size:
+                raise KnowledgeRefused(
+                    "the sum was opened, and its secrets are gone", mend="Begin another attempt."
+                )
             sealing, masking, seed = (one.tobytes() for one in self.state.private)
             keys = SumKeys(
                 party=self.name,
