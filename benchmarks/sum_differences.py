@@ -4,14 +4,14 @@ python benchmarks/sum_differences.py                          # minutes; prints 
 python benchmarks/sum_differences.py --learners knn --seeds 0 1
 
 Six honest parties at sites of their own, with ``Limits(masks=True)``, keys and a roster each, hold parts of
-the digits of unequal classes; nobody colludes. The coordinator has one sum over all six opened, of answers to
+the digits of unequal classes; no party colludes. The coordinator has one sum over all six opened, of answers to
 300 public rows and 10 classes, and then tries for a second one that tells the answers of the sixth party. Its
 estimate is the least-squares solution of all sums that it got, next to the mean of them all if they leave the
 solution open. The error is over the 3,000 answers of the sixth party at the time of the first sum.
 
 * ``alpha``: the same teacher, a weight of private rows of 0.500001 in place of 0.5, a sum over five.
 * ``drop-outs``: ten rounds; in each one another party is said to be gone.
-* ``per-party alpha``: over all six; the sixth alone is taught with the least weight of its own rows.
+* ``per-party alpha``: over all six; the sixth alone is taught with the least weight of private rows.
 * ``per-party teacher``: over all six; the sixth alone is taught another teacher.
 * ``restore``: the parties go back to the state of the first sum, for one over five.
 * ``new run``: five of the six join again.
@@ -186,7 +186,7 @@ class Coordinator:
             names: parties of the sum.
             asked: parties that are asked for keys and shares; by default those of the sum.
             between: is called between the keys and the shares.
-            further: scores that are asked for beside predictions.
+            further: scores that are asked for with predictions.
             temperature: of the rule ``entropy``, in place of the mean.
 
         Returns:
@@ -238,7 +238,7 @@ class Coordinator:
 
 
 Attack = Callable[[Coordinator], Any]
-"""Goes on after the first sum; gives the estimate of the victim's answers."""
+"""What a coordinator does after the first sum; gives the estimate of the victim's answers."""
 
 
 def by_alpha(coordinator: Coordinator) -> Any:
@@ -269,7 +269,7 @@ def _by_one(coordinator: Coordinator, alpha: float, teacher: Any) -> Any:
 
 
 def by_own_alpha(coordinator: Coordinator) -> Any:
-    """The sixth is taught with a weight of its own."""
+    """The sixth is taught with another weight than the others."""
     return _by_one(coordinator, 0.1, np.full((ROWS, CLASSES), 1 / CLASSES))
 
 
@@ -437,7 +437,7 @@ def run(
 
     Args:
         model: name of a party to its untrained model.
-        attack: goes on after the first sum; ``None`` for the mean of that sum.
+        attack: what the coordinator does after the first sum; ``None`` for the mean of that sum.
         seed: of the rows.
         limits: of the sites; those with ``masks = true`` by default.
 
@@ -479,7 +479,7 @@ def one_moves(seed: int) -> Error:
 
 
 def one_goes_on(seed: int) -> Error:
-    """What remains: all six are asked the same, and one model goes on from where it is; five refit."""
+    """What remains: all six are asked the same, and one model trains on from where it is; five refit."""
 
     def model(name: str) -> Any:
         return make("mlp", recipe={"epochs": 5}) if name == VICTIM else make("naive-bayes")

@@ -433,7 +433,7 @@ def summed_rounds(
     for one in function(view, public, state, **options):
         notes = [
             f"a sum: single answers are seen by {threshold} or more parties that join hands with the "
-            f"coordinator{view.unchecked}. Nobody looks for wrong answers"
+            f"coordinator{view.unchecked}. Wrong answers are not found"
         ]
         if view.late:
             notes.append(

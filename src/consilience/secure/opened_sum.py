@@ -50,7 +50,7 @@ def open_sum(
             raise RunFailed(
                 f"the shares of party {name!r} do not give its secret: it, or one that handed a share out, "
                 "does not keep to the protocol",
-                mend="Begin the sum anew.",
+                mend="Begin another attempt.",
             )
         if name in inputs:
             total -= masks.mask(found, len(total))

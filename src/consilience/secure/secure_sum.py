@@ -29,7 +29,7 @@ between them if the coordinator wants it. Three rules prevent that.
       give equations that have the answers of six parties for a solution.
     - **One history.** Each party's keys state a digest of all that its model depends on and that the
       coordinator chose: the agreement, and every task since that changes models. A party shares its secrets
-      with parties of its own digest alone. Else a coordinator changes the model of one party and leaves the
+      with parties of the same digest alone. Else a coordinator changes the model of one party and leaves the
       others' as they are, and the difference of two sums over one set tells that party's answers. With a
       roster the digest is signed.
 
@@ -259,7 +259,7 @@ class SumMember:
             if (round, history) != (own.round, own.history):
                 raise KnowledgeRefused(
                     "it was asked for more since it gave its keys, and the others know nothing of that",
-                    mend="Begin the sum anew.",
+                    mend="Begin another attempt.",
                 )
             names = [one.party for one in known]
             if own.bound:  # else it has opened no sum, or all its inputs have noise
@@ -317,7 +317,7 @@ class SumMember:
                     raise KnowledgeRefused(
                         "its part of the noise is in a sum of other parties, or of another question, and a "
                         "second sum would have too little noise",
-                        mend="Ask the same of the same parties. In one process, make the parties anew.",
+                        mend="Ask the same of the same parties. In one process, create the parties again.",
                     )
                 recorded = replace(recorded, opened={**state.opened, state.kind: chosen})
             inside = np.array([name in survivors for name in state.senders])[:, None]
@@ -330,7 +330,7 @@ class SumMember:
     def _once(self, step: str, question: bytes, reply: Callable[[], T]) -> T:
         """Give the reply to a step's first question; the same bytes again where it comes again."""
         if not self.state.domain.size:
-            raise KnowledgeRefused("it is in no sum", mend="Begin the sum anew.")
+            raise KnowledgeRefused("it is in no sum", mend="Begin another attempt.")
         digest = hashlib.sha256(question).digest()
         kept = self.state.given.get(step)
         if kept is None:
@@ -383,7 +383,7 @@ class SumMember:
                 f"its sums are over {', '.join(bound)}: a sum of other parties and those before would tell "
                 "the answers of a single one",
                 mend="Start those that are missing again. For a sum of others each party's engineer changes "
-                "its [roster]; in one process, make the parties anew.",
+                "its [roster]; in one process, create the parties again.",
             )
 
     def _check_rule(self, rule: str) -> None:
@@ -393,7 +393,7 @@ class SumMember:
                 "its sums are of another rule: sums of a few rules, such as of several temperatures, are "
                 "equations that have single answers for a solution",
                 mend="Take the rule of the run before. For another one each party's engineer changes a line "
-                "of its [roster]; in one process, make the parties anew.",
+                "of its [roster]; in one process, create the parties again.",
             )
 
     def _check_roster(self, among: Sequence[str], threshold: int) -> None:
