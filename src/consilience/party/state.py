@@ -344,7 +344,7 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
         form, version = about["format"], str(about["consilience"])[:20]
         if form == FORMAT:
             trained = bool(about["trained"])
-            # A state without one is older than histories: its history is then that of no other party.
+            # A state without one is older than histories: it is then given one of no other party.
             history = str(about.get("history") or secrets.token_hex(32))
             return {"trained": trained, "consilience": version, "history": history}
     except FileNotFoundError as error:

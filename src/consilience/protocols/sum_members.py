@@ -67,7 +67,7 @@ def members_of(
     histories = Counter(one.history for one in fitting.values())
     most = histories.most_common(1)[0][0] if histories else ""  # of two as common the first by name
     found = {name: one for name, one in fitting.items() if one.history == most}
-    why = "it was not asked the same as the others since they joined: a sum with it may tell its answers"
+    why = "it missed or failed at something that the others were asked: a sum with it may tell its answers"
     for name in fitting.keys() - found.keys():
         missing[name] = failure_of(name, KnowledgeRefused(why))
     return found
