@@ -312,9 +312,8 @@ class SumsNetwork:
         masked = task(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))
         opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
-        opened = step(
-            SumOpening, opening, to=tuple(given), whole=False
-        )  # their input is in the sum
+        # The input of one that is gone now is in the sum, and enough others open it.
+        opened = step(SumOpening, opening, to=tuple(given), whole=False)
         inputs = {name: one.values for name, one in given.items()}
         total = open_sum(begin.domain, threshold, keys, tuple(shared), inputs, opened)
         whole = Sum(total, np.ones(len(given)), tuple(given))
