@@ -367,9 +367,9 @@ def by_squares(coordinator: Coordinator) -> Any:
     return squares / squares.sum(axis=1, keepdims=True)
 
 
-BEFORE: dict[str, Attack | None] = {
+BEFORE: dict[str, Attack] = {
     "none: the same for all classes": lambda coordinator: np.full((ROWS, CLASSES), 1 / CLASSES),
-    "none: the mean of the one sum": None,
+    "none: the mean of the one sum": Coordinator.estimate,
     "none: this mean, squared": by_squares,
 }
 """Estimates that need no second sum."""
@@ -479,6 +479,23 @@ def one_moves(seed: int) -> Error:
     return run(model, _by_all, seed)[0]
 
 
+def one_listens(seed: int) -> Error:
+    """What remains: all six are asked the same, and five trees answer as taught, whatever rows weigh."""
+
+    def model(name: str) -> Any:
+        return make("logistic-regression" if name == VICTIM else "decision-tree")
+
+    def attack(coordinator: Coordinator) -> Any:
+        teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
+        for t, alpha in ((2, 0.1), (3, 0.9)):
+            coordinator.teach(t, alpha, teacher=teacher)
+            assert coordinator.sum(t)
+        coordinator.truth = coordinator.answers()
+        return coordinator.sums[2][1] - coordinator.sums[1][1] + teacher
+
+    return run(model, attack, seed)[0]
+
+
 def one_goes_on(seed: int) -> Error:
     """What remains: all six are asked the same, and one model trains on from where it is; five refit."""
 
@@ -532,6 +549,7 @@ def _by_all(coordinator: Coordinator) -> Any:
 
 REMAINS = {
     "logistic-regression, and five frozen models": one_moves,
+    "logistic-regression, and five of decision-tree": one_listens,
     "mlp, and five of naive-bayes": one_goes_on,
 }
 
@@ -542,12 +560,16 @@ def table(learner: str, seeds: Sequence[int], attacks: Sequence[str]) -> None:
     def model(name: str) -> Any:
         return make(learner, **LEARNERS[learner])
 
-    for attack in (*BEFORE, *attacks):
-        made = [run(model, {**BEFORE, **ATTACKS}[attack], seed) for seed in seeds]
-        each = [(one.most, one.mean, one.same) for one, _ in made]
+    def show(attack: str, made: Sequence[tuple[Error, Coordinator]]) -> None:
         opened = np.mean([len(one.sums) for _, one in made])
-        error = Error(*np.mean(each, axis=0))
+        error = Error(*np.mean([(one.most, one.mean, one.same) for one, _ in made], axis=0))
         print(f"| {learner} | {attack} | {opened:g} | {error} |", flush=True)
+
+    begun = [run(model, None, seed)[1] for seed in seeds]
+    for name, before in BEFORE.items():
+        show(name, [(Error.of(before(one), one.truth), one) for one in begun])
+    for name in attacks:
+        show(name, [run(model, ATTACKS[name], seed) for seed in seeds])
 
 
 def main() -> None:
