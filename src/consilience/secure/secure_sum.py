@@ -39,7 +39,8 @@ with a part of the parties' noise is in one sum alone. The state of a model play
 another state at will, as by a weight of private rows that differs in the sixth digit.
 
 What remains is the sum itself. The difference of two sums over one set is the sum of the changes of all
-parties: if all models but one cannot change, such as frozen ones, it is the change of that one's answers.
+parties. If all models but one stay as they are, such as frozen ones, or models that refit next to a network
+that trains on, it is the change of that one's answers, and nothing but noise bounds what it tells.
 
 Deviations
     - Shares are unsealed, and so authenticated, in line 3 and not in line 4: no party could have sealed
