@@ -16,11 +16,12 @@ import numpy as np
 
 from consilience.federation.run_folder import machine, versions
 from consilience.messages.replies import Predictions
-from consilience.messages.secure_sums import MaskedInput
+from consilience.messages.secure_sums import ANSWERS, MaskedInput
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads
 from consilience.secure.masks import least_threshold
-from consilience.secure.secure_sum import SumMember, open_sum
+from consilience.secure.opened_sum import open_sum
+from consilience.secure.secure_sum import SumMember
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-sums.md"
 DOMAIN = bytes(32)
@@ -51,8 +52,9 @@ class Cost:
                 "q",
                 lambda masks: (
                     MaskedInput(party=name, round=1, values=masks(inputs[name])),
-                    "model",
+                    ANSWERS,
                 ),
+                round=1,
             )
 
         keys = by_parties(

@@ -118,6 +118,9 @@ def test_what_has_no_room_is_refused() -> None:
         form_named("median", {}, "probabilities")
     with pytest.raises(KnowledgeRefused, match="settings"):
         form_named("mean", {"power": 2.0}, "probabilities")
+    for temperature in (0.19, 0.0, -1.0, float("nan")):  # a hostile coordinator may send any
+        with pytest.raises(KnowledgeRefused, match=r"of at least 0\.2"):
+            form_named("entropy", {"temperature": temperature}, "probabilities")
 
 
 def test_a_sum_of_no_answers_is_noticed() -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from consilience.deployment.coordinator import parties, process
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
-from consilience.deployment.coordinator.parties import leave
+from consilience.deployment.coordinator.parties import leave, note_on_sums
 from consilience.deployment.coordinator.process import start_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
 from consilience.federation.leaving import CERTIFICATE, READABLE, certify, record_of
 from consilience.federation.ledger import Ledger
+from consilience.federation.run_folder import LEDGER
 from consilience.messages.wire import decode
 from consilience.tasks.predictions import Distill
 from helpers.deployed_run import (
@@ -79,6 +80,18 @@ def test_one_is_added_and_one_removed_while_the_run_goes_on(run: Path) -> None:
         asked = [("Describe", "ok"), ("TakePublic", "ok"), ("Join", "ok")]
         assert ledger.read(of_east) == asked
     assert "east was added after round 2" in said and "south was removed after round 2" in said
+
+
+def test_secure_sums_go_on_with_the_parties_of_the_first_one_alone(run: Path) -> None:
+    """Who adds or removes a party is told before a run ends for it."""
+    assert note_on_sums(run) == note_on_sums(run, added=True) == ""
+    toml = run / "coordinator.toml"
+    text = toml.read_text()
+    toml.write_text(text.replace("[parties]", "[protocol.secure_aggregation]\n\n[parties]"))
+    assert "each party's engineer changes its [roster]" in note_on_sums(run)
+    assert "it is taught" in note_on_sums(run, added=True)
+    (run / "run" / LEDGER).unlink()
+    assert note_on_sums(run) == ""  # no run has begun
 
 
 def test_one_that_is_added_before_it_is_there_joins_when_it_is(run: Path) -> None:

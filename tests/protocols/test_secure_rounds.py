@@ -25,9 +25,9 @@ from consilience import (
 )
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
 from consilience.aggregation.guard import Guard
-from consilience.aggregation.sums import bits_for
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
+from consilience.learners.frozen import Frozen
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.sums import Sum
@@ -192,27 +192,6 @@ def test_a_roster_is_checked_within_a_run(tmp_path: Path) -> None:
         teachers(ONE_ROUND, members)
 
 
-def test_scores_that_no_training_changes_are_known_of_a_party_that_a_round_lacks() -> None:
-    """The 16 rows that party e trains on, by two sums between which the models learn; a run says so."""
-    network, found = LocalNetwork(parties(), PUBLIC), []
-    Federation.over(network, PUBLIC, strict=False).form()
-    view = SumsNetwork(network, SECURE, count_weighted())
-    for round, there in ((1, "abcde"), (2, "abcd")):
-        half = np.full((20, 2), 0.5, dtype=np.float32)
-        network.ask(FitPrivate(round=round), Distill(round=round, targets=half, alpha=0.5 * round))
-        total = view.ask(PredictPublic(round=round), to=tuple(there)).of(Sum)[0].values
-        found.append(int(total.view(np.int64)[-1]) >> bits_for(2.0**31))
-    assert found == [80, 64]
-    said = "of a party that one of two rounds lacks it knows what no training changes: "
-    for rule, scores in ((count_weighted(), "RowCount."), (density_ratio(), "DensityRatios.")):
-        protocol = ONE_ROUND.with_options(aggregate=rule)
-        assert said + scores in str(rounds(LocalNetwork(parties("abc"), PUBLIC), protocol)[1].notes)
-    assert said not in str(rounds(LocalNetwork(parties("abc"), PUBLIC), ONE_ROUND)[1].notes)
-    none, weighted = Public.none(), federated_averaging(rounds=1, secure_aggregation=SECURE)
-    federation = Federation.over(LocalNetwork(quadratic_parties(), none), none, strict=False)
-    assert said + "RowCount." in str(list(federation.rounds(weighted))[1].notes)
-
-
 def test_a_party_with_a_budget_adds_no_predictions() -> None:
     """Masks are no privacy: what has no stated cost is not added up either."""
     members = parties("abc")
@@ -254,6 +233,34 @@ class Losing(LocalNetwork):
         return arrivals
 
 
+class Gone(SiteNetwork):
+    """Parties at their own folders, of which some are gone from a task on."""
+
+    gone: Mapping[str, str] = {}
+
+    def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:
+        arrivals = dict(super().exchange(tasks, to, request))
+        for task in tasks:
+            for name in self.gone.get(type(task).__name__, ""):
+                arrivals[name] = Arrival(Failure(party=name, reason="gone"), 0, 0.0)
+        return arrivals
+
+
+class Between(LocalNetwork):
+    """Party e is taught by itself right before a step is asked for the n-th time."""
+
+    before, which = "", 0
+
+    def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:
+        if self.before in [type(task).__name__ for task in tasks]:
+            self.which -= 1
+            if self.which == (self.before == "SumMasked"):
+                half = np.full((20, 2), 0.5, dtype=np.float32)
+                alone = (Distill(round=tasks[0].round, targets=half, alpha=0.999),)
+                super().exchange(alone, ("e",), encode(alone))
+        return super().exchange(tasks, to, request)
+
+
 def losing(**gone: str) -> Losing:
     network = Losing(parties("abcdefg"), PUBLIC)
     network.gone = gone
@@ -288,30 +295,110 @@ def test_there_is_no_sum_of_fewer_than_the_threshold(step: str) -> None:
         rounds(losing(**{step: "abc"}), ONE_ROUND)
 
 
+def summed(
+    members: Mapping[str, Party], asked: str, rule: Aggregator, round: int, rows: int
+) -> Any:
+    """The sum of some parties' answers to some of the public rows, in a run that begins with it."""
+    some = Public(PUBLIC.X[:rows])
+    network = LocalNetwork([members[name] for name in asked], some)
+    Federation.over(network, some, strict=False).form()
+    view = SumsNetwork(network, SECURE, rule)
+    view.ask(FitPrivate(round=round))
+    return view.ask(PredictPublic(round=round)).of(Sum)[0]
+
+
 @pytest.mark.parametrize(
-    ("names", "rule", "rows"),
-    [("abcd", avg(), 20), ("abcd", avg(), 19), ("abcde", majority_vote(), 20)],
+    ("rule", "rows"),
+    [(avg(), 20), (avg(), 19), (majority_vote(), 20)],
     ids=["another round", "other public rows", "another rule"],
 )
-def test_a_coordinator_that_asks_twice_learns_no_difference(
-    names: str, rule: Aggregator, rows: int
-) -> None:
-    """Two sums of the same models, of which one lacks a party, would tell what that party says."""
+def test_a_coordinator_that_asks_twice_learns_no_difference(rule: Aggregator, rows: int) -> None:
+    """A second sum that lacks a party would tell what that party says; one of the same parties is opened."""
     members = {one.name: one for one in parties()}
-
-    def summed(asked: str, rule: Aggregator, round: int, rows: int) -> Any:
-        some = Public(PUBLIC.X[:rows])
-        network = LocalNetwork([members[name] for name in asked], some)
-        Federation.over(network, some, strict=False).form()
-        view = SumsNetwork(network, SECURE, rule)
-        view.ask(FitPrivate(round=round))
-        return view.ask(PredictPublic(round=round)).of(Sum)[0]
-
-    first = summed("abcde", avg(), 1, 20)
-    again = summed("abcde", avg(), 3, 20)
+    first = summed(members, "abcde", avg(), 1, 20)
+    again = summed(members, "abcde", avg(), 3, 20)
     np.testing.assert_array_equal(again.values, first.values)
-    with pytest.raises(QuorumLost, match=r"a sum of other parties, or of another question"):
-        summed(names, rule, 2, rows)
+    with pytest.raises(
+        QuorumLost, match=r"e of the parties of the first sum \(a, b, c, d, e\) is missing"
+    ):
+        summed(members, "abcd", rule, 2, rows)
+    if rule.name == "avg":
+        summed(members, "abcde", rule, 4, rows)
+    else:
+        with pytest.raises(QuorumLost, match="its sums are of another rule"):
+            summed(members, "abcde", rule, 4, rows)
+
+
+def test_a_run_without_a_party_of_an_earlier_one_ends_before_any_training() -> None:
+    members = parties()
+    rounds(LocalNetwork(members, PUBLIC), ONE_ROUND)
+    network = LocalNetwork(members[:4], PUBLIC)
+    with pytest.raises(QuorumLost, match="e of the parties of the first sum") as error:
+        rounds(network, ONE_ROUND)
+    assert "each party's engineer changes its [roster]" in str(error.value)
+    assert not network.models()
+    rounds(LocalNetwork(parties()[:4], PUBLIC), ONE_ROUND)  # in one process: parties made anew
+
+
+def test_a_party_that_is_gone_ends_the_run_and_resumed_with_it_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    """To the bits of a run without a break; a party that misses the first sum is in none, and taught."""
+    two = ONE_ROUND.with_options(rounds=2)
+    expected = teachers(two, parties("abcde"))
+    network = Gone(parties("abcde"), PUBLIC, tmp_path)
+    federation = Federation.over(network, PUBLIC, strict=False)
+    steps = federation.rounds(two)
+    next(steps)
+    first = next(steps)
+    network.ask(Checkpoint(round=1))
+    network.gone = {"SumMasked": "c"}
+    with pytest.raises(QuorumLost, match="c of the parties of the first sum") as error:
+        next(steps)
+    assert "Start c again, and resume the run" in str(error.value)
+    network.gone = {}
+    network.require(Restore(round=1))
+    (last,) = federation.rounds(two, state=first.state)
+    np.testing.assert_array_equal(last.teacher.values, expected[1])
+
+
+def test_a_party_that_misses_the_first_sum_is_taught_and_in_no_sum() -> None:
+    network = losing(SumMasked="g")
+    federation = Federation.over(network, PUBLIC, strict=False)
+    steps = federation.rounds(ONE_ROUND.with_options(rounds=3))
+    next(steps)
+    next(steps)
+    network.gone = {}
+    second, third = steps
+    assert second.teacher.parties == third.teacher.parties == tuple("abcdef")
+    assert "taught: g" in str(third.notes)
+    assert "it was not in the first sum" in second.replies.missing["g"].reason
+    assert "Distill" in {one.tasks for one in network.deliveries if one.party == "g"}
+
+
+@pytest.mark.parametrize("step", ["OpenSum", "SumMasked"])
+def test_one_that_was_asked_otherwise_is_in_no_sum(step: str) -> None:
+    """Before the first sum the others go on without it; afterwards they wait for it."""
+    network = Between(parties("abcde"), PUBLIC)
+    federation = Federation.over(network, PUBLIC, strict=False)
+    network.before, network.which = step, 2  # the first one asks over whom sums are
+    steps = federation.rounds(ONE_ROUND.with_options(rounds=2))
+    next(steps)
+    assert next(steps).teacher.parties == tuple("abcd")
+    federation = Federation.over(network := Between(parties(), PUBLIC), PUBLIC, strict=False)
+    network.before, network.which = step, 3
+    with pytest.raises(QuorumLost, match="e of the parties of the first sum"):
+        list(federation.rounds(ONE_ROUND.with_options(rounds=2)))
+
+
+def test_a_frozen_party_is_in_all_sums() -> None:
+    """Its history is that of the others, though it is not taught."""
+    rule = Frozen(
+        lambda X: np.where(X[:, :1] > 0, [[0.1, 0.9]], [[0.8, 0.2]]), classes=["down", "up"]
+    )
+    members = [*parties("abc"), Party("f", rule)]
+    done = rounds(LocalNetwork(members, PUBLIC), ONE_ROUND.with_options(rounds=3))
+    assert {one.teacher.parties for one in done[1:]} == {tuple("abcf")}
 
 
 def test_a_coordinator_that_asks_fewer_than_agreed_gets_no_sum() -> None:
@@ -337,7 +424,7 @@ def test_a_party_that_comes_later_is_taught_and_in_no_sum() -> None:
     np.testing.assert_array_equal(
         whole.rounds[2].teacher.values, teachers(two, parties("abcd")[:3])[1]
     )
-    assert "they came later, and taught: d" in str(whole.rounds[2].notes)
+    assert "they were not in the first, and taught: d" in str(whole.rounds[2].notes)
     asked = {one.tasks for some in whole.deliveries for one in some if one.party == "d"}
     assert asked == {"Distill"}, asked
 
@@ -361,7 +448,7 @@ def test_a_party_that_comes_later_is_taught_and_in_no_sum() -> None:
         (
             lambda: ONE_ROUND.with_options(participation=2),
             "abcde",
-            "2 parties take part in a round, and 4 open a sum",
+            "2 of 5 parties take part in a round, and all sums are over the same",
         ),
         (
             lambda: ensemble_distillation(
@@ -403,11 +490,13 @@ def test_a_party_resumes_at_every_step_from_its_folder(tmp_path: Path) -> None:
 class SetBack(SiteNetwork):
     """Before a task, party c comes back with the folder that it had after it joined."""
 
-    step = ""
+    step, times = "", 0
 
     def exchange(self, tasks: Any, to: Any, request: bytes) -> Any:
         old = self.home / "old"
-        if self.step in [type(task).__name__ for task in tasks]:
+        asked = [type(task).__name__ for task in tasks]
+        self.times += self.step in asked
+        if self.step in asked and self.times == 1 + (self.step == "OpenSum"):
             shutil.rmtree(self.home / "c")
             old.rename(self.home / "c")
             self._members["c"] = parties("abcd")[2]  # another process
@@ -443,7 +532,7 @@ def test_neither_restoring_nor_joining_opens_a_sum_again(tmp_path: Path) -> None
     with network.site("a") as site:
         party = site.party()
         assert party is not None and party.sums is not None
-        assert party.sums.state.opened and not party.sums.state.private.size
+        assert party.sums.state.sets == {"": tuple("abcd")} and not party.sums.state.private.size
     network._members.pop("d")
-    with pytest.raises(QuorumLost, match="a sum of other parties"):
+    with pytest.raises(QuorumLost, match="d of the parties of the first sum"):
         rounds(network, ONE_ROUND)  # the same seed: the same answers, of three

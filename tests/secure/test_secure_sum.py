@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,10 +13,12 @@ from scipy.stats import chi2
 
 from consilience.deployment.certificates import make_key
 from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.secure_sums import MaskedInput, SumKeys
+from consilience.messages.secure_sums import ANSWERS, MaskedInput, SumKeys
 from consilience.messages.wire import encode
 from consilience.secure.masks import combine, least_threshold, mask, public_of, shared_key
-from consilience.secure.secure_sum import SumMember, open_sum
+from consilience.secure.opened_sum import open_sum
+from consilience.secure.secure_sum import SumMember
+from consilience.secure.sum_state import roster_digest
 
 DOMAIN = bytes(range(32))
 
@@ -25,7 +28,7 @@ class Sum:
 
     def __init__(self, names: Iterable[str], inputs: Mapping[str, Any], threshold: int) -> None:
         self.members = {name: SumMember(name) for name in names}
-        self.inputs, self.threshold = inputs, threshold
+        self.inputs, self.threshold, self.question = inputs, threshold, "q"
 
     def ask(self, name: str, step: str, *args: Any, **options: Any) -> Any:
         """Ask a member that was killed before it answered, and again one that was killed after."""
@@ -41,7 +44,13 @@ class Sum:
     def keys(self, names: Iterable[str], domain: bytes = DOMAIN) -> None:
         given = {
             name: self.ask(
-                name, "open", domain, self.threshold, "q", among=sorted(self.members), round=1
+                name,
+                "open",
+                domain,
+                self.threshold,
+                self.question,
+                among=sorted(self.members),
+                round=1,
             )
             for name in names
         }
@@ -53,10 +62,11 @@ class Sum:
     def masked(self, names: Iterable[str]) -> None:
         def one(name: str) -> MaskedInput:
             return self.ask(
-                name, "mask", self.shared, "q",
+                name, "mask", self.shared, self.question,
                 lambda masked: (
-                    MaskedInput(party=name, round=1, values=masked(self.inputs[name])), "model"
+                    MaskedInput(party=name, round=1, values=masked(self.inputs[name])), ANSWERS
                 ),
+                round=1,
             )  # fmt: skip
 
         self.given = {name: one(name).values for name in names}
@@ -187,20 +197,96 @@ def test_a_sum_is_opened_once_and_for_one_set() -> None:
     assert not run.members["a"].state.private.size  # its secrets are gone
     with pytest.raises(KnowledgeRefused, match="in other words"):
         run.ask("a", "reveal", list("abcd"), round=1)
+    with pytest.raises(KnowledgeRefused, match="the sum was opened"):
+        run.keys("abcde")  # the same attempt
 
 
-def test_the_same_question_is_not_summed_up_over_another_set() -> None:
+def test_all_sums_are_of_one_rule() -> None:
+    """It is refused with the input, and at the latest with the opening."""
+    run = whole("abc", 3, numbers("abc"))
+    run.opened("abc")
+    for other in ("rule", ""):
+        run.keys("abc", other.encode().ljust(32, b"1"))
+        run.shares("abc")
+        member = run.members["a"]
+        if other:
+            with pytest.raises(KnowledgeRefused, match="its sums are of another rule"):
+                member.mask(run.shared, "q", lambda masked: None, round=1, rule=other)
+    run.masked("abc")
+    member = run.members["a"]
+    member.state = replace(member.state, rules={"": "rule"})
+    with pytest.raises(KnowledgeRefused, match="its sums are of another rule"):
+        run.opened("abc")
+
+
+@pytest.mark.parametrize("question", ["q", "another"])
+def test_nothing_is_summed_up_over_another_set(question: str) -> None:
+    """Whatever is asked: at the step of the shares, of the inputs, and of the opening."""
     inputs = numbers("abcde")
     run = whole("abcde", 4, inputs)
     run.opened("abcde")
+    run.question = question
     again = DOMAIN[::-1]  # a second attempt, as after a coordinator that died
     run.keys("abcde", again)
+    assert {one.bound for one in run.public} == {tuple("abcde")}
+    all_keys, run.public = run.public, run.public[:4]
+    with pytest.raises(KnowledgeRefused, match="its sums are over a, b, c, d, e"):
+        run.shares("abcd")
+    run.public = all_keys
     run.shares("abcde")
+    all_shares, run.shared = run.shared, run.shared[:4]
+    with pytest.raises(KnowledgeRefused, match="its sums are over a, b, c, d, e"):
+        run.masked("abcd")
+    run.shared = all_shares
     run.masked("abcd")
-    with pytest.raises(KnowledgeRefused, match="a sum of other parties"):
+    with pytest.raises(KnowledgeRefused, match="its sums are over a, b, c, d, e"):
         run.opened("abcd")
     run.masked("abcde")
     np.testing.assert_array_equal(run.opened("abcde"), sum(inputs.values()))
+
+
+def test_parties_of_different_histories_share_nothing() -> None:
+    """And one whose model may have changed since it gave its keys adds nothing."""
+    members = {name: SumMember(name) for name in "abc"}
+
+    def keys(same: str, **changed: Any) -> tuple[SumKeys, ...]:
+        asked = {name: {"history": same, "round": 1} for name in "abc"}
+        asked["c"] |= changed
+        domain = same.encode().ljust(32, b"0") + repr(changed).encode()
+        return tuple(
+            one.open(domain, 3, "q", among=tuple("abc"), **asked[name])
+            for name, one in members.items()
+        )
+
+    for changed in ({"history": "other"}, {"round": 2}):
+        given = keys("same", **changed)
+        with pytest.raises(KnowledgeRefused, match="'c' was not asked the same"):
+            members["a"].share(given)
+    given = keys("same")
+    shared = tuple(one.share(given) for one in members.values())
+    for changed in ({"history": "later", "round": 1}, {"history": "same", "round": 2}):
+        with pytest.raises(KnowledgeRefused, match="asked for more since it gave its keys"):
+            members["a"].mask(shared, "q", lambda masked: None, **changed)
+
+
+def test_another_roster_begins_another_record(tmp_path: Any) -> None:
+    """Any change of a line does; the record of the roster before comes back with it."""
+    lines = {name: make_key(tmp_path / name, name) for name in "bcde"}
+    member = SumMember("a", roster=lines)
+    sets = {roster_digest("a", lines): tuple("abcde")}
+    member.state = replace(member.state, sets=sets)
+    assert member.bound == tuple("abcde")
+    member.roster = {name: f"  {line}" for name, line in lines.items()}
+    assert member.bound == tuple("abcde")
+    member.roster = lines | {"e": lines["e"] + " and vote"}
+    assert member.bound == ()
+    member.roster = {name: lines[name] for name in "bcd"}
+    assert member.bound == ()
+    member.roster = lines | {"e": lines["b"]}
+    assert member.bound == ()
+    member.abandon()
+    member.roster = lines
+    assert member.bound == tuple("abcde")
 
 
 def test_an_attempt_that_was_left_is_never_opened() -> None:
@@ -217,7 +303,7 @@ def test_an_attempt_that_was_left_is_never_opened() -> None:
 def test_other_words_in_one_attempt_are_refused() -> None:
     run = whole("abcd", 3, numbers("abcd"))
     with pytest.raises(KnowledgeRefused, match="in other words"):
-        run.members["a"].mask(run.shared[:3], "q", lambda masked: None)
+        run.members["a"].mask(run.shared[:3], "q", lambda masked: None, round=1)
     with pytest.raises(KnowledgeRefused, match="in other words"):
         run.members["a"].share(run.public[:3])
 
@@ -258,7 +344,7 @@ def test_keys_of_an_earlier_attempt_have_nobody_behind_them() -> None:
     keys = (again.public[0], old, again.public[2])
     mine = again.members["a"].share(keys)
     with pytest.raises(KnowledgeRefused, match="nobody sealed"):
-        again.members["a"].mask((mine, *run.shared[1:]), "q", lambda masked: None)
+        again.members["a"].mask((mine, *run.shared[1:]), "q", lambda masked: None, round=1)
 
 
 def test_another_question_than_was_announced_is_refused() -> None:
@@ -266,7 +352,7 @@ def test_another_question_than_was_announced_is_refused() -> None:
     run.keys("abc")
     run.shares("abc")
     with pytest.raises(KnowledgeRefused, match="another question"):
-        run.members["a"].mask(run.shared, "q2", lambda masked: None)
+        run.members["a"].mask(run.shared, "q2", lambda masked: None, round=1)
 
 
 def test_a_wrong_share_is_noticed() -> None:

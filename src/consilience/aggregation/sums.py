@@ -62,6 +62,9 @@ _ROWS, _LARGE = 2.0**31, 2.0**37
 _CUT = 14.0
 """Largest |T l| of log-densities l that weigh by exp(T l): integers of 64 bits hold no more decades."""
 
+LEAST_TEMPERATURE = 0.2
+"""Least temperature of weights by entropy: below it the weights of all but the surest party vanish."""
+
 Parts = Sequence[Array]
 Made = tuple[Array, Array | None]
 """A teacher, shape ``(N, K)``, and a mask of the rows that are taught; ``None`` for all."""
@@ -215,6 +218,23 @@ def _near(stack: Stack) -> Array:
     return np.asarray(np.maximum(stack.further[kind][0], 0))
 
 
+def _by_entropy(rule: Aggregator, temperature: float) -> SumForm:
+    """Make the form of weights by entropy.
+
+    Raises:
+        KnowledgeRefused: with the temperature, a sum would tell the answers of the surest party alone.
+    """
+    if not temperature >= LEAST_TEMPERATURE:
+        raise KnowledgeRefused(
+            f"entropies at a temperature of {temperature:g}, of at least {LEAST_TEMPERATURE:g}"
+        )
+    return SumForm(
+        (("NK", _REACH[rule.outputs]), ("N", 1.0)),
+        lambda stack: _weighted(stack, np.exp(-entr(stack.outputs[0]).sum(axis=1) / temperature)),
+        lambda sums, m: (sums[0] / sums[1][:, None], None),
+    )
+
+
 def _by_density(stack: Stack, temperature: float) -> Array:
     return np.asarray(np.exp(np.clip(temperature * stack.further[LogDensities][0], -_CUT, _CUT)))
 
@@ -271,11 +291,7 @@ _FORMS: Mapping[str, Callable[..., SumForm]] = {
         ],
         _by_input_ratio,
     ),
-    "entropy": lambda rule, temperature: SumForm(
-        (("NK", _REACH[rule.outputs]), ("N", 1.0)),
-        lambda stack: _weighted(stack, np.exp(-entr(stack.outputs[0]).sum(axis=1) / temperature)),
-        lambda sums, m: (sums[0] / sums[1][:, None], None),
-    ),
+    "entropy": _by_entropy,
     "densities": lambda rule, temperature: SumForm(
         (("NK", math.exp(_CUT) * _REACH[rule.outputs]),),
         lambda stack: _weighted(stack, _by_density(stack, temperature))[:1],

@@ -115,8 +115,11 @@ def add(
     """Add the party that answers an invitation; a run that goes on takes it in with its next round."""
     with handle_errors(debug):
         from consilience.deployment.coordinator.parties import add as added
+        from consilience.deployment.coordinator.parties import note_on_sums
 
         say(f"{added(folder, ' '.join(line))} was added: {_when(folder)}")
+        if note := note_on_sums(folder, added=True):
+            say(note)
 
 
 @coordinator.command(epilog="Example: consilience coordinator remove heart south")
@@ -127,10 +130,13 @@ def remove(
 ) -> None:
     """Remove a party: it is cut off, and the others go on. What they learned from it stays."""
     with handle_errors(debug):
+        from consilience.deployment.coordinator.parties import note_on_sums
         from consilience.deployment.coordinator.parties import remove as removed
 
         removed(folder, name)
         say(f"{name} was removed: {_when(folder)}")
+        if note := note_on_sums(folder):
+            say(note)
 
 
 @coordinator.command(
@@ -291,11 +297,14 @@ def begin_without(
         context: is told which command goes on with the run, should this one be stopped.
         quiet: report nothing but errors.
     """
-    from consilience.deployment.coordinator.parties import leave
+    from consilience.deployment.coordinator.parties import leave, note_on_sums
     from consilience.deployment.coordinator.process import start_coordinator
     from consilience.federation.leaving import READABLE
 
+    note = note_on_sums(folder)
     aside = leave(folder, names)
+    if note:
+        say(note)
     say(f"the run before was put aside: {aside}; delete it when the certificate is there")
     context.again = command("coordinator", "resume", folder)
     start_coordinator(folder, report=(lambda line: None) if quiet else say)

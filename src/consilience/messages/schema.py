@@ -98,6 +98,18 @@ class Public:
         """Digest of the encoder; empty where there is none."""
         return "" if self.encoder is None else self.encoder.key
 
+    @cached_property
+    def columns_key(self) -> str:
+        """Digest of the columns' kinds, categories, gaps and medians, by which parties read their own tables;
+        empty for rows without a schema. For plain numbers :attr:`key` has only their names."""
+        if self.schema is None:
+            return ""
+        columns = [
+            [one.name, one.kind, one.categories, one.gaps, one.median]
+            for one in self.schema.columns
+        ]
+        return hashlib.sha256(json.dumps(columns).encode()).hexdigest()
+
     def with_encoder(self, encoder: Encoder | None) -> Public:
         """Return the same rows, to be compared by the features of an encoder; these, if they already are."""
         if encoder is None or encoder.key == self.encoder_key:
@@ -124,6 +136,7 @@ class Public:
         found = copy.copy(self)
         found.__dict__["key"] = self.key
         found.__dict__["encoder_key"] = self.encoder_key
+        found.__dict__["columns_key"] = self.columns_key
         found.X, found.schema = read_only(self.X[:, list(places)]), self.schema.only(places)
         found.encoder = None if found.schema.plain else found.schema
         return found

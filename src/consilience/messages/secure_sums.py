@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.base import Reply, check_array
 from consilience.messages.message import message
-from consilience.messages.schema import Agreement, TaskLike
+from consilience.messages.schema import MOST_SUMMED, Agreement, TaskLike
 from consilience.messages.scores import ClassSums
 from consilience.validation.arrays import Array
 
 KEY, SHARE, SEALED = 32, 33, 82
 """Bytes of a key, of a share of a secret, and of two shares that are sealed."""
 
-_LONGEST_SIGNATURE = 256
+ANSWERS = "answers"
+"""Kind of an input to a sum without noise: it is in sums over one set of parties, of one rule, alone."""
+
+_LONGEST_SIGNATURE, _LONGEST_DIGEST = 256, 64
 
 
 @message
@@ -25,26 +30,34 @@ class SumKeys(Reply, privacy="nothing"):
         sealing: X25519 key that shares for the party are sealed with, shape ``(32,)``, uint8.
         masking: X25519 key that its masks with others are made of, alike.
         commitment: SHA-256 of the seed of the mask that it has for itself, alike.
-        signature: of all these, by the key that the others know it by; of length 0 where it has none.
+        history: digest of all that its answers depend on and that the coordinator chose.
+        bound: names of the parties that all its sums of answers are over; empty before the first.
+        signature: of all these and the round, by the key that the others know it by; of length 0 if it has
+            none.
     """
 
     sealing: Array
     masking: Array
     commitment: Array
+    history: str = ""
+    bound: tuple[str, ...] = ()
     signature: Array
 
     def __post_init__(self) -> None:
         for values in (self.sealing, self.masking, self.commitment):
             check_array(values, (KEY,), np.uint8, where=self.party)
+        if len(self.history) > _LONGEST_DIGEST or len(self.bound) > MOST_SUMMED:
+            raise KnowledgeRefused("a history or a set of parties that is none", where=self.party)
         if self.signature.ndim != 1 or self.signature.size > _LONGEST_SIGNATURE:
             raise KnowledgeRefused("a signature that is none", where=self.party)
         check_array(self.signature, self.signature.shape, np.uint8, where=self.party)
 
     @property
     def signed(self) -> bytes:
-        """All that is signed, beside what sum it is for."""
+        """All that is signed, beside the name of the sum."""
         keys = (self.sealing, self.masking, self.commitment)
-        return b"".join([self.party.encode(), *(one.tobytes() for one in keys)])
+        said = json.dumps([self.party, self.round, self.history, self.bound])
+        return b"".join([*(one.tobytes() for one in keys), said.encode()])
 
 
 @message

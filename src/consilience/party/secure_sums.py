@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
     from consilience.secure.secure_sum import SumMember
-
-_PROBES = 100
-"""Rows that tell the states of a model apart."""
 
 SUMS = "sums.safetensors"
 """File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
@@ -28,7 +22,7 @@ def member_of(party: Party) -> SumMember:
     Raises:
         MissingExtra: ``cryptography`` is not installed.
     """
-    from consilience.secure.secure_sum import SumMember  # the room brings scikit-learn with it
+    from consilience.secure.secure_sum import SumMember  # the package imports scikit-learn too
 
     if party.sums is None:
         party.sums = SumMember(party.name, party.identity, party.roster)
@@ -57,32 +51,6 @@ def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]
     for name, line in others.items():
         check_public_key(line, where=name)
     return others
-
-
-def state_of_model(party: Party) -> str:
-    """Name the state that a party's model is in, whatever is asked of it.
-
-    The name is a digest of what the model says of rows that nobody else knows, and of which it has learnt
-    none: each takes its columns from several own rows. It stays the same where a coordinator has the same
-    model trained anew, by other seeds, rounds and public rows.
-
-    Returns:
-        A digest; or nothing where all that leaves has noise of its own, which bounds what any sums tell.
-    """
-    if party.privacy.accountant.budget is not None:
-        return ""
-    if party.frozen:
-        return "frozen"
-    rows = party.X[:_PROBES]
-    if rows.dtype.kind in "UO":
-        probes = np.array([f"{a} {b}" for a, b in zip(rows, np.roll(rows, 1), strict=True)], object)
-    else:
-        flat = rows.reshape(len(rows), -1)
-        columns = np.arange(flat.shape[1])
-        mixed = flat[(np.arange(len(flat))[:, None] + columns) % len(flat), columns]
-        probes = mixed.reshape(rows.shape)
-    said = np.ascontiguousarray(party.learner.predict(probes))
-    return hashlib.sha256(said.tobytes()).hexdigest()
 
 
 def read_sums(party: Party, folder: Path) -> None:

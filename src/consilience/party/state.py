@@ -1,6 +1,6 @@
 """Files of a party's state: its model, its memory, its noisy replies, and the agreement that it joined.
 
-    folder/state.json              format, version of consilience that wrote it, whether the model is trained
+    folder/state.json              format, version that wrote it, whether the model is trained, its history
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
     folder/alone.*                 the model that it had trained alone, where it chooses between the two
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
@@ -147,6 +148,7 @@ def write_state(
     elif trained:
         party.learner.save(folder / model)
     about = {"format": FORMAT, "consilience": __version__, "trained": trained}
+    about["history"] = party.history
     files = {ABOUT: json.dumps(about).encode()}
     if party.agreement is not None:
         files[_AGREEMENT] = encode([party.agreement])
@@ -187,9 +189,10 @@ def read_state(party: Party, folder: Path) -> None:
     Raises:
         RunFailed: another version wrote the state, or it is damaged.
     """
-    trained = read_about(folder)["trained"]
+    about = read_about(folder)
+    party.history = about["history"]
     try:
-        if trained:
+        if about["trained"]:
             party.changing().load(folder / f"model{party.learner.suffix}")
         party.memory = _read_arrays(folder / _MEMORY)
         if (chooser := party.chooser) is not None:
@@ -340,7 +343,10 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
         about = json.loads(path.read_text())
         form, version = about["format"], str(about["consilience"])[:20]
         if form == FORMAT:
-            return {"trained": bool(about["trained"]), "consilience": version}
+            trained = bool(about["trained"])
+            # A state without one is older than histories: it is then given one of no other party.
+            history = str(about.get("history") or secrets.token_hex(32))
+            return {"trained": trained, "consilience": version, "history": history}
     except FileNotFoundError as error:
         raise RunFailed(
             f"its state is damaged: there is no {ABOUT}",

@@ -20,6 +20,7 @@ from consilience.numerics.calibration import Calibration
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.party.choice import ALPHAS, Chooser, Lesson, stands_still, surely_lower
+from consilience.party.history import beginning
 from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
 from consilience.party.noisy_training import WITH_NOISE, check_with_noise, fit_with_noise
@@ -68,6 +69,8 @@ class Training:
         """What its classes are bins of; ``None`` where they are classes."""
         self.public: Public | None = None
         self.agreement: Agreement | None = None
+        self.history = ""
+        """Digest of all that its answers depend on and that the coordinator chose; once it has joined."""
         self.memory: dict[str, Array] = {}
         """Arrays that it remembers from round to round, for itself or a protocol; part of its state."""
         self._changes = 0
@@ -78,7 +81,7 @@ class Training:
 
     def begin(self, agreement: Agreement) -> None:
         """Begin anew with an untrained model of the agreed number of outputs."""
-        self.agreement = agreement
+        self.agreement, self.history = agreement, beginning(agreement, self.public)
         self.learner: Learner = self.untrained()
         self.model_changed()
 

@@ -1,8 +1,9 @@
 """Secure sums around a protocol: a network that hands it sums of the parties' answers, and no single one.
 
-What a protocol asks for predictions, or for class sums, is answered in four exchanges
+Predictions, class sums and trained parameters are asked for in four exchanges
 (:mod:`consilience.tasks.secure_sums`); the first goes with the training that is asked for in the same breath.
-Whatever else would leave a party readable is refused.
+Whatever else would leave a party readable is refused. All sums of a run are over the parties of the first
+one, and whatever changes models is asked of all of these (:mod:`consilience.secure.secure_sum` says why).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from consilience.messages.sums import Sum, Weights
 from consilience.numerics.class_sums import SCALE
 from consilience.protocols.rounds import Rounds, RoundState
 from consilience.protocols.sampling import party_count
+from consilience.protocols.sum_members import check_whole, fixed_set, left_out, members_of
 from consilience.tasks.base import NetworkView, Task
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import failure_of
@@ -56,13 +58,13 @@ SECURE = "secure_aggregation"
 class SecureAggregation:
     """Settings of secure sums: the coordinator sees sums of the parties' answers alone.
 
-    Sums over two sets of parties tell of whoever is in one of them alone: its predictions nearly, as the
-    others' models may have learnt between them; its scores that no training changes, such as counts of rows
-    and density ratios, exactly.
+    The first sum may be over any parties that reach the threshold; all later ones are over the same, because
+    a difference of sums over two sets would tell the answers of a single party. If one of these is gone, the
+    run ends with its name, and is resumed when the party is back.
 
     Attributes:
         threshold: fewest parties that open a sum, more than two thirds of those that agreed when they joined,
-            which is the default. So many that join hands with the coordinator learn every answer; with fewer
+            which is the default. So many that collude with the coordinator learn every answer; with fewer
             left there is no sum.
         epsilon: ε of class sums with noise that parties share, each a part of it, so that it holds however
             many drop out: against everybody but ``colluding`` parties, the coordinator too. A party whose
@@ -135,6 +137,8 @@ class SumsNetwork:
         settings: of the sums.
         rule: aggregator whose scores belong into the sums; ``None`` for none.
         weights: of the parties in a mean of their parameters.
+        begins: whether a run begins: then the parties are asked at first, before anything is trained, over
+            whom they open sums.
     """
 
     def __init__(
@@ -143,9 +147,13 @@ class SumsNetwork:
         settings: SecureAggregation,
         rule: Aggregator | None,
         weights: Weights = "rows",
+        *,
+        begins: bool = False,
     ) -> None:
         self._network, self._settings, self._rule = network, settings, rule
-        self._weights = weights
+        self._weights, self._begins = weights, begins
+        self._fixed: tuple[str, ...] = ()
+        """Names of the parties that all sums are over, once it is known."""
         self._unchecked: set[str] = set()
 
     @property
@@ -155,15 +163,17 @@ class SumsNetwork:
 
     @property
     def agreed(self) -> Agreement:
-        """Agreement that the parties joined, with those that came later as ones that are taught alone."""
+        """Agreement that the parties joined, with those that are in no sum as ones that are taught alone."""
         agreed = self._network.agreed
         return replace(agreed, learners=tuple(sorted({*agreed.learners, *self.late})))
 
     @property
     def late(self) -> tuple[str, ...]:
-        """Names of the parties that joined after the others had agreed on who is in a sum."""
+        """Names of the parties that answer and are in no sum: they joined, or came back, after the first."""
         agreed = self._network.agreed
-        known = {*agreed.summed, *agreed.learners, *agreed.frozen}
+        known = {*(self._fixed or agreed.summed), *agreed.learners}
+        if not self._fixed:
+            known |= {*agreed.frozen}
         return tuple(name for name in self.parties if name not in known)
 
     @property
@@ -183,6 +193,7 @@ class SumsNetwork:
             InvalidInput: a task asks for something else that parties would send readable.
             QuorumLost: fewer parties are left than open a sum.
         """
+        self._begin(tasks)
         asked = self._question(tasks)
         others = tuple(task for task in tasks if asked is None or task not in asked.tasks)
         for task in others:
@@ -194,6 +205,9 @@ class SumsNetwork:
                     mend=f"Under it there are {', '.join(sums())}; and the protocol private_sums.",
                 )
         if asked is None:
+            if to is not None and any(task.remembered for task in others):
+                # A frozen party is not taught, and its history must be that of the others.
+                to = sorted({*to, *set(self.agreed.frozen).intersection(self.parties)})
             return self._network.ask(*others, to=to)
         return self._summed(asked, others, self.parties if to is None else tuple(to))
 
@@ -203,7 +217,25 @@ class SumsNetwork:
 
     def require(self, *tasks: Task) -> Replies:
         """Ask like :meth:`ask`, where every party must answer."""
+        self._begin(tasks)
         return self._network.require(*tasks)
+
+    def _begin(self, tasks: Sequence[Task]) -> None:
+        """Ask the parties over whom they open sums, if a run begins with these tasks.
+
+        Raises:
+            QuorumLost: they open none without a party that is not there.
+        """
+        if not self._begins:
+            return
+        self._begins, among = False, self._network.agreed.summed
+        round, threshold = tasks[0].round, self._settings.of(len(among))
+        attempt = secrets.token_hex(16)  # of no sum: the next one takes its place
+        begin = OpenSum(round=round, question="", attempt=attempt, threshold=threshold)
+        replies = self._network.ask(begin, to=[name for name in self.parties if name in among])
+        keys = dict(zip(replies.parties, replies.of(SumKeys), strict=True))
+        fixed = fixed_set(keys, threshold=threshold)
+        check_whole(keys, fixed, replies.missing, where="secure aggregation, before training")
 
     def _question(self, tasks: Sequence[Task]) -> SumQuestion | None:
         """The part of a request that is summed up."""
@@ -234,7 +266,7 @@ class SumsNetwork:
         Of class sums the first party's reply holds those of all, and the others' none, each beside what the
         party guarantees: they are right together.
         """
-        from consilience.secure.secure_sum import open_sum
+        from consilience.secure.opened_sum import open_sum
 
         round, among = asked.tasks[0].round, self.agreed.summed
         threshold = self._settings.of(len(among))
@@ -247,22 +279,31 @@ class SumsNetwork:
         late = KnowledgeRefused("it joined after the others had agreed on who is in a sum")
         missing = {name: failure_of(name, late) for name in parties if name not in among}
 
-        def step(kind: type[K], *tasks: Task, to: Sequence[str]) -> dict[str, K]:
-            replies = self._network.ask(*tasks, to=to)
-            missing.update(replies.missing)
-            found = dict(zip(replies.parties, replies.of(kind), strict=True))
+        fixed: tuple[str, ...] = ()
+
+        def check(found: Mapping[str, Any], whole: bool = True) -> None:
+            if whole:
+                check_whole(found, fixed, missing, where=f"round {round}")
             if len(found) < threshold:
                 raise QuorumLost(
                     f"{len(found)} parties are left, and {threshold} open the sum",
                     where=f"round {round}",
-                    mend="Left out: "
-                    + "; ".join(
-                        f"{name} ({one.kind}: {one.reason})" for name, one in missing.items()
-                    ),
+                    mend=left_out(missing),
                 )
+
+        def step(
+            kind: type[K], *tasks: Task, to: Sequence[str], whole: bool = True
+        ) -> dict[str, K]:
+            replies = self._network.ask(*tasks, to=to)
+            missing.update(replies.missing)
+            found = dict(zip(replies.parties, replies.of(kind), strict=True))
+            check(found, whole)
             return found
 
         keys = step(SumKeys, *others, begin, to=[name for name in parties if name in among])
+        self._fixed = fixed = fixed_set(keys, threshold=threshold)
+        keys = members_of(keys, fixed, missing)
+        check(keys)
         share = ShareSecrets(round=round, keys=tuple(keys.values()))
         shared = step(SealedShares, share, to=tuple(keys))
         self._unchecked |= {name for name, one in shared.items() if not one.checked}
@@ -271,7 +312,8 @@ class SumsNetwork:
         masked = task(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))
         opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
-        opened = step(SumOpening, opening, to=tuple(given))
+        # The input of one that is gone now is in the sum, and enough others open it.
+        opened = step(SumOpening, opening, to=tuple(given), whole=False)
         inputs = {name: one.values for name, one in given.items()}
         total = open_sum(begin.domain, threshold, keys, tuple(shared), inputs, opened)
         whole = Sum(total, np.ones(len(given)), tuple(given))
@@ -369,14 +411,14 @@ def summed_rounds(
         )
     takes = signature(function).parameters
     share = options.get("participation", 1.0)
-    if "participation" in takes and (n := party_count(share, len(agreed.summed))) < threshold:
+    count = len(agreed.summed)
+    if "participation" in takes and (n := party_count(share, count)) < count:
         raise InvalidInput(
-            f"{n} parties take part in a round, and {threshold} open a sum",
+            f"{n} of {count} parties take part in a round, and all sums are over the same parties",
             where=f"{SECURE}, participation",
-            mend="Any two rounds of so few would tell what single parties say: leave it out.",
+            mend="Sums of two sets of parties would tell the answers of single ones: leave it out.",
         )
     weights = options.get("weights", "rows")
-    kept = ["RowCount"] if "weights" in takes and weights == "rows" else []
     if "aggregate" in takes:
         rule = options["aggregate"].suited_to(agreed)
         if options.get("deregularize") is not None:
@@ -386,15 +428,14 @@ def summed_rounds(
                 where=SECURE,
             )
         options = {**options, "aggregate": summed_rule(rule, agreed)}
-        kept = [kind.__name__ for kind in rule.needs if score_task(kind).static]
-    view = SumsNetwork(network, settings, rule, weights)
-    known = "; and of a party that one of two rounds lacks it knows what no training changes: "
-    known += ", ".join(kept)
+    view = SumsNetwork(network, settings, rule, weights, begins=state is None)
     for one in function(view, public, state, **options):
         notes = [
             f"a sum: single answers are seen by {threshold} or more parties that join hands with the "
-            f"coordinator{view.unchecked}{known if kept else ''}. Nobody looks for wrong answers"
+            f"coordinator{view.unchecked}. Wrong answers are not found"
         ]
         if view.late:
-            notes.append(f"not in the sum, for they came later, and taught: {', '.join(view.late)}")
+            notes.append(
+                f"in no sum, for they were not in the first, and taught: {', '.join(view.late)}"
+            )
         yield replace(one, notes=(*one.notes, *notes)) if one.number else one

@@ -1,6 +1,6 @@
-"""Sums over parties that nobody can look into: both ends of the protocol, as state machines.
+"""Secure aggregation at a party: its end of Bonawitz et al. 2017, as a state machine.
 
-Bonawitz et al. 2017. Every party adds to its input a mask for itself and one with each other party; those
+Every party adds to its input a mask for itself and one with each other party; those
 with others cancel in the sum. Parties share the secrets behind their masks with all others, so that the sum
 can be opened where some have dropped out: of a party whose input arrived the mask for itself, of one that
 dropped the masks with others, never both.
@@ -11,20 +11,40 @@ dropped the masks with others, never both.
     3  input     u, given its sealed shares by U2:
                    y_u = x_u + PRG(b_u) + sum_{v > u} PRG(k_uv) - sum_{v < u} PRG(k_uv)  mod 2^64,  v in U2
     4  opening   u, given the names U3 whose input arrived: of v in U3 its share of b_v, else that of s_v
-    5  coordinator: sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped
+    5  coordinator: sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped (:func:`.open_sum`)
 
 Fewer than t parties that join hands with the coordinator learn the sum of the others; t or more learn every
 input. With :func:`.least_threshold` a coordinator that tells some parties that u dropped, and others that it
 did not, gets too few shares of one kind, unless a third of the parties help it.
 
-Two sums that differ by one party tell its input. So n are the parties that agreed when they joined, however
-few of them a coordinator asks, and a party that has opened a sum with its model in some state opens no other
-one in that state: neither of other parties nor of another question, in whatever round, run or attempt. Any
-two sets of t parties have more than a third of all in common, who would have to open both.
+Two sums that differ by one party tell its input, and so, nearly, do sums of two rounds: models change little
+between them if the coordinator wants it. Three rules prevent that.
+
+    - **One set.** n are the parties that agreed when they joined, however few of them a coordinator asks. A
+      party that has opened a sum of answers opens all later ones over the same parties, in whatever round,
+      run, attempt and state of its model. Any two sets of t parties have more than a third of all
+      in common, who would have to open both.
+    - **One rule.** All these sums are of one rule with its settings, such as one temperature of ``entropy``.
+      Sums of several rules over one set are symmetric functions of the parties' answers: six temperatures
+      give equations that have the answers of six parties for a solution.
+    - **One history.** Each party's keys state a digest of all that its model depends on and that the
+      coordinator chose: the agreement, and every task since that changes models. A party shares its secrets
+      with parties of the same digest alone. Else a coordinator changes the model of one party and leaves the
+      others' as they are, and the difference of two sums over one set tells that party's answers. With a
+      roster the digest is signed.
+
+The record of the set and the rule outlives runs. It belongs to the roster: if the party's engineer changes a
+line of it, the record of the new roster begins. Answers with noise enough by itself are not bound; an input
+with a part of the parties' noise is in one sum alone. The state of a model plays no part: a coordinator makes
+another state at will, as by a weight of private rows that differs in the sixth digit.
+
+What remains is the sum itself. The difference of two sums over one set is the sum of the changes of all
+parties. If all models but one stay as they are, such as frozen ones, or models that refit next to a network
+that trains on, it is the change of that one's answers, and nothing but noise bounds what it tells.
 
 Deviations
-    - Shares are unsealed, and so authenticated, in line 3 and not in line 4: keys of an earlier attempt that
-      a coordinator repeats have nobody behind them who could have sealed shares for this one.
+    - Shares are unsealed, and so authenticated, in line 3 and not in line 4: no party could have sealed
+      shares for this attempt with keys of an earlier one that a coordinator repeats.
     - b_u is committed to, so that a wrong share is noticed in the sum.
     - The question is part of every key: of parties that were asked different questions no sum comes out.
     - The paper's further step against active coordinators, signatures of U3, is left out for the threshold.
@@ -38,60 +58,32 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.message import message
-from consilience.messages.secure_sums import KEY, SEALED, SHARE, SealedShares, SumKeys, SumOpening
+from consilience.errors import KnowledgeRefused
+from consilience.messages.secure_sums import (
+    ANSWERS,
+    KEY,
+    SEALED,
+    SHARE,
+    SealedShares,
+    SumKeys,
+    SumOpening,
+)
 from consilience.messages.wire import decode, encode
 from consilience.secure import masks
 from consilience.secure.masks import FEWEST, least_threshold, odd_sum
+from consilience.secure.opened_sum import add_pair
+from consilience.secure.sum_state import SumState, as_bytes, roster_digest
 from consilience.validation.arrays import Array
 
 Masking = Callable[[Array], Array]
 """Adds all masks of a party to its integers, shape ``(n,)``, uint64."""
 
 T = TypeVar("T")
-
-
-def _bytes(data: bytes = b"") -> Array:
-    return np.frombuffer(data, dtype=np.uint8)
-
-
-@message
-class SumState:
-    """State of a party in a sum; all in it but ``opened`` is of one attempt, and forgotten with it.
-
-    Attributes:
-        domain: names the attempt, uint8 as all arrays here; of length 0 for none.
-        threshold: fewest parties that open the sum.
-        question: digest of what is asked, without the round.
-        among: names of the parties that agreed to be in sums together, sorted.
-        private: private keys for sealing and for masking, and the seed of the own mask, shape ``(3, 32)``.
-        keys: of all parties that take part, by name.
-        senders: names of the parties whose shares it has, its own among them.
-        shares: two shares of each, shape ``(n, 66)``.
-        given: step to the digest of its question, 32 bytes, followed by the reply.
-        model: names the state of the model that its input was made by; empty where another sum of the same
-            input would tell nothing.
-        opened: state of the model to the digest of the question and of the survivors that a sum was opened
-            for, over all attempts.
-    """
-
-    domain: Array = field(default_factory=_bytes)
-    threshold: int = 0
-    question: str = ""
-    among: tuple[str, ...] = ()
-    private: Array = field(default_factory=_bytes)
-    keys: tuple[SumKeys, ...] = ()
-    senders: tuple[str, ...] = ()
-    shares: Array = field(default_factory=_bytes)
-    given: Mapping[str, Array] = field(default_factory=dict)
-    model: str = ""
-    opened: Mapping[str, str] = field(default_factory=dict)
 
 
 class SumMember:
@@ -123,19 +115,43 @@ class SumMember:
 
     def abandon(self) -> None:
         """Forget the attempt and its secrets; sums that were opened stay known."""
-        self.state = SumState(opened=self.state.opened)
+        self.state = self._recorded()
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """Names of the parties that all its sums of answers are over; empty before the first."""
+        return self.state.sets.get(roster_digest(self.name, self.roster), ())
+
+    def _recorded(self) -> SumState:
+        """Give a state of no attempt, with the record of all."""
+        state = self.state
+        return SumState(opened=state.opened, sets=state.sets, rules=state.rules)
 
     def open(
-        self, domain: bytes, threshold: int, question: str, *, among: Sequence[str], round: int
+        self,
+        domain: bytes,
+        threshold: int,
+        question: str,
+        *,
+        among: Sequence[str],
+        round: int,
+        history: str = "",
+        noisy: bool = False,
     ) -> SumKeys:
         """Answer step 1: begin an attempt, and leave the one before.
 
         Args:
             domain: names the attempt.
             threshold: fewest parties that open the sum.
-            question: digest of what is asked, without the round.
+            question: digest of the question, without the round.
             among: names of the parties that agreed to be in sums together, sorted.
             round: the round.
+            history: digest of all that its answers depend on and that the coordinator chose.
+            noisy: whether its inputs have noise that bounds what any sums tell, so that it is bound to no set
+                of parties.
+
+        Returns:
+            Its public keys, the digest and the parties that it is bound to, signed.
 
         Raises:
             KnowledgeRefused: it is not among them, they are too few, or so few would open their sum.
@@ -149,28 +165,34 @@ class SumMember:
             raise KnowledgeRefused(why)
         self._check_roster(among, threshold)
         if self.state.domain.tobytes() != domain:
-            self.state = SumState(
-                domain=_bytes(domain),
+            self.state = replace(
+                self._recorded(),
+                domain=as_bytes(domain),
                 threshold=threshold,
                 question=question,
                 among=tuple(among),
-                private=_bytes(secrets.token_bytes(3 * KEY)).reshape(3, KEY),
-                opened=self.state.opened,
+                private=as_bytes(secrets.token_bytes(3 * KEY)).reshape(3, KEY),
             )
 
         def reply() -> SumKeys:
+            if not self.state.private.size:
+                raise KnowledgeRefused(
+                    "the sum was opened, and its secrets are gone", mend="Begin another attempt."
+                )
             sealing, masking, seed = (one.tobytes() for one in self.state.private)
             keys = SumKeys(
                 party=self.name,
                 round=round,
-                sealing=_bytes(masks.public_of(sealing)),
-                masking=_bytes(masks.public_of(masking)),
-                commitment=_bytes(hashlib.sha256(seed).digest()),
-                signature=_bytes(),
+                sealing=as_bytes(masks.public_of(sealing)),
+                masking=as_bytes(masks.public_of(masking)),
+                commitment=as_bytes(hashlib.sha256(seed).digest()),
+                history=history,
+                bound=() if noisy else self.bound,
+                signature=as_bytes(),
             )
             if self.identity:
                 signature = masks.sign(self.identity, domain + keys.signed)
-                keys = replace(keys, signature=_bytes(signature))
+                keys = replace(keys, signature=as_bytes(signature))
             return keys
 
         return self._once("keys", domain, reply)
@@ -188,14 +210,14 @@ class SumMember:
             _, masking, seed = (one.tobytes() for one in state.private)
             parts = [masks.split(one, state.threshold, len(keys)) for one in (seed, masking)]
             both = {name: a + b for name, a, b in zip(names, *parts, strict=True)}
-            own = _bytes(both.pop(self.name))[None]
+            own = as_bytes(both.pop(self.name))[None]
             sealed = [
                 masks.seal(self._sealing_key(one, to=one.party), both[one.party])
                 for one in keys
                 if one.party in both
             ]
             self.state = replace(state, keys=tuple(keys), senders=(self.name,), shares=own)
-            rows = _bytes(b"".join(sealed)).reshape(-1, SEALED)
+            rows = as_bytes(b"".join(sealed)).reshape(-1, SEALED)
             held = self.roster is not None
             return SealedShares(party=self.name, round=keys[0].round, values=rows, checked=held)
 
@@ -206,16 +228,27 @@ class SumMember:
         shared: Sequence[SealedShares],
         question: str,
         reply: Callable[[Masking], tuple[T, str]],
+        *,
+        round: int,
+        rule: str = "",
+        history: str = "",
     ) -> T:
         """Answer step 3: take the shares of others, and give the input under masks.
 
         Args:
-            shared: what the parties that take part sealed, its own among it, by name.
-            question: digest of what is asked.
-            reply: makes the reply, given the masks, and names the model's state (:attr:`SumState.model`).
+            shared: the shares that the parties that take part sealed, its own among them, by name.
+            question: digest of the question.
+            reply: makes the reply, given the masks, and its kind (:attr:`.SumState.kind`).
+            round: the round.
+            rule: digest of the rule that the question is of, without what changes from round to round.
+            history: digest of all that its answers depend on now and that the coordinator chose.
+
+        Returns:
+            The reply.
 
         Raises:
-            KnowledgeRefused: it is not the question that was announced, shares are wrong, or too few.
+            KnowledgeRefused: it is not the question that was announced, its model may have changed since it
+                gave its keys, or shares are wrong or too few.
         """
 
         def answer() -> T:
@@ -223,7 +256,16 @@ class SumMember:
             known = [one for one in state.keys if one.party in senders]
             if question != state.question:
                 raise KnowledgeRefused("another question than the parties were told of")
+            own = self._own_keys()
+            if (round, history) != (own.round, own.history):
+                raise KnowledgeRefused(
+                    "it was asked for more since it gave its keys, and the others know nothing of that",
+                    mend="Begin another attempt.",
+                )
             names = [one.party for one in known]
+            if own.bound:  # else it has opened no sum, or all its inputs have noise
+                self._check_set(own.bound, names)
+                self._check_rule(rule)
             if names != senders or self.name not in names or len(names) < state.threshold:
                 raise KnowledgeRefused("shares of too few parties, or of ones that take no part")
             shares = [
@@ -233,9 +275,9 @@ class SumMember:
                 for one, given in zip(known, shared, strict=True)
             ]
             others = [one for one in known if one.party != self.name]
-            made, model = reply(lambda values: self._masked(values, others))
-            rows = _bytes(b"".join(shares)).reshape(-1, 2 * SHARE)
-            self.state = replace(state, senders=tuple(names), shares=rows, model=model)
+            made, kind = reply(lambda values: self._masked(values, others))
+            rows = as_bytes(b"".join(shares)).reshape(-1, 2 * SHARE)
+            self.state = replace(state, senders=tuple(names), shares=rows, kind=kind, rule=rule)
             return made
 
         return self._once("input", question.encode() + encode(shared), answer)
@@ -248,8 +290,8 @@ class SumMember:
             round: the round.
 
         Raises:
-            KnowledgeRefused: the sum would be of too few or other parties; or another one was opened with the
-                model as it is.
+            KnowledgeRefused: the sum would be of too few parties or of others than those before, or another
+                sum of the same noise was opened.
         """
         state = self.state
         said = repr(list(survivors)).encode()
@@ -261,17 +303,27 @@ class SumMember:
                 raise KnowledgeRefused("a sum that it has no part in")
             if len(survivors) < (least := max(state.threshold, FEWEST)):
                 raise KnowledgeRefused(f"a sum of {len(survivors)} parties, of at least {least}")
-            if state.opened.get(state.model, chosen) != chosen:
-                raise KnowledgeRefused(
-                    "with its model as it is, it has opened a sum of other parties, or of another question; "
-                    "two such sums tell what a single party says",
-                    mend="Ask the same of the same parties; or let the model learn. In one process, make the "
-                    "parties anew.",
+            recorded = self._recorded()
+            if state.kind == ANSWERS:
+                self._check_set(self.bound, survivors)
+                self._check_rule(state.rule)
+                roster = roster_digest(self.name, self.roster)
+                recorded = replace(
+                    recorded,
+                    sets={**state.sets, roster: tuple(survivors)},
+                    rules={**state.rules, roster: state.rule},
                 )
+            elif state.kind:
+                if state.opened.get(state.kind, chosen) != chosen:
+                    raise KnowledgeRefused(
+                        "its part of the noise is in a sum of other parties, or of another question, and a "
+                        "second sum would have too little noise",
+                        mend="Ask the same of the same parties. In one process, create the parties again.",
+                    )
+                recorded = replace(recorded, opened={**state.opened, state.kind: chosen})
             inside = np.array([name in survivors for name in state.senders])[:, None]
             values = np.where(inside, state.shares[:, :SHARE], state.shares[:, SHARE:])
-            opened = {**state.opened, state.model: chosen} if state.model else state.opened
-            self.state = SumState(domain=state.domain, opened=opened)
+            self.state = replace(recorded, domain=state.domain)
             return SumOpening(party=self.name, round=round, values=values)
 
         return self._once("opening", said, reply)
@@ -279,12 +331,12 @@ class SumMember:
     def _once(self, step: str, question: bytes, reply: Callable[[], T]) -> T:
         """Give the reply to a step's first question; the same bytes again where it comes again."""
         if not self.state.domain.size:
-            raise KnowledgeRefused("it is in no sum", mend="Begin the sum anew.")
+            raise KnowledgeRefused("it is in no sum", mend="Begin another attempt.")
         digest = hashlib.sha256(question).digest()
         kept = self.state.given.get(step)
         if kept is None:
             made = reply()
-            given = {**self.state.given, step: _bytes(digest + encode([made]))}
+            given = {**self.state.given, step: as_bytes(digest + encode([made]))}
             self.state = replace(self.state, given=given)
             return made
         if kept[:KEY].tobytes() != digest:
@@ -300,17 +352,50 @@ class SumMember:
                 "keys of too few of the parties that agreed to be in a sum, or of others",
                 mend="Begin a run with all parties of the sum.",
             )
-        own = decode(self.state.given["keys"][KEY:].tobytes())[0]
+        own = self._own_keys()
         there = [one.signed for one in keys if one.party == self.name] == [own.signed]
         publics = {one.tobytes() for pair in keys for one in (pair.sealing, pair.masking)}
         if not there or names != sorted(set(names)) or len(publics) < 2 * len(keys):
             raise KnowledgeRefused("keys that are not its own and those of different parties")
+        self._check_set(own.bound, names)
+        for one in keys:
+            if (one.round, one.history) != (own.round, own.history):
+                raise KnowledgeRefused(
+                    f"party {one.party!r} was not asked the same as it since they joined, so that its model "
+                    "may have changed by itself",
+                    mend="Restore the parties to one round; or begin a run with all of them.",
+                )
         for one in keys if self.roster is not None else ():
             public = (self.roster or {}).get(one.party, "")
             if one.party == self.name:
                 continue
             if not masks.verify(public, domain + one.signed, one.signature.tobytes()):
                 raise KnowledgeRefused(f"keys that party {one.party!r} did not sign")
+
+    def _own_keys(self) -> SumKeys:
+        """Read the keys that it gave in this attempt."""
+        own: SumKeys = decode(self.state.given["keys"][KEY:].tobytes())[0]
+        return own
+
+    def _check_set(self, bound: Sequence[str], names: Sequence[str]) -> None:
+        """Raise ``KnowledgeRefused`` unless a sum is over the parties that all before were over, if any."""
+        if bound and list(names) != list(bound):
+            raise KnowledgeRefused(
+                f"its sums are over {', '.join(bound)}: a sum of other parties and those before would tell "
+                "the answers of a single one",
+                mend="Start those that are missing again. For a sum of others each party's engineer changes "
+                "its [roster]; in one process, create the parties again.",
+            )
+
+    def _check_rule(self, rule: str) -> None:
+        """Raise ``KnowledgeRefused`` unless a sum is of the rule that all before were of, if any."""
+        if self.state.rules.get(roster_digest(self.name, self.roster), rule) != rule:
+            raise KnowledgeRefused(
+                "its sums are of another rule: sums of a few rules, such as of several temperatures, are "
+                "equations that have single answers for a solution",
+                mend="Take the rule of the run before. For another one each party's engineer changes a line "
+                "of its [roster]; in one process, create the parties again.",
+            )
 
     def _check_roster(self, among: Sequence[str], threshold: int) -> None:
         """Raise ``KnowledgeRefused`` unless the parties of a sum are on the roster, and enough of it."""
@@ -339,62 +424,5 @@ class SumMember:
         _, masking, seed = (one.tobytes() for one in self.state.private)
         total = np.asarray(values + masks.mask(seed, len(values)))
         for one in others:
-            _add_pair(total, masking, one, self.name, self.state.domain.tobytes())
+            add_pair(total, masking, one, self.name, self.state.domain.tobytes())
         return total
-
-
-def open_sum(
-    domain: bytes,
-    threshold: int,
-    keys: Mapping[str, SumKeys],
-    senders: Sequence[str],
-    inputs: Mapping[str, Array],
-    openings: Mapping[str, SumOpening],
-) -> Array:
-    """Compute the sum of the parties whose masked input arrived, modulo 2^64: line 5, at the coordinator.
-
-    Args:
-        domain: names the attempt.
-        threshold: fewest parties that open the sum.
-        keys: party to its keys, sorted by name.
-        senders: names of those that have shared their secrets, sorted.
-        inputs: party to its masked integers, shape ``(n,)``, uint64.
-        openings: party to the shares that it handed out, of at least the threshold.
-
-    Raises:
-        RunFailed: too few openings, or shares that do not give a party's secret.
-    """
-    enough = dict(list(openings.items())[:threshold])
-    if len(enough) < threshold:
-        raise RunFailed(f"{len(enough)} of {threshold} parties opened the sum")
-    places = {name: place for place, name in enumerate(keys, 1)}
-    total: Array = np.add.reduce(list(inputs.values()))
-    for row, name in enumerate(senders):
-        shares = {places[u]: one.values[row].tobytes() for u, one in enough.items()}
-        found = masks.combine(shares) or b""
-        if name in inputs:
-            right = hashlib.sha256(found).digest() == keys[name].commitment.tobytes()
-        else:
-            right = bool(found) and masks.public_of(found) == keys[name].masking.tobytes()
-        if not right:
-            raise RunFailed(
-                f"the shares of party {name!r} do not give its secret: it, or one that handed a share out, "
-                "does not keep to the protocol",
-                mend="Begin the sum anew.",
-            )
-        if name in inputs:
-            total -= masks.mask(found, len(total))
-            continue
-        for other in inputs:  # what it would have added cancels what the others did
-            _add_pair(total, found, keys[other], name, domain)
-    return total
-
-
-def _add_pair(total: Array, private: bytes, other: SumKeys, mine: str, domain: bytes) -> None:
-    """Add in place the mask that a party of this name and masking key has with another."""
-    key = masks.shared_key(private, other.masking.tobytes(), domain + b" mask")
-    values = masks.mask(key, len(total))
-    if other.party > mine:
-        total += values
-    else:
-        total -= values

@@ -86,6 +86,11 @@ class Task(ABC):
         cls.lossy, cls.exposure = checked_forms(cls, lossy), exposure
         super().__init_subclass__()
 
+    @property
+    def remembered(self) -> bool:
+        """Whether a party's answers may depend on it later, so that its history records it."""
+        return not self.keeps_model
+
     @abstractmethod
     def run(self, party: Party) -> Any:
         """Run the task at the party, and make the reply."""

@@ -25,6 +25,11 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
 
     round: int = 0
 
+    @property
+    def remembered(self) -> bool:
+        """No: it changes nothing, and parties are not all asked equally often."""
+        return False
+
     def run(self, party: Party) -> Description:
         """Describe the party."""
         return Description(

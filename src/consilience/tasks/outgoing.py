@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.replies import Failure
+from consilience.party.history import forget, remember
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.transforms.compressed_messages import CompressedTasks
@@ -112,8 +113,19 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
     privacy = party.privacy
     privacy.check(((task, task.releases(party)) for task in tasks), party.agreement)
-    agreed = party.agreement
-    return tuple([privacy.outgoing(task, agreed, partial(task.run, party)) for task in tasks])
+    agreed, replies = party.agreement, []
+    for task in tasks:
+        if task.remembered:
+            remember(party, task)  # before it runs: joining and restoring set the history
+        try:
+            replies.append(privacy.outgoing(task, agreed, partial(task.run, party)))
+        except BaseException:
+            if (
+                task.remembered
+            ):  # it may have changed the model in part, as it did at no other party
+                forget(party)
+            raise
+    return tuple(replies)
 
 
 def failure_of(party: str, error: Exception, *, discreet: bool = False) -> Failure:

@@ -178,6 +178,11 @@ class SendParameters(Task, reply_type=Parameters, exchanges="parameters", protoc
     round: int
     size: int
 
+    @property
+    def remembered(self) -> bool:
+        """No: it changes nothing, and only one party is asked."""
+        return False
+
     def run(self, party: Party) -> Parameters:
         """All of them, in one line."""
         return Parameters.of(party, self.round)

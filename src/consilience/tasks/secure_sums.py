@@ -22,10 +22,10 @@ from consilience.messages.message import message
 from consilience.messages.replies import Failure, Predictions, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums, Score
-from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
+from consilience.messages.secure_sums import ANSWERS, MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import encode
 from consilience.party.party import Party
-from consilience.party.secure_sums import member_of, state_of_model
+from consilience.party.secure_sums import member_of
 from consilience.tasks.base import Task
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
@@ -83,6 +83,14 @@ class SumQuestion:
         """Digest by which both ends know the question, in whatever round it is asked."""
         form = json.dumps([self.form, dict(self.settings), self.variance]).encode()
         return hashlib.sha256(form + encode([_in_no_round(one) for one in self.tasks])).hexdigest()
+
+    @property
+    def rule(self) -> str:
+        """Digest of the rule that the question is of: the form of parameters, else the whole question."""
+        first = self.tasks[0]
+        return (
+            type(first).__name__ + self.form if isinstance(first, TrainParameters) else self.digest
+        )
 
     def length(self, agreement: Agreement) -> int:
         """Count the integers that a party adds."""
@@ -187,7 +195,13 @@ class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, 
         assert party.agreement is not None
         among = party.agreement.summed
         return member_of(party).open(
-            self.domain, self.threshold, self.question, among=among, round=self.round
+            self.domain,
+            self.threshold,
+            self.question,
+            among=among,
+            round=self.round,
+            history=party.history,
+            noisy=party.privacy.accountant.budget is not None,
         )
 
 
@@ -232,16 +246,23 @@ class SumMasked(
             given = MaskedInput(
                 party=party.name, round=self.round, values=masked(values), stated=stated
             )
-            if stated is None:
-                return given, state_of_model(party)
-            if stated.colluding:  # another sum of the same numbers would have too little noise
+            if stated is not None and stated.colluding:  # a second sum would have too little noise
                 return given, hashlib.sha256(values.tobytes()).hexdigest()
-            return given, "" if stated.sigma else CLASS_SUMS
+            # A budget lets nothing out without noise, which bounds what any sums tell.
+            noisy = party.privacy.accountant.budget is not None
+            return given, "" if noisy or (stated is not None and stated.sigma) else ANSWERS
 
         member = member_of(party)
         party.summing = self.asked.variance, member.state.threshold
         try:
-            return member.mask(self.shared, self.asked.digest, reply)
+            return member.mask(
+                self.shared,
+                self.asked.digest,
+                reply,
+                round=self.round,
+                rule=self.asked.rule,
+                history=party.history,
+            )
         finally:
             party.summing = None
 
@@ -251,6 +272,11 @@ class SumTrained(
     SumMasked, reply_type=MaskedInput, exchanges="parameters", protocol=None, keeps_model=False
 ):
     """Answer a question that has you train first."""
+
+    @property
+    def remembered(self) -> bool:
+        """No: the history records the training when it begins, and the others' shares are no part of it."""
+        return False
 
 
 @message

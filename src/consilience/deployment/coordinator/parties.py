@@ -42,6 +42,7 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import write_whole
 from consilience.protocols import PROTOCOLS
+from consilience.protocols.secure_rounds import SECURE
 from consilience.validation.sections import first_of, read_toml
 
 _ANSWERED, _USED = "answered", "used"
@@ -171,6 +172,28 @@ def remove(folder: Path, name: str) -> None:
     write_whole(folder / CONFIGURATION, _changed(folder, document, name, None))
     if re.fullmatch(PLAIN, name):
         _kept(folder, name).unlink(missing_ok=True)
+
+
+def note_on_sums(folder: Path, *, added: bool = False) -> str:
+    """Describe what secure aggregation makes of parties that are added or leave.
+
+    Args:
+        folder: the coordinator's.
+        added: whether parties are added, and do not leave.
+
+    Returns:
+        A sentence; empty if the configuration has no secure aggregation or there is no run yet.
+    """
+    protocol = _document(folder).get("protocol")
+    secure = isinstance(protocol, dict) and protocol.get(SECURE) is not None
+    if not secure or not (folder / "run" / LEDGER).exists():
+        return ""
+    if added:
+        return "Its answers are in no secure sum of this run: it is taught."
+    return (
+        "All secure sums are over the parties of the first one, and a run without one of these ends before "
+        "its next sum. For sums without it each party's engineer changes its [roster], and a run begins."
+    )
 
 
 def leave(folder: Path, names: Sequence[str]) -> Path:

@@ -1,0 +1,599 @@
+"""Try, as a hostile coordinator, to learn one party's answers from differences of secure sums.
+
+python benchmarks/sum_differences.py                          # minutes; prints a table for each learner
+python benchmarks/sum_differences.py --learners knn --seeds 0 1
+
+Six honest parties at sites of their own, with ``Limits(masks=True)``, keys and a roster each, hold parts of
+the digits of unequal classes; no party colludes. The coordinator has one sum over all six opened, of answers
+to 300 public rows and 10 classes, and then tries for a second one that tells those of the sixth party. Its
+estimate is the least-squares solution of all sums that it got, next to the mean of them all if they leave the
+solution open. The error is over the 3,000 answers of the sixth party at the time of the first sum.
+
+* ``alpha``: the same teacher, a weight of private rows of 0.500001 in place of 0.5, a sum over five.
+* ``drop-outs``: ten rounds; in each one another party is said to be gone.
+* ``per-party alpha``: over all six; the sixth alone is taught with the least weight of private rows.
+* ``per-party teacher``: over all six; the sixth alone is taught another teacher.
+* ``restore``: the parties go back to the state of the first sum, for one over five.
+* ``new run``: five of the six join again.
+* ``question``: another rule in the same state, over five and over six.
+* ``temperatures``: six temperatures of ``entropy`` over all six, whose sums are equations that have the
+  answers of all parties for a solution; of these the one nearest to the sixth party's counts.
+* ``between steps``: the sixth is taught after it has given its keys.
+* ``ten rounds``: all six are taught the same, with weights and teachers that the last sum suggests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import entr
+from sklearn.datasets import load_digits
+
+from consilience import Federation, Party
+from consilience.aggregation.sums import bits_for
+from consilience.deployment.certificates import make_key
+from consilience.errors import ConsilienceError
+from consilience.learners import make
+from consilience.learners.frozen import Frozen
+from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
+from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
+from consilience.messages.wire import decode, encode
+from consilience.networks.base import Network
+from consilience.networks.incoming import Arrival, decode_reply
+from consilience.numerics.randomness import limited_threads
+from consilience.party.secure_sums import checked_roster
+from consilience.secure.masks import least_threshold
+from consilience.site import Limits, PartySite
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Checkpoint, Join, Restore
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.tasks.scores import CountRows, ScorePublic
+from consilience.tasks.secure_sums import OpenMasks, OpenSum, ShareSecrets, SumMasked, SumQuestion
+from consilience.transforms.compressed_messages import write_request
+
+try:
+    from consilience.secure.opened_sum import open_sum
+except ImportError:  # of a version before the records of parties, to measure it too
+    from consilience.secure.secure_sum import open_sum  # type: ignore[attr-defined,no-redef]
+
+NAMES, VICTIM = "abcdef", "f"
+FIVE = NAMES[:-1]
+ROWS, CLASSES = 300, 10
+ONE = np.arange(ROWS) == 0
+"""The public row that is taught before the first sum."""
+LEARNERS = {
+    "logistic-regression": {},
+    "naive-bayes": {},
+    "knn": {},
+    "decision-tree": {},
+    "random-forest": {"n_estimators": 30},
+    "extra-trees": {"n_estimators": 30},
+    "gradient-boosting": {"max_iter": 10},
+    "svc": {},
+    "mlp-sklearn": {"max_iter": 30},
+    "xgboost": {"n_estimators": 10},
+    "lightgbm": {"n_estimators": 10},
+    "mlp": {"recipe": {"epochs": 5}},
+}
+"""Presets of classification for tables, made small. The others need texts or photographs, are networks like
+``mlp``, are for survival, or (``catboost``) are not installed with the tests."""
+
+
+class Sites(Network):
+    """Six parties, each at a site that stays open."""
+
+    def __init__(self, sites: Mapping[str, PartySite]) -> None:
+        super().__init__()
+        self.sites = sites
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(self.sites)
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        return {name: decode_reply(name, self.sites[name].answer(request), 0.0) for name in to}
+
+
+@dataclass
+class Coordinator:
+    """Hostile coordinator of six sites.
+
+    Attributes:
+        network: the sites.
+        public: the public rows.
+        sums: weight of each party in every opened sum, and the sum, shape ``(300, 10)``.
+        refusals: reasons of parties that refused something.
+    """
+
+    network: Sites
+    public: Public
+
+    def __post_init__(self) -> None:
+        self.sums: list[tuple[list[float], Any]] = []
+        self.refusals: list[str] = []
+        self.powers: list[tuple[Any, Any]] = []
+        self.truth: Any = None
+        self.attempts, self.asked = 0, Counter[tuple[str, bytes]]()
+        Federation.over(self.network, self.public, strict=False).form()
+
+    def ask(self, names: Sequence[str], *tasks: Task) -> dict[str, Any]:
+        """Ask parties, whatever they may be asked; the last reply of each that answers."""
+        found = {}
+        for name in names:
+            asked = (name, encode(tasks))
+            self.asked[asked] += 1  # a request that comes again is marked, to get an answer of now
+            request = write_request(tasks, self.asked[asked] - 1)
+            replies = decode(self.network.sites[name].answer(request))
+            if isinstance(replies[0], Failure):
+                self.refusals.append(replies[0].reason)
+            else:
+                found[name] = replies[-1]
+        return found
+
+    def first(self) -> Any:
+        """Train all parties, open the sum of all six, and give the sixth's answers.
+
+        One public row is taught, so that there is a teacher and answers are still those of private rows.
+        """
+        self.ask(NAMES, FitPrivate(round=1))
+        self.teach(1, 0.5, taught=ONE)
+        assert self.sum(1)
+        return self.answers()
+
+    def answers(self) -> Any:
+        """Give the sixth party's answers, shape ``(300, 10)``, which a coordinator does not know."""
+        party = self.network.sites[VICTIM].party()
+        assert party is not None
+        return party.outputs("probabilities").astype(np.float64)
+
+    def teach(
+        self,
+        round: int,
+        alpha: float,
+        to: Sequence[str] = NAMES,
+        teacher: Any = None,
+        taught: Any = None,
+    ) -> None:
+        """Teach parties, by default that all classes are as likely."""
+        flat = np.full((ROWS, CLASSES), 1 / CLASSES, dtype=np.float32)
+        targets = flat if teacher is None else teacher.astype(np.float32)
+        self.ask(to, Distill(round=round, targets=targets, alpha=alpha, taught=taught))
+
+    def sum(
+        self,
+        round: int,
+        names: Sequence[str] = NAMES,
+        *,
+        asked: Sequence[str] = "",
+        between: Callable[[], None] = lambda: None,
+        further: tuple[Task, ...] = (),
+        temperature: float = 0.0,
+    ) -> bool:
+        """Have a sum opened by all four steps, and keep it.
+
+        Args:
+            round: the round.
+            names: parties of the sum.
+            asked: parties that are asked for keys and shares; by default those of the sum.
+            between: is called between the keys and the shares.
+            further: scores that are asked for with predictions.
+            temperature: of the rule ``entropy``, in place of the mean.
+
+        Returns:
+            Whether it was opened.
+        """
+        self.attempts += 1
+        tasks = (PredictPublic(round=round), *further)
+        form, settings = "rows" if further else "mean", {}
+        if temperature:
+            form, settings = "entropy", {"temperature": temperature}
+        question = SumQuestion(tasks=tasks, form=form, settings=settings)
+        threshold = least_threshold(len(NAMES))
+        attempt = f"{self.attempts:032d}"
+        begin = OpenSum(round=round, question=question.digest, attempt=attempt, threshold=threshold)
+        keys: dict[str, SumKeys] = self.ask(asked or names, begin)
+        between()
+        shared: dict[str, SealedShares] = self.ask(
+            list(keys), ShareSecrets(round=round, keys=tuple(keys.values()))
+        )
+        masked = SumMasked(round=round, shared=tuple(shared.values()), asked=question)
+        given: dict[str, MaskedInput] = self.ask([one for one in shared if one in names], masked)
+        opening = OpenMasks(round=round, survivors=tuple(given), sharing=len(shared))
+        opened: dict[str, SumOpening] = self.ask(list(given), opening)
+        inputs = {name: one.values for name, one in given.items()}
+        try:
+            total = open_sum(begin.domain, threshold, keys, tuple(shared), inputs, opened)
+        except (ConsilienceError, ValueError):  # too few opened it, or none gave an input
+            return False
+        values = total[: ROWS * CLASSES].view(np.int64).reshape(ROWS, CLASSES)
+        if further:  # of answers times numbers of rows: it does not single out a party
+            return True
+        if temperature:
+            weights = total[ROWS * CLASSES :].view(np.int64) * 2.0**-40
+            self.powers.append((weights, values * 2.0**-40))
+            return True
+        members = [float(name in given) for name in NAMES]
+        self.sums.append((members, values * 2.0 ** -bits_for(1.001)))
+        return True
+
+    def estimate(self) -> Any:
+        """Estimate the victim's answers of all sums, as if no party's answers had changed."""
+        weights = np.array([one for one, _ in self.sums])
+        totals = np.stack([total.ravel() for _, total in self.sums])
+        mean = (totals / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+        known = np.linalg.pinv(weights, rcond=1e-6)[NAMES.index(VICTIM)]
+        return (mean + known @ (totals - weights.sum(axis=1, keepdims=True) * mean)).reshape(
+            ROWS, CLASSES
+        )
+
+
+Attack = Callable[[Coordinator], Any]
+"""What a coordinator does after the first sum; gives the estimate of the victim's answers."""
+
+
+def by_alpha(coordinator: Coordinator) -> Any:
+    """Weights of private rows that hardly differ: no model moves, and the sixth is said to be gone."""
+    coordinator.teach(1, 0.500001, taught=ONE)  # in the same round: by the same random numbers
+    coordinator.sum(1, FIVE) or coordinator.sum(1, FIVE, asked=NAMES)
+    return coordinator.estimate()
+
+
+def by_drop_outs(coordinator: Coordinator) -> Any:
+    """Ten rounds, in each of which another party is said to be gone."""
+    for t in range(2, 11):
+        coordinator.teach(t, 0.5 + 1e-6 * t, taught=ONE)
+        gone = NAMES[-(t % len(NAMES)) - 1]
+        left = [name for name in NAMES if name != gone]
+        coordinator.sum(t, left) or coordinator.sum(t, left, asked=NAMES)
+    return coordinator.estimate()
+
+
+def _by_one(coordinator: Coordinator, alpha: float, teacher: Any) -> Any:
+    """Change the model of the sixth alone; what it says then is about the teacher."""
+    coordinator.teach(2, 0.5, FIVE, taught=ONE)
+    coordinator.teach(2, alpha, VICTIM, teacher)
+    if not coordinator.sum(2):
+        return coordinator.estimate()
+    (_, first), (_, second) = coordinator.sums
+    return first - second + teacher
+
+
+def by_own_alpha(coordinator: Coordinator) -> Any:
+    """The sixth is taught with another weight than the others."""
+    return _by_one(coordinator, 0.1, np.full((ROWS, CLASSES), 1 / CLASSES))
+
+
+def by_own_teacher(coordinator: Coordinator) -> Any:
+    """The sixth is taught one class everywhere."""
+    return _by_one(coordinator, 0.1, np.tile(np.eye(CLASSES)[0], (ROWS, 1)))
+
+
+def by_restore(coordinator: Coordinator) -> Any:
+    """The parties go back to the state of the first sum."""
+    coordinator.ask(NAMES, Checkpoint(round=1))
+    coordinator.teach(2, 0.9)
+    coordinator.ask(NAMES, Restore(round=1))
+    coordinator.sum(1, FIVE) or coordinator.sum(1, FIVE, asked=NAMES)
+    return coordinator.estimate()
+
+
+def by_new_run(coordinator: Coordinator) -> Any:
+    """Five of the six join again, and are asked the same."""
+    coordinator.ask(FIVE, Join(agreement=coordinator.network.agreed))
+    coordinator.ask(FIVE, FitPrivate(round=1))
+    coordinator.teach(1, 0.500001, FIVE, taught=ONE)
+    coordinator.sum(1, FIVE)
+    return coordinator.estimate()
+
+
+def by_question(coordinator: Coordinator) -> Any:
+    """Another rule in the same state, over five and over six, and the first one over five."""
+    coordinator.sum(1, FIVE, further=(CountRows(round=1),))
+    coordinator.sum(1, FIVE)
+    coordinator.sum(1, NAMES, further=(CountRows(round=1),))
+    return coordinator.estimate()
+
+
+def by_temperatures(coordinator: Coordinator) -> Any:
+    """Sums of powers of the weights, over all six, in states of the models that hardly differ."""
+    for k in range(1, len(NAMES) + 1):
+        coordinator.teach(1 + k, 0.5 + 1e-9 * k, taught=ONE)
+        if not coordinator.sum(1 + k, temperature=1.2 / k):
+            return coordinator.estimate()
+    return solved(
+        np.stack([weights for weights, _ in coordinator.powers]),
+        np.stack([coordinator.sums[0][1], *(values for _, values in coordinator.powers[:-1])]),
+    )
+
+
+def solved(powers: Any, sums: Any) -> Any:
+    """Solve for every party's answers.
+
+    Args:
+        powers: sums of the weights to the powers 1 to m, shape ``(m, 300)``.
+        sums: sums of the answers times the weights to the powers 0 to m - 1, shape ``(m, 300, 10)``.
+
+    Returns:
+        Answers of m parties in some order, row by row, shape ``(m, 300, 10)``.
+    """
+    m, found = len(powers), []
+    for p, s in zip(powers.T, sums.transpose(1, 0, 2), strict=True):
+        e = [1.0]  # Newton's identities: elementary symmetric polynomials of sums of powers
+        for k in range(1, m + 1):
+            e.append(sum((-1) ** (i - 1) * e[k - i] * p[i - 1] for i in range(1, k + 1)) / k)
+        weights = np.roots([(-1) ** k * one for k, one in enumerate(e)])
+        matrix = np.vander(weights, increasing=True).T
+        found.append(np.linalg.lstsq(matrix, s.astype(complex), rcond=None)[0].real)
+    return np.stack(found, axis=1)
+
+
+def between_steps(coordinator: Coordinator) -> Any:
+    """The sixth is taught after it has given its keys."""
+    teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
+    if not coordinator.sum(1, between=lambda: coordinator.teach(1, 0.1, VICTIM, teacher)):
+        return coordinator.estimate()
+    (_, first), (_, second) = coordinator.sums
+    return first - second + teacher
+
+
+def by_ten_rounds(coordinator: Coordinator) -> Any:
+    """All six are taught the same: the last teacher with the classes sharpened, by weights up and down.
+
+    The estimate is the mean of that sum which serves best with hindsight.
+    """
+    for t in range(2, 11):
+        _, last = coordinator.sums[-1]
+        sharp = np.maximum(last, 0) ** 2 + 1e-9
+        coordinator.teach(t, (0.1, 0.9)[t % 2], teacher=sharp / sharp.sum(axis=1, keepdims=True))
+        coordinator.sum(t)
+    totals = [total / len(NAMES) for _, total in coordinator.sums]
+    return min(totals, key=lambda one: float(np.abs(one - coordinator.truth).mean()))
+
+
+def by_squares(coordinator: Coordinator) -> Any:
+    """Guess by the first sum alone that parties are surer than their mean."""
+    squares = np.maximum(coordinator.estimate(), 0) ** 2
+    return squares / squares.sum(axis=1, keepdims=True)
+
+
+BEFORE: dict[str, Attack] = {
+    "none: the same for all classes": lambda coordinator: np.full((ROWS, CLASSES), 1 / CLASSES),
+    "none: the mean of the one sum": Coordinator.estimate,
+    "none: this mean, squared": by_squares,
+}
+"""Estimates that need no second sum."""
+
+ATTACKS: dict[str, Attack] = {
+    "alpha": by_alpha,
+    "drop-outs": by_drop_outs,
+    "per-party alpha": by_own_alpha,
+    "per-party teacher": by_own_teacher,
+    "restore": by_restore,
+    "new run": by_new_run,
+    "question": by_question,
+    "temperatures": by_temperatures,
+    "between steps": between_steps,
+    "ten rounds": by_ten_rounds,
+}
+
+
+@dataclass(frozen=True)
+class Error:
+    """Error of an estimate of the victim's answers.
+
+    Attributes:
+        most: the largest of all answers.
+        mean: the mean.
+        same: share of the rows whose likeliest class is right.
+    """
+
+    most: float
+    mean: float
+    same: float
+
+    @classmethod
+    def of(cls, estimate: Any, truth: Any) -> Error:
+        """Compare an estimate with the answers, shape ``(300, 10)``; of several the nearest in each row."""
+        if estimate.ndim == 3:
+            nearest = np.abs(estimate - truth).mean(axis=2).argmin(axis=0)
+            estimate = estimate[nearest, np.arange(ROWS)]
+        off = np.abs(estimate - truth)
+        same = (estimate.argmax(axis=1) == truth.argmax(axis=1)).mean()
+        return cls(float(off.max()), float(off.mean()), float(same))
+
+    def __str__(self) -> str:
+        return f"{self.most:.2g} | {self.mean:.2g} | {self.same:.0%}"
+
+
+def holdings(seed: int) -> tuple[Any, list[tuple[Any, Any]]]:
+    """Public rows, and rows and labels of the six parties, with classes as unequal as Dirichlet(1) is."""
+    X, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(X))
+    public, rest = order[:ROWS], order[ROWS:]
+    parts: list[list[int]] = [[] for _ in NAMES]
+    for digit in range(CLASSES):
+        rows = rest[y[rest] == digit]
+        ends = (np.cumsum(rng.dirichlet(np.ones(len(NAMES)))) * len(rows)).astype(int)[:-1]
+        for part, some in zip(parts, np.split(rows, ends), strict=True):
+            part.extend(some)
+    return X[public], [(X[part], y[part].astype(str)) for part in parts]
+
+
+def run(
+    model: Callable[[str], Any], attack: Attack | None, seed: int, limits: Limits | None = None
+) -> tuple[Error, Coordinator]:
+    """Run an attack against six sites.
+
+    Args:
+        model: name of a party to its untrained model.
+        attack: what the coordinator does after the first sum; ``None`` for the mean of that sum.
+        seed: of the rows.
+        limits: of the sites; those with ``masks = true`` by default.
+
+    Returns:
+        The error of its estimate, and the coordinator.
+    """
+    public, parts = holdings(seed)
+    with ExitStack() as stack, limited_threads(1):
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        roster = {name: make_key(home / f"{name}.key", name) for name in NAMES}
+        sites = {}
+        for name, (X, y) in zip(NAMES, parts, strict=True):
+
+            def made(name: str = name, X: Any = X, y: Any = y) -> Party:
+                party = Party(name, model(name), X, y)
+                party.identity = (home / f"{name}.key").read_bytes()
+                party.roster = checked_roster(party, roster)
+                return party
+
+            site = PartySite(made, home / name, limits=limits or Limits(masks=True), name=name)
+            sites[name] = stack.enter_context(site)
+        coordinator = Coordinator(Sites(sites), Public(public))
+        coordinator.truth = coordinator.first()
+        found = coordinator.estimate() if attack is None else attack(coordinator)
+        return Error.of(found, coordinator.truth), coordinator
+
+
+def one_moves(seed: int) -> Error:
+    """What remains: all six are asked the same, and the models of five cannot change."""
+
+    def model(name: str) -> Any:
+        if name == VICTIM:
+            return make("logistic-regression")
+        answers = np.eye(CLASSES)[:1]
+        digits = [str(digit) for digit in range(CLASSES)]
+        return Frozen(lambda X: np.repeat(answers, len(X), axis=0), classes=digits)
+
+    return run(model, _by_all, seed)[0]
+
+
+def one_listens(seed: int) -> Error:
+    """What remains: all six are asked the same, and five trees answer as taught, whatever rows weigh."""
+
+    def model(name: str) -> Any:
+        return make("logistic-regression" if name == VICTIM else "decision-tree")
+
+    def attack(coordinator: Coordinator) -> Any:
+        teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
+        for t, alpha in ((2, 0.1), (3, 0.9)):
+            coordinator.teach(t, alpha, teacher=teacher)
+            assert coordinator.sum(t)
+        coordinator.truth = coordinator.answers()
+        return coordinator.sums[2][1] - coordinator.sums[1][1] + teacher
+
+    return run(model, attack, seed)[0]
+
+
+def one_goes_on(seed: int) -> Error:
+    """What remains: all six are asked the same, and one model trains on from where it is; five refit."""
+
+    def model(name: str) -> Any:
+        return make("mlp", recipe={"epochs": 5}) if name == VICTIM else make("naive-bayes")
+
+    def attack(coordinator: Coordinator) -> Any:
+        teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
+        coordinator.teach(2, 0.5, teacher=teacher)
+        coordinator.ask(NAMES, FitPrivate(round=3))  # refitted models stay as they are
+        coordinator.truth = coordinator.answers()
+        assert coordinator.sum(3)
+        for t in range(3, 7):
+            coordinator.teach(t, 0.5, teacher=teacher)
+        assert coordinator.sum(6)
+        (_, first), (_, second) = coordinator.sums[1:]
+        return first - second + teacher
+
+    return run(model, attack, seed)[0]
+
+
+def dominated(learner: str, rule: str, seed: int) -> tuple[float, float]:
+    """What remains: the share of rows in which one party has 90 % and 99 % of the weight under a rule."""
+    found = []
+
+    def attack(coordinator: Coordinator) -> Any:
+        parties = [site.party() for site in coordinator.network.sites.values()]
+        given = [party for party in parties if party is not None]
+        if rule == "uwa":
+            log = [ScorePublic(round=1).run(party).values for party in given]
+            weights = np.exp(np.clip(np.stack(log), -14, 14))  # as sums cut them
+        else:
+            p = np.stack([party.outputs("probabilities") for party in given])
+            weights = np.exp(-entr(p).sum(axis=2))
+        found.extend((weights.max(axis=0) / weights.sum(axis=0))[:, None] > (0.9, 0.99))
+        return coordinator.estimate()
+
+    run(lambda name: make(learner, **LEARNERS[learner]), attack, seed)
+    most, nearly_all = np.mean(found, axis=0)
+    return float(most), float(nearly_all)
+
+
+def _by_all(coordinator: Coordinator) -> Any:
+    """Teach all parties one class everywhere, by the least weight of private rows."""
+    teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
+    coordinator.teach(2, 0.1, teacher=teacher)
+    assert coordinator.sum(2)
+    (_, first), (_, second) = coordinator.sums
+    return first - second + teacher
+
+
+REMAINS = {
+    "logistic-regression, and five frozen models": one_moves,
+    "logistic-regression, and five of decision-tree": one_listens,
+    "mlp, and five of naive-bayes": one_goes_on,
+}
+
+
+def table(learner: str, seeds: Sequence[int], attacks: Sequence[str]) -> None:
+    """Run attacks against a learner, and print the mean over seeds of each as a row of a table."""
+
+    def model(name: str) -> Any:
+        return make(learner, **LEARNERS[learner])
+
+    def show(attack: str, made: Sequence[tuple[Error, Coordinator]]) -> None:
+        opened = np.mean([len(one.sums) for _, one in made])
+        error = Error(*np.mean([(one.most, one.mean, one.same) for one, _ in made], axis=0))
+        print(f"| {learner} | {attack} | {opened:g} | {error} |", flush=True)
+
+    begun = [run(model, None, seed)[1] for seed in seeds]
+    for name, before in BEFORE.items():
+        show(name, [(Error.of(before(one), one.truth), one) for one in begun])
+    for name in attacks:
+        show(name, [run(model, ATTACKS[name], seed) for seed in seeds])
+
+
+def main() -> None:
+    """The command line."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("--remains", action="store_true", help="only what remains")
+    asked.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
+    asked.add_argument("--attacks", nargs="*", choices=ATTACKS, default=list(ATTACKS))
+    asked.add_argument("--seeds", nargs="+", type=int, default=[0])
+    given = asked.parse_args()
+    print("| learner | attack | sums opened | largest error | mean error | same class |")
+    print("|---|---|---|---|---|---|")
+    for learner in () if given.remains else given.learners:
+        table(learner, given.seeds, given.attacks)
+    for name, what in REMAINS.items() if given.remains else ():
+        each = [what(seed) for seed in given.seeds]
+        error = Error(*np.mean([(one.most, one.mean, one.same) for one in each], axis=0))
+        print(f"| {name} | all are asked the same | 2 | {error} |", flush=True)
+    for learner in ("logistic-regression", "naive-bayes", "random-forest") if given.remains else ():
+        for rule in ("uwa", "entropy"):
+            each = [dominated(learner, rule, seed) for seed in given.seeds]
+            shares = " | ".join(f"{share:.1%}" for share in np.mean(each, axis=0))
+            print(f"| {learner} | {rule} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
