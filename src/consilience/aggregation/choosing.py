@@ -86,8 +86,9 @@ def auto() -> Aggregator:
 
     **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
-    else predictions, calibrated, and their mean (for values, the mean). The teacher's notes say which it
-    was, what it chose, and whose model says the same of every row.
+    else predictions, calibrated, and their mean (for values, the mean), in which answers that hardly vary
+    from row to row hardly count. The teacher's notes record which form it was, what it chose, and the
+    parties whose model gives the same answer for every row.
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"

@@ -80,13 +80,14 @@ class Suspect(NamedTuple):
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits of the three tests, above which a party is a suspect.
+    """Limits of the tests, above which a party is a suspect.
 
     Attributes:
         misplaced: position of a party's likeness to another class, 0 for the usual party and 1 for a party
             whose claims lie where the usual party's own class does.
         lead: least lead of the likeness to another class over that to its own class.
         spread: times the usual number of rows over which the votes for a class are spread.
+        leading: lead of the likeness to another class over that to its own, times the size of its votes.
         outvoted: share of its squared votes that more parties contradict than confirm.
         wrong_class: density-weighted wrong votes less right ones on the labelled rows of one class.
         sure: whether a vote counts as one voice, however unsure the model; else as its probabilities.

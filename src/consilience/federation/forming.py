@@ -220,18 +220,22 @@ def bound_by_class(classes: Mapping[str, Iterable[str]]) -> str:
     holders = Counter(str(name) for known in classes.values() for name in set(known))
     if not holders:
         return ""
-    listed = [
-        f"{name} {borne(count)} ({count} holder{'s' * (count != 1)})"
-        for name, count in sorted(holders.items(), key=lambda one: (one[1], one[0]))
+    alike: dict[int, list[str]] = defaultdict(list)
+    for name, count in sorted(holders.items()):
+        alike[count].append(name)
+    each = [
+        f"{borne(count)} for {_listed(names)} ({count} holder{'s' * (count != 1)})"
+        for count, names in sorted(alike.items())
     ]
-    said = "malicious parties that each class bears without labelled rows: " + ", ".join(
-        listed[:_SHOWN]
-    )
-    if len(listed) > _SHOWN:
-        said += f", {len(listed) - _SHOWN} classes more"
+    said = f"malicious parties that a class bears without labelled rows: {'; '.join(each)}"
     if not all(borne(count) for count in holders.values()):
         said += ". For a class that bears 0 give a root set of ten labelled rows: robustness.secret_labels"
     return said
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(map(repr, names[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def known_to_few(classes: Mapping[str, Iterable[str]], tolerates: int) -> str:

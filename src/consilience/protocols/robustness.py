@@ -59,15 +59,16 @@ class RobustnessSpec(Section):
     """Protection of the teacher against parties whose answers are wrong.
 
     Attributes:
-        most_rows: rows that one party may claim; ``"median"`` for 1.5 times the parties' median claim.
+        most_rows: rows that one party may claim, beyond the bounds that always hold; ``"median"`` for 1.5
+            times the parties' median claim.
         secret_labels: in an experiment how many public rows have labels that the coordinator alone knows;
             between sites a file of labelled rows, which are mixed among the public ones.
         label: column of the labels in that file.
-        tolerates: how many parties may lie; refused where fewer than twice as many and one know a class, and
-            there are no secret labels.
-        watch: whether parties whose answers contradict all others' are left out.
-        let_in: parties that are never left out, whatever is found.
-        leave_out: parties that are always left out.
+        tolerates: how many parties may be malicious; refused if fewer than twice as many and one hold a
+            class, and there are no secret labels.
+        watch: whether parties whose density ratios the others contradict are excluded.
+        let_in: parties that are never excluded.
+        leave_out: parties that are always excluded.
     """
 
     most_rows: Whole | Literal["median"] | None = None
@@ -80,7 +81,7 @@ class RobustnessSpec(Section):
 
     @property
     def unaided(self) -> int:
-        """Number of liars that the parties' answers alone must bear: none where there are secret labels."""
+        """Malicious parties that answers alone must bear: 0 with secret labels."""
         return 0 if self.secret_labels else self.tolerates
 
     def applied(self, protocol: Protocol, secret: SecretLabels | None = None) -> Protocol:
