@@ -83,7 +83,10 @@ def named_in_round_2(run: Path) -> tuple[Grid, list[str]]:
 
 def notes(run: Path) -> list[tuple[int, str]]:
     with closing(Ledger(run / "run" / "ledger.sqlite")) as ledger:
-        return ledger.read("SELECT round, text FROM notes WHERE text LIKE '%class%' ORDER BY rowid")
+        return ledger.read(
+            "SELECT round, text FROM notes WHERE text LIKE '%class%' AND text NOT LIKE 'malicious%' "
+            "ORDER BY rowid"
+        )
 
 
 def said(run: Path) -> str:

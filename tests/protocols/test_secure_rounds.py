@@ -73,13 +73,19 @@ def teachers(protocol: Protocol, members: list[Party], **options: Any) -> list[A
     "rule", [avg(), majority_vote(), count_weighted(), density_ratio()], ids=lambda r: r.name
 )
 def test_teachers_are_those_without_masks(rule: Aggregator) -> None:
+    """Without masks a guard bounds density ratios; under masks it cannot, so that it is off in both."""
+    unguarded = replace(rule, screen=lambda replies, memory: (replies, {}, {}))
     plain, masked, wire = (
         teachers(
-            ensemble_distillation(aggregate=rule, rounds=2, secure_aggregation=secure),
+            ensemble_distillation(aggregate=one, rounds=2, secure_aggregation=secure),
             parties(),
             wire=wire,
         )
-        for secure, wire in ((None, False), (SECURE, False), (SECURE, True))
+        for one, secure, wire in (
+            (unguarded, None, False),
+            (rule, SECURE, False),
+            (rule, SECURE, True),
+        )
     )
     np.testing.assert_array_equal(masked, wire)
     if rule.name in ("avg", "vote"):

@@ -233,6 +233,7 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
             secure_aggregation=SecureAggregation()
         ),
         classifiers,
+        all_needed=True,  # after the first sum parties open none without one of them
     ),
     "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=2), regressors),
     "iterative_distillation, accelerated": ProtocolCase(
