@@ -186,12 +186,12 @@ class Witnesses:
         whole, parts = by_ratio(outputs, near)
         self.weights = {
             "weighted": (known + doubt / m) / total,
-            "mean": np.full((m, n), 1 / m),
+            "mean": np.repeat(_by_size(known.sum(axis=1))[:, None], n, axis=1),
             "product": parts,
         }
         models = {
             "weighted": weighted_mean_of(outputs, self.weights["weighted"]),
-            "mean": outputs.mean(axis=0),
+            "mean": weighted_mean_of(outputs, self.weights["mean"]),
             "product": whole,
         }
         self._ratios = np.log((near.sum(axis=0) + doubt / classes) / total[:, None])
@@ -204,6 +204,17 @@ class Witnesses:
         """Make the teacher of a choice, on some rows."""
         answer = choice.b * self._models[choice.models][rows] + choice.a * self._ratios[rows]
         return np.asarray(softmax(answer, axis=1))
+
+
+def _by_size(claimed: Array) -> Array:
+    """Weights in a mean of models: equal, but less for parties that claim less than the median party.
+
+    A party without claims could else say anything at no risk. Shape ``(m,)``, with sum 1.
+    """
+    if not (claimed > 0).any():
+        return np.full(len(claimed), 1 / len(claimed))
+    counts = np.minimum(1, claimed / np.median(claimed[claimed > 0]))
+    return np.asarray(counts / counts.sum())
 
 
 def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
@@ -286,14 +297,18 @@ def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
 
 
 def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """The mean of probabilities, in which answers that hardly vary from row to row hardly count.
+    """The mean of probabilities, in which answers count less that vary far less, or more, than usual.
 
-    A constant answer tells no row from another, but moves the mean of all rows towards its class. Weights are
-    the variance over rows, summed over classes, over a quarter of the median party's; 1 at most.
+    A constant answer tells no row from another, but moves the mean of all rows towards its class. Answers
+    that are surer than the usual party's would outweigh them. With v the variance over rows, summed over
+    classes, relative to the median party's, weights are ``min(1, 4 v, v^-½)``.
     """
     variance = stack.outputs.var(axis=1).sum(axis=1)
-    usual = _VARIED * float(np.median(variance))
-    counts = np.minimum(1, variance / usual) if usual > 0 else np.ones(len(variance))
+    usual = float(np.median(variance))
+    counts = np.ones(len(variance))
+    if usual > 0:
+        ratio = variance / usual
+        counts = np.minimum(1, ratio / _VARIED) / np.sqrt(np.maximum(1, ratio))
     weights = np.repeat((counts / counts.sum())[:, None], stack.outputs.shape[1], axis=1)
     same = np.flatnonzero(constant(stack.outputs)) if usual > 0 else ()
     notes = note, *(f"{stack.parties[c]} {UNIFORM}, and does not count" for c in same)

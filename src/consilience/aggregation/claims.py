@@ -21,6 +21,9 @@ ABOVE_USUAL = 1.5
 _LEAST = 1e-12
 """Least divisor; a sum of claims below it is none."""
 
+_COPY = 1e-4
+"""One less the cosine of the claims, and of the outputs, of two parties above which one is a copy."""
+
 _MEASURES: tuple[Callable[[Array, Array], Array], ...] = (
     lambda ratios, outputs: ratios.sum(axis=2),
     lambda ratios, outputs: ratios.max(axis=2),
@@ -31,7 +34,10 @@ largest class, and the vote."""
 
 
 def bounded(ratios: Array, outputs: Array) -> Array:
-    """Scale down claims that are larger than those of the usual party.
+    """Scale down claims that are larger than those of the usual party, and those of copies.
+
+    Parties with claims and outputs that are alike to one part in 10,000 count as one: their claims are
+    divided by their number.
 
     At a row a party may claim :data:`ABOVE_USUAL` times the usual density, and over all rows as much as the
     median party; both by each of three measures. The usual density is the median over parties of their mean
@@ -49,6 +55,8 @@ def bounded(ratios: Array, outputs: Array) -> Array:
     bound: Array = np.maximum(ratios, 0, dtype=np.float64)
     if 2 * (bound.sum(axis=(1, 2)) > 0).sum() <= len(bound):
         return np.zeros_like(bound)  # the few that claim something would decide alone
+    alike = (_alike(bound) & _alike(outputs)).sum(axis=1)
+    bound *= (alike.min() / alike)[:, None, None]  # if all are alike, all count as they are
     for measure in _MEASURES:
         size = measure(bound, outputs)
         claims = size.sum(axis=1) > 0
@@ -62,6 +70,15 @@ def bounded(ratios: Array, outputs: Array) -> Array:
             bound * (scale * np.minimum(1, whole / np.maximum(total, _LEAST))[:, None])[..., None]
         )
     return bound
+
+
+def _alike(values: Array) -> Array:
+    """Mark the pairs of parties whose values, shape ``(m, n, K)``, are proportional: shape ``(m, m)``."""
+    flat = values.reshape(len(values), -1)
+    flat = flat / np.maximum(np.sqrt((flat**2).sum(axis=1, keepdims=True)), _LEAST)
+    alike = flat @ flat.T > 1 - _COPY
+    alike[np.diag_indices(len(flat))] = True
+    return np.asarray(alike)
 
 
 class Suspect(NamedTuple):
@@ -128,7 +145,7 @@ _CONSISTENT = 0.4
 """Share of the usual party's agreement between model and claims that a party must have; honest ones had
 0.57."""
 
-_MOST_OUTVOTED = 0.3
+_MOST_OUTVOTED = 0.4
 """Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence."""
 
 
@@ -152,24 +169,6 @@ def suspects(ratios: Array, outputs: Array, limits: Thresholds) -> list[Suspect]
         if found := test(ratios, outputs, votes, limits):
             return sorted(found, key=lambda one: -one.strength)
     return []
-
-
-def copies(ratios: Array, outputs: Array) -> list[Suspect]:
-    """Find parties that send the same claims and probabilities as an earlier party, bit for bit.
-
-    Args:
-        ratios: claims, shape ``(m, n, K)``.
-        outputs: probabilities, of the same shape.
-
-    Returns:
-        The later party of each pair; a party without claims is none of them.
-    """
-    sent = [ratios[c].tobytes() + outputs[c].tobytes() for c in range(len(ratios))]
-    return [
-        Suspect(c, 1.0, "it sends a copy of another party's answers")
-        for c, mine in enumerate(sent)
-        if sent.index(mine) < c and ratios[c].any()
-    ]
 
 
 def _inconsistent(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
@@ -284,18 +283,30 @@ def _spread(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> 
 
 
 def _outvoted(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims on rows at which more parties claim another class."""
-    share = _shares(ratios, outputs, votes, limits.sure, own=np.ones(ratios.shape[:2]))
-    share = share * _weight(votes)
-    return [
-        Suspect(
-            int(c),
-            float(share[c] / limits.outvoted),
-            f"more parties claim another class on {share[c]:.0%} of what it votes for, {limits.outvoted:.0%} "
-            "at most is usual",
+    """Claims on rows at which more parties claim another class.
+
+    An attacker that claims another class at the rows of few honest holders can have them outvoted instead of
+    itself. So the party to exclude is the one without which the least is outvoted of all others' claims.
+    """
+    share = _contradicted(ratios, outputs, votes, limits)
+    if not (share > limits.outvoted).any():
+        return []
+    found = []
+    for c in range(len(votes)):
+        others = np.arange(len(votes)) != c
+        left = _contradicted(ratios[others], outputs[others], votes[others], limits)
+        evidence = f"more parties claim another class on {share[c]:.0%} of what it votes for, and without it "
+        evidence += (
+            f"{left.sum():.2f} of all others' votes are contradicted, with it {share.sum():.2f}"
         )
-        for c in np.flatnonzero(share > limits.outvoted)
-    ]
+        found.append(Suspect(c, float(share.sum() / max(left.sum(), _LEAST)), evidence))
+    return found
+
+
+def _contradicted(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> Array:
+    """Share of each party's squared votes that more parties contradict, times the size of its votes."""
+    share = _shares(ratios, outputs, votes, limits.sure, own=np.ones(ratios.shape[:2]))
+    return share * _weight(votes)
 
 
 def wrong_on_labels(

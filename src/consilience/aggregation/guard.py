@@ -15,12 +15,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import softmax
 
+from consilience.aggregation.base import completed
 from consilience.aggregation.claims import (
     COARSE,
     EXACT,
     Thresholds,
     bounded,
-    copies,
     suspects,
     wrong_on_labels,
 )
@@ -67,9 +67,9 @@ class Guard:
     median party. ``most_rows`` adds a bound of your own, also for counts of rows and for log-densities.
 
     **Watching** needs no setting either. Under a rule with density ratios it excludes a party whose claims
-    contradict its model or the claims of the others (:func:`~consilience.aggregation.claims.suspects`), or
-    that sends a copy of another party's answers. It never excludes half of the parties. Without density
-    ratios it excludes nobody: answers alone do not tell a specialist from an attacker.
+    contradict its model or the claims of the others (:func:`~consilience.aggregation.claims.suspects`). It
+    never excludes half of the parties. Without density ratios it excludes nobody: answers alone do not tell a
+    specialist from an attacker.
 
     **Secret labels** exclude a party whose votes on them are wrong, in all or in one class
     (:func:`~consilience.aggregation.claims.wrong_on_labels`). Without density ratios the votes are the
@@ -128,8 +128,8 @@ class Guard:
             )
         answers = {name: given for name, given in capped.answers.items() if name in heard}
         if claims is not None:
-            answers = claims.bounded(answers, heard)
-        answers = _calibration_bounded(answers)
+            answers = claims.bounded(_values_bounded(answers), heard)
+        answers = _calibration_bounded(answers, {} if claims is None else claims.shares)
         if answers == replies.answers:
             return replies, excluded, found
         return Replies(answers, replies.missing), excluded, found
@@ -188,6 +188,9 @@ class _Claims:
         outputs: probabilities, of the same shape; ones for values.
         limits: thresholds of the tests; ``None`` if there are none, as for values.
         round: the round.
+        shares: party to its claims over those of the median party that has some, 1 at most; 0 for one that
+            has
+            no rows and is lent the mean of the others' claims.
     """
 
     kind: type[Any]
@@ -196,6 +199,7 @@ class _Claims:
     outputs: Array
     limits: Thresholds | None
     round: int
+    shares: Mapping[str, float]
 
     @classmethod
     def of(cls, replies: Replies) -> _Claims | None:
@@ -204,13 +208,19 @@ class _Claims:
         for kind, limits in ((DensityRatios, EXACT), (CoarseRatios, COARSE), (InputRatios, None)):
             if not replies.of(kind) or len(given := replies.of(kind)) != len(replies):
                 continue
-            ratios = np.stack([one.values for one in given], dtype=np.float64)
+            ratios = completed(
+                given
+            )  # a party without rows is judged by the claims that it is lent
             probabilities = _probabilities(predictions)
             if limits is None or probabilities is None:
                 ratios = ratios.reshape(*ratios.shape[:2], -1)
                 probabilities, limits = np.ones_like(ratios), None
             round = predictions[0].round if predictions else given[0].round
-            return cls(kind, replies.parties, ratios, probabilities, limits, round)
+            size = np.maximum([one.values for one in given], 0).reshape(len(given), -1).sum(axis=1)
+            usual = float(np.median(size[size > 0])) if size.any() else 0.0
+            shares = np.minimum(1, size / usual) if usual > 0 else np.ones(len(size))
+            by_party = dict(zip(replies.parties, map(float, shares), strict=True))
+            return cls(kind, replies.parties, ratios, probabilities, limits, round, by_party)
         return None
 
     def contradicted(self, heard: list[str], spared: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -226,9 +236,7 @@ class _Claims:
         while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
             places = [self.parties.index(name) for name in left]
             ratios, outputs = self.ratios[places], self.outputs[places]
-            told = copies(ratios, outputs) or suspects(
-                bounded(ratios, outputs), outputs, self.limits
-            )
+            told = suspects(bounded(ratios, outputs), outputs, self.limits)
             told = [one for one in told if left[one.party] not in spared]
             if not told:
                 break
@@ -247,42 +255,80 @@ class _Claims:
             name = self.parties[i]
             if np.array_equal(values, np.maximum(self.ratios[i], 0)):
                 continue  # the same reply, bit for bit
-            new[name] = tuple(
-                replace(one, values=values.reshape(one.values.shape).astype(one.values.dtype))
-                if type(one) is self.kind
-                else one
-                for one in answers[name]
-            )
+            (reply,) = (one for one in answers[name] if type(one) is self.kind)
+            limited_values = values.reshape(reply.values.shape).astype(reply.values.dtype)
+            lent = replace(reply, absent=False)
+            mine = tuple(lent if one is reply else one for one in answers[name])
+            new[name] = _with(mine, lent, limited_values)
         return new
 
 
-def _calibration_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Replies in which no party counts for more calibration rows than the median party."""
-    counts = {
-        name: float(_counted(one).sum())
-        for name, given in answers.items()
-        for one in given
+def _calibration_bounded(
+    answers: Mapping[str, tuple[Any, ...]], shares: Mapping[str, float]
+) -> dict[str, tuple[Any, ...]]:
+    """Replies in which no party counts for more calibration rows than the median party.
+
+    Of values the sums of targets are bounded too: by what so many rows can have within the usual range.
+
+    Args:
+        answers: party to its replies.
+        shares: party to its claims over the median party's, 1 at most: a party that claims few rows, or none,
+            has few calibration rows; 1 for those that are not named.
+    """
+    given = {
+        name: one
+        for name, mine in answers.items()
+        for one in mine
         if isinstance(one, CalibrationSums)
     }
+    if not given:
+        return dict(answers)
+    limits = _range(
+        [one for mine in answers.values() for one in mine if isinstance(one, Predictions)]
+    )
+    counted = {
+        name: one.values if limits is None else one.values[:, :1] for name, one in given.items()
+    }
+    most = float(np.median([count.sum() for count in counted.values()]))
     new = dict(answers)
-    if not counts:
-        return new
-    most = float(np.median(list(counts.values())))
-    for name, count in counts.items():
-        if count > most:
-            new[name] = tuple(
-                replace(one, values=one.values * (most / count))
-                if isinstance(one, CalibrationSums)
-                else one
-                for one in answers[name]
-            )
+    for name, one in given.items():
+        values = one.values
+        if limits is not None:
+            low, high = (counted[name] * limit for limit in limits)
+            values = np.concatenate([counted[name], values[:, 1:].clip(low, high)], axis=1)
+        limit = most * shares.get(name, 1.0)
+        if (count := float(counted[name].sum())) > limit:
+            values = values * (limit / count)
+        if not np.array_equal(values, one.values):
+            new[name] = _with(answers[name], one, values)
     return new
 
 
-def _counted(sums: CalibrationSums) -> Array:
-    """Calibration rows at each public row: by class; for values the first column, sums of targets behind
-    it."""
-    return sums.values if (sums.values >= 0).all() else sums.values[:, 0]
+def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """Replies whose predicted values are within the usual range; of classes as they are."""
+    predictions = [one for mine in answers.values() for one in mine if isinstance(one, Predictions)]
+    limits = _range(predictions)
+    new = dict(answers)
+    for one in predictions if limits is not None else ():
+        assert limits is not None
+        values = one.values.clip(*limits).astype(one.values.dtype)
+        if not np.array_equal(values, one.values):
+            new[one.party] = _with(answers[one.party], one, values)
+    return new
+
+
+def _range(predictions: list[Predictions]) -> tuple[Array, Array] | None:
+    """Least and largest value of each target: the medians over parties, and as much again at either end."""
+    if not predictions or predictions[0].kind != "values":
+        return None
+    low = np.median([one.values.min(axis=0) for one in predictions], axis=0)
+    high = np.median([one.values.max(axis=0) for one in predictions], axis=0)
+    return low - (high - low), high + (high - low)
+
+
+def _with(answer: tuple[Any, ...], reply: Any, values: Array) -> tuple[Any, ...]:
+    """A party's answer with other values in one reply."""
+    return tuple(replace(one, values=values) if one is reply else one for one in answer)
 
 
 def _probabilities(predictions: list[Predictions]) -> Array | None:
