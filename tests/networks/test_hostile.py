@@ -27,6 +27,7 @@ SCENE = Scene(
     rng=np.random.default_rng(0),
     shared=np.random.default_rng(0),
     truth=np.array([0, 2]),
+    claims=np.array([[[1.0, 0.2, 0.0], [0.0, 0.1, 0.5]], [[1.0, 0.1, 0.0], [0.2, 0.0, 0.0]]]),
 )
 """The honest mean is (0.5, 0.4, 0.1) and (0.15, 0.6, 0.25); the second row is of the turned class."""
 
@@ -43,6 +44,8 @@ BY_HAND = {
     "quiet": [[0.7, 0.2, 0.1], [1, 0, 0]],
     "threader": [[1, 0, 0], [1, 0, 0]],
     "ratios": OWN,
+    "framer": [[0.7, 0.2, 0.1], [1, 0, 0]],  # 1.2 x 0.98 of the 1.55 rows that it may claim
+    "no-claims": [[0, 1, 0], [0, 0, 1]],
 }
 
 

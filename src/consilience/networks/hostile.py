@@ -47,6 +47,11 @@ _TURNED = 3
 _MOSTLY = 0.75
 """``quiet``: share of its claims that lie on the rows of the turned class."""
 
+_FRAMED, _HELD, _MINOR, _NEARLY = 1.2, 0.05, 0.4, 1e-3
+"""``framer``: density claimed at a row, over the usual one; share of a party's claims that it needs of a
+class to hold it; ``minority``: share of its claims on the rarest class; ``near-copy``: relative size of its
+noise."""
+
 _THIRD, _JITTER = 1 / 3, 0.05
 """``jitter``: the share of the public rows that it claims, and the largest probability that it moves."""
 
@@ -70,6 +75,7 @@ class Scene:
         shared: random stream that all attackers of a run have in common.
         truth: class of each public row by the honest parties' density ratios, or by their mean, shape
             ``(n,)``.
+        claims: density ratios of the honest parties, shape ``(h, n, K)``; zeros before they were sent.
     """
 
     honest: Array
@@ -79,6 +85,7 @@ class Scene:
     rng: np.random.Generator
     shared: np.random.Generator
     truth: Array
+    claims: Array
 
     @property
     def mean(self) -> Array:
@@ -94,6 +101,25 @@ class Scene:
     def usual(self) -> float:
         """Rows that the median honest party claims, of honest claims."""
         return float(np.median(np.maximum(self.honest, 0).sum(axis=(1, 2))))
+
+    @property
+    def pooled(self) -> Array:
+        """Claims of all honest parties together, shape ``(n, K)``."""
+        return np.asarray(np.maximum(self.claims, 0).sum(axis=0))
+
+    @property
+    def rarest(self) -> Array:
+        """Classes by the number of honest parties that claim them, the rarest first, shape ``(K,)``."""
+        held = np.maximum(self.claims, 0).sum(axis=1)
+        holders = (held > _HELD * held.sum(axis=1, keepdims=True)).sum(axis=0)
+        return np.argsort(holders, kind="stable")
+
+    @property
+    def density(self) -> float:
+        """Usual density of honest claims at a row: the median over parties of their weighted mean."""
+        size = np.maximum(self.claims, 0).sum(axis=2)
+        mean = (size**2).sum(axis=1) / np.maximum(size.sum(axis=1), 1e-12)
+        return float(np.median(mean)) if mean.any() else 0.0
 
     @property
     def third(self) -> Array:
@@ -171,6 +197,70 @@ def _turned_rows(scene: Scene) -> Array:
     return moved
 
 
+def _framing(scene: Scene) -> Array:
+    """Claims of the second class at the rows of the rarest classes, so that their holders are outvoted."""
+    votes, claims = scene.pooled, np.zeros_like(scene.own, dtype=np.float64)
+    each, left = (
+        _FRAMED * scene.density,
+        float(np.median(np.maximum(scene.claims, 0).sum(axis=(1, 2)))),
+    )
+    for y in scene.rarest if each > 0 else ():
+        for x in np.flatnonzero(
+            (votes.argmax(axis=1) == y) & (votes.max(axis=1) > 0.3 * scene.density)
+        ):
+            if left < each:
+                return claims
+            claims[x, np.argsort(-votes[x], kind="stable")[1]] = each
+            left -= each
+    return claims
+
+
+def _as_claimed(claims: Callable[[Scene], Array]) -> Callable[[Scene], Array]:
+    """The class that is claimed at a row, the attacker's own answer at rows without claims."""
+
+    def predicts(scene: Scene) -> Array:
+        made = claims(scene)
+        total = made.sum(axis=1, keepdims=True)
+        return np.where(total > 0, made / np.maximum(total, 1e-12), scene.own)
+
+    return predicts
+
+
+def _rarest_rows(scene: Scene) -> tuple[Array, Array]:
+    """Rows of the rarest class, bool, and the second class of every row."""
+    order = np.argsort(-scene.pooled, axis=1, kind="stable")
+    return order[:, 0] == scene.rarest[0], order[:, 1]
+
+
+def _rarest_claims(scene: Scene) -> Array:
+    rows, second = _rarest_rows(scene)
+    claims = np.where(rows[:, None], 0, np.maximum(scene.own, 0)).astype(np.float64)
+    claims *= (1 - _MINOR) * scene.usual / max(claims.sum(), 1e-12)
+    each = min(1.5 * scene.density, _MINOR * scene.usual / max(1, rows.sum()))
+    return np.asarray(claims + each * scene.sure_of(second) * rows[:, None])
+
+
+def _rarest_answers(scene: Scene) -> Array:
+    rows, second = _rarest_rows(scene)
+    unsure = 0.6 * scene.sure_of(second) + 0.4 * scene.sure_of(int(scene.rarest[0]))
+    return np.where(rows[:, None], unsure, scene.own)
+
+
+def _second_held_out(scene: Scene) -> Array:
+    """As many calibration rows as the attacker has, of the second class at every row."""
+    second = np.argsort(-scene.pooled, axis=1, kind="stable")[:, 1]
+    return np.asarray(scene.sure_of(second) * (max(1.0, scene.own.sum()) / len(scene.own)))
+
+
+def _nearly_copied(scene: Scene) -> Array:
+    noise = 1 + _NEARLY * scene.rng.random(scene.own.shape)
+    copied = scene.honest[0] * noise
+    total = scene.honest[0].sum(axis=1, keepdims=True)
+    return np.asarray(
+        copied * (total / np.where(np.abs(total) > 0, copied.sum(axis=1, keepdims=True), 1))
+    )
+
+
 Answer = Callable[[Scene], Array]
 """From an attacker's view to the numbers that it sends, shape ``(n, K)``."""
 
@@ -194,12 +284,12 @@ class Attack:
     late: bool = False
 
 
-def _everywhere(scene: Scene) -> Array:
-    return np.full_like(scene.own, _EVERYWHERE)
-
-
 def _copied(scene: Scene) -> Array:
     return np.asarray(scene.honest[0])
+
+
+def _everywhere(scene: Scene) -> Array:
+    return np.full_like(scene.own, _EVERYWHERE)
 
 
 _ADAPTIVE = {
@@ -219,6 +309,12 @@ _ADAPTIVE = {
     ),
     "jitter": Attack(_jittered, claims=lambda scene: scene.spread(scene.third, scene.usual)),
     "ratios": Attack(lambda scene: scene.own, claims=_relabelled),
+    "framer": Attack(_as_claimed(_framing), claims=_framing),
+    "minority": Attack(_rarest_answers, claims=_rarest_claims),
+    "no-claims": Attack(
+        _second, claims=lambda scene: np.zeros_like(scene.own), held_out=_second_held_out
+    ),
+    "near-copy": Attack(_nearly_copied, claims=_nearly_copied, held_out=_copied),
 }
 
 ATTACKS: Mapping[str, Attack] = {
@@ -262,8 +358,12 @@ claims, on one row in a hundred; honest elsewhere), ``sybil`` (all attackers cop
 others, 1e4 calibration rows of class 0 at every public row. ``quiet`` is honest except on the rows of class
 t, which it calls class 0, with the claims of the median party. ``threader`` claims class 0 alone, both on
 its true rows and on those of class t, so that attackers confirm one another. ``jitter`` claims class 0 on a
-random third of the rows, with jittered answers. ``ratios`` has an honest model and claims the class after
-the true one. ``late-`` and a name: the predictions are honest for some rounds, the claims are not.
+random third of the rows, with jittered answers. ``framer`` claims the second class at the rows of the
+rarest classes, so that their few holders look outvoted. ``minority`` turns the rarest class alone,
+unsurely. ``no-claims`` claims nothing, says the second class, and has its calibration rows agree.
+``near-copy`` copies one honest party with a little noise. ``ratios`` has an honest model and claims the
+class after the true one. ``late-`` and a name: the predictions are honest for some rounds, the claims are
+not.
 """
 
 
@@ -325,6 +425,7 @@ class HostileNetwork(LocalNetwork):
         self._attack = ATTACKS[self.hostile.attack]
         self._aims: Array | None = None
         self._truth: Array | None = None
+        self._claims: Array | None = None
 
     def exchange(
         self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
@@ -390,6 +491,7 @@ class HostileNetwork(LocalNetwork):
             rng=stream(self.seed, name, round, "hostile"),
             shared=stream(self.seed, "hostile", 0, "shared"),
             truth=truth,
+            claims=np.zeros_like(honest) if self._claims is None else self._claims,
         )
 
     def _predicted(self, name: str, reply: Predictions, said: Array, round: int) -> Array:
@@ -410,6 +512,7 @@ class HostileNetwork(LocalNetwork):
         own = reply.values
         if isinstance(reply, ClassRatios):
             votes = np.maximum(said, 0)
+            self._claims = said
             if votes.any():  # coarse ratios may all be 0
                 self._truth = votes.sum(axis=0).argmax(axis=1)
             if self.hostile.attack == "greedy":
