@@ -158,7 +158,9 @@ def tried(one: Trial) -> dict[str, Any]:
         return {**told, "failed": str(failed)[:200]}
     X, y = setup.dataset.X_test, setup.dataset.y_test
     honest = [party for party in parties if party.name not in malicious]
-    said = np.stack([_distilled(party).outputs(X).argmax(axis=1) for party in honest])
+    names = [str(name) for name in setup.dataset.classes or range(len(np.unique(setup.dataset.y)))]
+    codes = np.array([names.index(name) for name in network.agreed.classes])  # of each column
+    said = np.stack([codes[_distilled(party).outputs(X).argmax(axis=1)] for party in honest])
     right, known = said == y, range(len(np.unique(setup.dataset.y)))
     held = holders_by_class([setup.dataset.y[rows] for rows in setup.rows], len(known))
     told["accuracy"] = 100 * float(right.mean())
