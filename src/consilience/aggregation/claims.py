@@ -33,7 +33,7 @@ _MEASURES: tuple[Callable[[Array, Array], Array], ...] = (
 largest class, and the vote."""
 
 
-def bounded(ratios: Array, outputs: Array) -> Array:
+def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
     """Scale down claims that are larger than those of the usual party, and those of copies.
 
     Parties with claims and outputs that are alike to one part in 10,000 count as one: their claims are
@@ -48,6 +48,7 @@ def bounded(ratios: Array, outputs: Array) -> Array:
     Args:
         ratios: claims, shape ``(m, n, K)``; below 0 is 0.
         outputs: probabilities, of the same shape.
+        whole: times the median party's claims that one party may claim over all rows.
 
     Returns:
         Bounded claims, of the same shape, float64, 0 or more.
@@ -65,9 +66,9 @@ def bounded(ratios: Array, outputs: Array) -> Array:
         most = ABOVE_USUAL * np.median(_usual(size)[claims])
         scale = np.minimum(1, most / np.maximum(size, _LEAST))
         total = (size * scale).sum(axis=1)
-        whole = np.median(total[claims])
+        in_all = whole * np.median(total[claims])
         bound = (
-            bound * (scale * np.minimum(1, whole / np.maximum(total, _LEAST))[:, None])[..., None]
+            bound * (scale * np.minimum(1, in_all / np.maximum(total, _LEAST))[:, None])[..., None]
         )
     return bound
 
@@ -100,6 +101,7 @@ class Thresholds:
     """Limits of the tests, above which a party is a suspect.
 
     Attributes:
+        whole: times the median party's claims that one party may claim over all rows.
         misplaced: position of a party's likeness to another class, 0 for the usual party and 1 for a party
             whose claims lie where the usual party's own class does.
         lead: least lead of the likeness to another class over that to its own class.
@@ -110,6 +112,7 @@ class Thresholds:
         sure: whether a vote counts as one voice, however unsure the model; else as its probabilities.
     """
 
+    whole: float
     misplaced: float
     spread: float
     leading: float
@@ -119,10 +122,16 @@ class Thresholds:
 
 
 EXACT = Thresholds(
-    misplaced=0.45, spread=3.0, leading=0.3, outvoted=0.35, wrong_class=0.8, sure=True
+    whole=1.0, misplaced=0.45, spread=3.0, leading=0.3, outvoted=0.35, wrong_class=0.8, sure=True
 )
 COARSE = Thresholds(
-    misplaced=np.inf, spread=3.0, leading=0.4, outvoted=0.66, wrong_class=0.88, sure=False
+    whole=2.0,
+    misplaced=np.inf,
+    spread=3.0,
+    leading=0.4,
+    outvoted=0.66,
+    wrong_class=0.88,
+    sure=False,
 )
 """Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits, heart disease with nobody
 malicious and under attack, between the largest honest party and the smallest attacker; coarse claims overlap
@@ -136,7 +145,7 @@ _WRONG = 0.45
 """Share of squared votes on labelled rows that are wrong; honest parties had 0.22 with exact ratios, and
 0.43."""
 
-_EVERYWHERE, _WIDER = 0.9, 1.8
+_EVERYWHERE, _WIDER, _WIDE = 0.9, 1.8, 3.8
 """Share of all public rows over which claims of a class are everywhere; and times the rows of the usual
 party, or of others that claim the class, that are needed for it: of two classes each lies on half of the
 rows."""
@@ -145,7 +154,7 @@ _CONSISTENT = 0.4
 """Share of the usual party's agreement between model and claims that a party must have; honest ones had
 0.57."""
 
-_MOST_OUTVOTED = 0.4
+_SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
 """Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence."""
 
 
@@ -273,8 +282,10 @@ def _spread(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> 
     found = []
     for c, y in np.argwhere(holds & (rows > min(limits.spread * usual, everywhere))):
         others = np.sort(np.delete(rows[:, y], c)[np.delete(holds[:, y], c)])
-        alone = len(others) > 0 and rows[c, y] > _WIDER * others[(len(others) - 1) // 3]
-        if contradicted[c] > _MOST_OUTVOTED or (rows[c, y] > everywhere and alone):
+        times = rows[c, y] / others[(len(others) - 1) // 3] if len(others) else 0.0
+        everywhere_alone = rows[c, y] > everywhere and times > _WIDER
+        wide_alone = min(times, rows[c, y] / usual) > _WIDE and contradicted[c] > _SOME_OUTVOTED
+        if contradicted[c] > _MOST_OUTVOTED or everywhere_alone or wide_alone:
             evidence = (
                 f"its claims of one class are spread over {rows[c, y]:.0f} rows, the usual party's "
             )
