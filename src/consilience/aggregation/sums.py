@@ -247,7 +247,7 @@ def _of_densities(rule: Aggregator, temperature: float) -> SumForm:
     Raises:
         KnowledgeRefused: with the temperature, a sum would tell the answers of one party alone.
     """
-    # Beyond 1 almost all T l are cut at one of the ends, and one party's weight is 12 decades above the others';
+    # Beyond 1 most T l are cut at one of the ends, and one party's weight is 12 decades above the others';
     # below 0 it is that of the party that knows a row least.
     if not 0 < temperature <= MOST_TEMPERATURE:
         raise KnowledgeRefused(

@@ -98,8 +98,8 @@ def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
         RunFailed: they cannot be written.
     """
     kept = read_public(home, public.key)
-    # The digest of plain numbers covers the columns' names alone, and a median fills the gaps of private rows:
-    # another one would change the model of this party, and its history would stay that of the others.
+    # The digest of plain numbers covers the columns' names alone, and a median fills the gaps of private
+    # rows: another one would change the model of this party, and its history would stay that of the others.
     other = kept is not None and kept.columns_key != public.columns_key
     if other and public.key in in_use:
         raise KnowledgeRefused(

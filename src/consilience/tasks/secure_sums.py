@@ -53,7 +53,15 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
 """Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
 
 SCORES: frozenset[type[Task]] = frozenset(
-    {CompareCoarsely, CompareInputs, ComparePublic, CountRows, ScoreCertainty, ScorePublic, SelectPublic}
+    {
+        CompareCoarsely,
+        CompareInputs,
+        ComparePublic,
+        CountRows,
+        ScoreCertainty,
+        ScorePublic,
+        SelectPublic,
+    }
 )
 """Tasks of the scores that the forms of rules read (:mod:`consilience.aggregation.sums`)."""
 
@@ -89,8 +97,8 @@ class SumQuestion:
         by_class = kinds == [SumClasses] and self.form == CLASS_SUMS
         if not (rule or by_class or (kinds == [TrainParameters] and self.form in PARAMETERS)):
             raise InvalidInput(
-                f"a sum is of predictions and scores, of class sums, or of parameters after training, and not "
-                f"of {', '.join(kind.__name__ for kind in kinds) or 'no task'} in the form {self.form!r}"
+                "a sum is of predictions and scores, of class sums, or of parameters after training, and "
+                f"not of {', '.join(kind.__name__ for kind in kinds) or 'no task'} in the form {self.form!r}"
             )
         check_number("variance", self.variance, at_least=0, where="secure sum")
 
