@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import AGGREGATORS, Aggregator, uwa
+from consilience.aggregation import AGGREGATORS, Aggregator, suwa, uwa
 from consilience.aggregation.base import Stack
 from consilience.aggregation.sums import bits_for, form_named, form_of, summed_rule
 from consilience.errors import KnowledgeRefused, RunFailed
@@ -121,6 +121,12 @@ def test_what_has_no_room_is_refused() -> None:
     for temperature in (0.19, 0.0, -1.0, float("nan")):  # a hostile coordinator may send any
         with pytest.raises(KnowledgeRefused, match=r"of at least 0\.2"):
             form_named("entropy", {"temperature": temperature}, "probabilities")
+    with pytest.raises(KnowledgeRefused, match="entropies of logits"):
+        form_named("entropy", {"temperature": 1.0}, "logits")
+    for temperature in (1.01, 1e6, 0.0, -1.0, float("nan")):
+        with pytest.raises(KnowledgeRefused, match="at most 1"):
+            form_named("densities", {"temperature": temperature}, "probabilities")
+    assert form_of(suwa(1.0)) and form_of(suwa(1.01)) is None
 
 
 def test_a_sum_of_no_answers_is_noticed() -> None:

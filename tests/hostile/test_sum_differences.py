@@ -12,6 +12,19 @@ from typing import Any
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
+from consilience.messages.wire import decode, encode
+from consilience.site import EVERYTHING, PartySite
+from consilience.tasks.parameters import (
+    FuseModels,
+    SendParameters,
+    TrainDynamically,
+    TrainParameters,
+)
+from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.scores import TellApart
+from consilience.tasks.secure_sums import SumMasked, SumQuestion, SumTrained
+from helpers.party_sites import without_rows
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 SETS = "its sums are over a, b, c, d, e, f"
@@ -30,6 +43,59 @@ REFUSED = {
 
 def naive_bayes(name: str) -> Any:
     return GaussianNB(var_smoothing=1e-2)
+
+
+def question(*tasks: Any, form: str = "parameters") -> SumQuestion:
+    """A question that no honest coordinator can make: it is changed after it was checked."""
+    made = SumQuestion(tasks=(PredictPublic(round=1),), form=form, settings={})
+    object.__setattr__(made, "tasks", tasks)
+    return made
+
+
+TRAINING = TrainParameters(round=1, size=4)
+DYNAMIC = TrainDynamically(round=1, size=4, strength=1.0, counted={"f": 1})
+FUSING = FuseModels(round=1, size=4, trained=(), weights="uniform")
+ALIKE = {
+    "counted": (SumTrained, question(DYNAMIC)),
+    "as it is": (SumTrained, question(SendParameters(round=1, size=4))),
+    "fused": (SumTrained, question(FUSING)),
+    "another score": (
+        SumMasked,
+        question(PredictPublic(round=1), TellApart(round=1, reference="public"), form="mean"),
+    ),
+    "twice": (SumTrained, question(TRAINING, TRAINING)),
+    "no task": (SumMasked, question()),
+}
+
+
+def refusal(kind: Any, asked: SumQuestion, home: Path) -> str:
+    """The reason by which a site refuses bytes that carry a question."""
+    made = SumMasked(
+        round=1,
+        shared=(),
+        asked=SumQuestion(tasks=(PredictPublic(round=1),), form="mean", settings={}),
+    )
+    if kind is SumTrained:
+        made = SumTrained(round=1, shared=(), asked=made.asked)
+    object.__setattr__(made, "asked", asked)
+    with PartySite(without_rows, home, limits=EVERYTHING) as site:
+        (failure,) = decode(site.answer(encode([made])))
+    return str(failure.reason)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_sum_is_of_the_tasks_of_protocols_and_of_no_others_of_their_replies(
+    name: str, tmp_path: Path
+) -> None:
+    """A task that names parties has another effect at one of them, though all have one history."""
+    assert "a sum is of predictions and scores" in refusal(*ALIKE[name], tmp_path)
+
+
+def test_training_is_in_no_task_that_keeps_the_model(tmp_path: Path) -> None:
+    """The site would not write the model, and go back to the one before with the history after it."""
+    reason = refusal(SumMasked, question(TRAINING), tmp_path)
+    assert "asked for by SumTrained alone" in reason
+    assert "not joined" in refusal(SumTrained, question(TRAINING), tmp_path)  # it may be asked
 
 
 @pytest.fixture(scope="module")

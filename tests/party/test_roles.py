@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from consilience import (
 )
 from consilience.aggregation.base import completed
 from consilience.errors import InvalidInput, RunFailed
+from consilience.federation.forming import negotiate
 from consilience.learners import Learner, as_learner
 from consilience.learners.frozen import row_digests
 from consilience.messages.replies import Predictions, Replies
@@ -37,6 +39,7 @@ from consilience.networks import LocalNetwork
 from consilience.party.choice import Chooser, Lesson
 from consilience.party.importance import weights_that_serve
 from consilience.protocols.models.model_exchange import averaged_distillation
+from consilience.tasks.lifecycle import Describe
 from consilience.validation.table_schema import Column, Schema
 
 POINTS = np.linspace(-1, 1, 20)[:, None]
@@ -336,3 +339,30 @@ def test_share_of_own_rows_is_no_weight_of_a_refit() -> None:
         protocol = ensemble_distillation(aggregate=avg(), rounds=1, alpha=0.9)
         Federation(both, POINTS).run(protocol)
     assert said == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"frozen": ("clinic",)}, "the agreement has it as frozen"),
+        ({"learners": ("clinic",)}, "the agreement has it as without labelled rows"),
+        ({"summed": ("clinic", "clinic", "lab")}, "one is named twice"),
+        ({"summed": ("lab", "clinic")}, "are not sorted"),
+    ],
+)
+def test_an_agreement_that_contradicts_the_party_is_refused(changes, why) -> None:
+    """Lists of names give one party another effect, though all parties join the same."""
+    party, public = clinic(), Public(POINTS)
+    party.public = public
+    agreed = negotiate([Describe().run(party)], public)
+    party.join(agreed)
+    with pytest.raises(InvalidInput, match=why):
+        party.join(replace(agreed, **changes))
+
+
+def test_a_frozen_party_refuses_to_be_agreed_on_as_another() -> None:
+    party, public = Party("vendor", vendor()[1]), Public(POINTS)
+    party.public = public
+    agreed = negotiate([Describe().run(party), Describe().run(clinic())], public)
+    with pytest.raises(InvalidInput, match="the agreement has it as not frozen"):
+        party.join(replace(agreed, frozen=()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from consilience import Party
 from consilience.checks import classifiers
 from consilience.errors import RunFailed
 from consilience.messages.replies import Failure
+from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.party import nearness, state
 from consilience.site import Limits, PartySite, read_session
@@ -19,6 +21,7 @@ from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.transforms.accounting import PrivacyLoss
 from consilience.transforms.privacy_ledger import Release
+from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import agreement, ask, one_party
 
 
@@ -44,6 +47,24 @@ def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     kept = again.privacy.accountant.release(noisy, lambda: np.zeros(2))
     np.testing.assert_array_equal(kept, np.ones(2))
     assert again.privacy.accountant.spent == loss
+
+
+def test_a_state_read_with_other_columns_has_another_history(tmp_path: Path) -> None:
+    """A median fills the gaps of its own table; the digest of public rows does not cover it."""
+    party, again, other = trained(), one_party(), one_party()
+    again.join(agreement())
+    other.join(agreement())
+    columns = tuple(Column(name) for name in ("age", "pressure"))
+    moved = tuple(replace(one, median=9.0) for one in columns)
+    assert party.public is not None
+    party.public, again.public, other.public = (
+        Public(party.public.X, Schema(one)) for one in (columns, columns, moved)
+    )
+    assert party.public.key == other.public.key
+    state.write_state(party, tmp_path)
+    state.read_state(again, tmp_path)
+    state.read_state(other, tmp_path)
+    assert again.history == party.history != other.history
 
 
 def test_what_stays_is_shared_with_the_state_before(tmp_path: Path) -> None:

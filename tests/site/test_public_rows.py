@@ -326,6 +326,24 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
         assert "no input column 'pressure'" in failure.reason
 
 
+def test_rows_in_use_do_not_come_again_with_other_medians(tmp_path: Path) -> None:
+    """Their digest is the same, and the party would fill its gaps with other values than before."""
+    with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
+        done(site, sent := named("age", "pressure"))
+        rows = sent.rows()
+        assert rows.schema is not None
+        age, pressure = rows.schema.columns
+        moved = Public(rows.X, Schema((replace(age, median=age.median + 1e9), pressure)))
+        assert moved.key == rows.key
+        done(site, TakePublic.of(moved))  # not in use yet
+        done(site, sent)
+        done(site, joining(sent))
+        refusal = ask(site, TakePublic.of(moved))
+        assert "in use with other columns" in refusal.reason
+        done(site, sent)
+        assert site.party().schema.columns[0].median == age.median
+
+
 def test_a_party_that_lacks_a_column_answers_through_the_others(tmp_path: Path) -> None:
     def lacking() -> Party:
         whole = with_names("age", "pressure")

@@ -93,8 +93,8 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     that: like :func:`~consilience.aggregation.reliability.density_ratio` it is for simulations.
 
     Args:
-        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone; under masks T l
-            is cut at ±14. Or ``"auto"``, for which parties need calibration rows.
+        temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone; under masks T
+            is at most 1, and T l is cut at ±14. Or ``"auto"``, for which parties need calibration rows.
     """
     if temperature == "auto":
         return _tempered_by_calibration()
@@ -231,12 +231,14 @@ def _tempered_by_calibration() -> Aggregator:
 
 def _density_weighted(name: str, temperature: float) -> Aggregator:
     rule = partial(_by_density, temperature=temperature)
+    # Beyond, a sum would tell the answers of the party alone that is surest of a row.
+    summed = ("densities", {"temperature": temperature}) if temperature <= 1 else None
     return Aggregator(
         name,
         rule,
         needs=(LogDensities,),
         one_class=True,
-        summed=("densities", {"temperature": temperature}),
+        summed=summed,
     )
 
 

@@ -65,6 +65,9 @@ _CUT = 14.0
 LEAST_TEMPERATURE = 0.2
 """Least temperature of weights by entropy: below it the weights of all but the surest party vanish."""
 
+MOST_TEMPERATURE = 1.0
+"""Largest temperature of weights by density, that of ``uwa``."""
+
 Parts = Sequence[Array]
 Made = tuple[Array, Array | None]
 """A teacher, shape ``(N, K)``, and a mask of the rows that are taught; ``None`` for all."""
@@ -222,8 +225,11 @@ def _by_entropy(rule: Aggregator, temperature: float) -> SumForm:
     """Make the form of weights by entropy.
 
     Raises:
-        KnowledgeRefused: with the temperature, a sum would tell the answers of the surest party alone.
+        KnowledgeRefused: with the temperature, a sum would tell the answers of the surest party alone; or
+            outputs are no probabilities, which alone have an entropy.
     """
+    if rule.outputs != "probabilities":
+        raise KnowledgeRefused(f"entropies of {rule.outputs}")
     if not temperature >= LEAST_TEMPERATURE:
         raise KnowledgeRefused(
             f"entropies at a temperature of {temperature:g}, of at least {LEAST_TEMPERATURE:g}"
@@ -232,6 +238,25 @@ def _by_entropy(rule: Aggregator, temperature: float) -> SumForm:
         (("NK", _REACH[rule.outputs]), ("N", 1.0)),
         lambda stack: _weighted(stack, np.exp(-entr(stack.outputs[0]).sum(axis=1) / temperature)),
         lambda sums, m: (sums[0] / sums[1][:, None], None),
+    )
+
+
+def _of_densities(rule: Aggregator, temperature: float) -> SumForm:
+    """Make the form of weights by density.
+
+    Raises:
+        KnowledgeRefused: with the temperature, a sum would tell the answers of one party alone.
+    """
+    # Beyond 1 most T l are cut at one of the ends, and one party's weight is 12 decades above the others';
+    # below 0 it is that of the party that knows a row least.
+    if not 0 < temperature <= MOST_TEMPERATURE:
+        raise KnowledgeRefused(
+            f"log-densities times {temperature:g}, of above 0 and at most {MOST_TEMPERATURE:g}"
+        )
+    return SumForm(
+        (("NK", math.exp(_CUT) * _REACH[rule.outputs]),),
+        lambda stack: _weighted(stack, _by_density(stack, temperature))[:1],
+        lambda sums, m: (sums[0] / sums[0].sum(axis=1, keepdims=True), None),
     )
 
 
@@ -292,11 +317,7 @@ _FORMS: Mapping[str, Callable[..., SumForm]] = {
         _by_input_ratio,
     ),
     "entropy": _by_entropy,
-    "densities": lambda rule, temperature: SumForm(
-        (("NK", math.exp(_CUT) * _REACH[rule.outputs]),),
-        lambda stack: _weighted(stack, _by_density(stack, temperature))[:1],
-        lambda sums, m: (sums[0] / sums[0].sum(axis=1, keepdims=True), None),
-    ),
+    "densities": _of_densities,
     "certainty": lambda rule: SumForm(
         (("NK", _REACH[rule.outputs]), ("N", 1.0)),
         lambda stack: _weighted(stack, stack.further[Certainties][0]),

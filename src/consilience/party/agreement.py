@@ -59,6 +59,7 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
     named = (*agreement.classes, *agreement.frozen, *agreement.learners, *agreement.summed)
     if why := next(filter(None, map(odd_name, named)), None):
         raise InvalidInput(f"a class or party agreed on has no name: {why}", where=where)
+    _check_roles(party, agreement)
     if (
         agreement.kind != party.kind
         or bool(agreement.classes) != (party.kind == "classification")
@@ -72,6 +73,24 @@ def check_agreement(party: Party, agreement: Agreement) -> None:
             mend=f"Its own is {party.kind}, with {len(party.public)} public rows.",
         )
     check_outputs(party, _answer_rows(party), outputs)
+
+
+def _check_roles(party: Party, agreement: Agreement) -> None:
+    """Raise ``InvalidInput`` where the lists of parties name one twice, or contradict the party itself.
+
+    Parties act by these lists, so that a wrong one is equal bytes with another effect at one of them.
+    """
+    where = f"party {party.name!r}"
+    if list(agreement.summed) != sorted(set(agreement.summed)):
+        raise InvalidInput("the parties of sums are not sorted, or one is named twice", where=where)
+    learns_only = not (party.labelled or party.frozen)
+    for named, role, own in (
+        (agreement.frozen, "frozen", party.frozen),
+        (agreement.learners, "without labelled rows", learns_only),
+    ):
+        if (party.name in named) != own:
+            stated = "" if party.name in named else "not "
+            raise InvalidInput(f"the agreement has it as {stated}{role}", where=where)
 
 
 def _answer_rows(party: Party) -> int:

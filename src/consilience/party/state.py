@@ -1,6 +1,7 @@
 """Files of a party's state: its model, its memory, its noisy replies, and the agreement that it joined.
 
-    folder/state.json              format, version that wrote it, whether the model is trained, its history
+    folder/state.json              format, version that wrote it, whether the model is trained, its history,
+                                   and a digest of the columns of the public rows
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
     folder/alone.*                 the model that it had trained alone, where it chooses between the two
@@ -37,6 +38,7 @@ from consilience.files import inside, write_folder
 from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
+from consilience.party.history import forget
 from consilience.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
 from consilience.party.secure_sums import SUMS, read_sums
 from consilience.party.shared_space import SharedSpace
@@ -148,7 +150,7 @@ def write_state(
     elif trained:
         party.learner.save(folder / model)
     about = {"format": FORMAT, "consilience": __version__, "trained": trained}
-    about["history"] = party.history
+    about["history"], about["columns"] = party.history, _columns(party)
     files = {ABOUT: json.dumps(about).encode()}
     if party.agreement is not None:
         files[_AGREEMENT] = encode([party.agreement])
@@ -191,6 +193,8 @@ def read_state(party: Party, folder: Path) -> None:
     """
     about = read_about(folder)
     party.history = about["history"]
+    if about["columns"] != _columns(party):  # its own table is read in another way since
+        forget(party)
     try:
         if about["trained"]:
             party.changing().load(folder / f"model{party.learner.suffix}")
@@ -204,6 +208,11 @@ def read_state(party: Party, folder: Path) -> None:
     except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
     read_released(party, folder)
+
+
+def _columns(party: Party) -> str:
+    """Digest of the columns that a party reads its own table by; empty without a schema."""
+    return "" if party.public is None else party.public.columns_key
 
 
 def read_choices(folder: Path) -> list[Choice]:
@@ -346,7 +355,12 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
             trained = bool(about["trained"])
             # A state without one is older than histories: it is then given one of no other party.
             history = str(about.get("history") or secrets.token_hex(32))
-            return {"trained": trained, "consilience": version, "history": history}
+            return {
+                "trained": trained,
+                "consilience": version,
+                "history": history,
+                "columns": about.get("columns"),
+            }
     except FileNotFoundError as error:
         raise RunFailed(
             f"its state is damaged: there is no {ABOUT}",

@@ -44,6 +44,7 @@ from consilience.party.state import (
     write_state,
 )
 from consilience.site.audit import AUDIT, AuditLog
+from consilience.site.fields import within
 from consilience.site.limits import Limits
 from consilience.site.public_rows import (
     check_sent,
@@ -296,7 +297,8 @@ class PartySite:
                 raise TasksFailed(failure_of(self.name, error)) from error
             result.append((outcome, reply))
             session.write(after)
-            keeps_model = all(task.keeps_model for task in tasks)
+            # Those too that a sum question carries.
+            keeps_model = all(task.keeps_model for task in within(tasks))
             write_state(party, after, before=before, keeps_model=keeps_model)
             anew, kept = isinstance(first, Join | Restore), KeptReplies(after)
             earlier = None if anew or before is None else KeptReplies(before)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.files import PART, force, inside, write_whole
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
@@ -94,9 +94,19 @@ def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
         Whether they were not kept already.
 
     Raises:
+        KnowledgeRefused: rows of this digest are in use with other columns.
         RunFailed: they cannot be written.
     """
     kept = read_public(home, public.key)
+    # The digest of plain numbers covers the columns' names alone, and a median fills the gaps of private
+    # rows: another one would change the model of this party, and its history would stay that of the others.
+    other = kept is not None and kept.columns_key != public.columns_key
+    if other and public.key in in_use:
+        raise KnowledgeRefused(
+            "the same public rows are in use with other columns (kinds, categories, gaps or medians)",
+            where="public rows",
+            mend="Send them as they were sent before the party joined.",
+        )
     held = kept is not None and kept.schema == public.schema
     # Before the new ones are written, so that no more than two sets are ever on the disk.
     sweep_public(home, in_use | {public.key} if held else in_use)

@@ -19,9 +19,9 @@ from consilience.aggregation.base import stack
 from consilience.aggregation.sums import bits_for, form_named
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
 from consilience.messages.message import message
-from consilience.messages.replies import Failure, Predictions, Replies
+from consilience.messages.replies import Failure, Replies
 from consilience.messages.schema import Agreement
-from consilience.messages.scores import ClassSums, Score
+from consilience.messages.scores import ClassSums
 from consilience.messages.secure_sums import ANSWERS, MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import encode
 from consilience.party.party import Party
@@ -31,6 +31,15 @@ from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
 from consilience.tasks.parameters import Parameters, TrainParameters
 from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.scores import (
+    CompareCoarsely,
+    CompareInputs,
+    ComparePublic,
+    CountRows,
+    ScoreCertainty,
+    ScorePublic,
+    SelectPublic,
+)
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 
@@ -43,6 +52,18 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
 }
 """Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
 
+SCORES: frozenset[type[Task]] = frozenset(
+    {
+        CompareCoarsely,
+        CompareInputs,
+        ComparePublic,
+        CountRows,
+        ScoreCertainty,
+        ScorePublic,
+        SelectPublic,
+    }
+)
+"""Tasks of the scores that the forms of rules read (:mod:`consilience.aggregation.sums`)."""
 
 _ERRORS: dict[str, type[ConsilienceError]] = {
     "invalid": InvalidInput,
@@ -69,12 +90,15 @@ class SumQuestion:
     variance: float = 0.0
 
     def __post_init__(self) -> None:
-        kinds = [task.reply_type for task in self.tasks]
-        rule = kinds[:1] == [Predictions] and all(issubclass(kind, Score) for kind in kinds[1:])
-        by_class = kinds == [ClassSums] and self.form == CLASS_SUMS
-        if not (rule or by_class or (kinds == [Parameters] and self.form in PARAMETERS)):
+        # By type and not by reply: another task of the same reply may name parties, so that equal bytes, and
+        # equal histories, have another effect at one of them.
+        kinds = [type(task) for task in self.tasks]
+        rule = kinds[:1] == [PredictPublic] and set(kinds[1:]) <= SCORES
+        by_class = kinds == [SumClasses] and self.form == CLASS_SUMS
+        if not (rule or by_class or (kinds == [TrainParameters] and self.form in PARAMETERS)):
             raise InvalidInput(
-                "a sum is of predictions and scores, of class sums, or of parameters"
+                "a sum is of predictions and scores, of class sums, or of parameters after training, and "
+                f"not of {', '.join(kind.__name__ for kind in kinds) or 'no task'} in the form {self.form!r}"
             )
         check_number("variance", self.variance, at_least=0, where="secure sum")
 
@@ -237,6 +261,12 @@ class SumMasked(
     round: int
     shared: tuple[SealedShares, ...]
     asked: SumQuestion
+
+    def __post_init__(self) -> None:
+        # A site does not write the model after a task that keeps it: the party would go back to the model
+        # before the training, and keep the history after it.
+        if type(self).keeps_model and not all(task.keeps_model for task in self.asked.tasks):
+            raise InvalidInput("a sum of what is trained first is asked for by SumTrained alone")
 
     def run(self, party: Party) -> MaskedInput:
         """Compute the input, and mask it."""
