@@ -219,18 +219,28 @@ def key(one: Trial) -> str:
     return json.dumps([digest(), *one])
 
 
-def stored() -> dict[str, dict[str, Any]]:
-    """Trials that were computed with this code, by :func:`key`."""
+def stored(exact: str = "") -> dict[str, dict[str, Any]]:
+    """Trials that were computed with this code, by :func:`key`.
+
+    Args:
+        exact: digest of an earlier code whose trials with exact ratios count too, because what came after it is
+            of coarse ratios alone.
+    """
     if not KEPT.exists():
         return {}
-    lines = (json.loads(line) for line in KEPT.read_text().splitlines())
-    return {line["key"]: line for line in lines if line["key"].startswith(f'["{digest()}"')}
+    found = {}
+    for line in map(json.loads, KEPT.read_text().splitlines()):
+        code, *about = json.loads(line["key"])
+        one = Trial(*about)
+        if code == digest() or (code == exact and not one.coarse):
+            found[key(one)] = line
+    return found
 
 
-def compute(trials: Sequence[Trial]) -> None:
+def compute(trials: Sequence[Trial], exact: str) -> None:
     """Run the trials that were not run with this code, and keep each."""
     KEPT.parent.mkdir(parents=True, exist_ok=True)
-    done = set(stored())
+    done = set(stored(exact))
     for i, one in enumerate(trials):
         if key(one) in done:
             continue
@@ -351,9 +361,9 @@ def clean(found: Found) -> Iterator[str]:
     yield ""
 
 
-def page() -> Iterator[str]:
+def page(exact: str) -> Iterator[str]:
     """The page of the trials that are there."""
-    found = stored()
+    found = stored(exact)
     hours = sum(line.get("seconds", 0) for line in found.values()) / 3600
     yield (
         "Ten parties (heart disease also its four hospitals): logistic regressions, nearest neighbours and "
@@ -383,9 +393,13 @@ if __name__ == "__main__":
         "--share", default="0/1", help="which trials: i/n takes every n-th from the i-th"
     )
     parser.add_argument("--page", action="store_true", help="write the page alone")
+    parser.add_argument(
+        "--exact", default="", metavar="CODE", help="code whose exact trials count too"
+    )
     given = parser.parse_args()
     first, step = map(int, given.share.split("/"))
     if not given.page:
-        compute(list(dict.fromkeys(plan()))[first::step])
+        compute(list(dict.fromkeys(plan()))[first::step], given.exact)
     if step == 1:
-        write(__file__, page(), about=f"code {digest()}")
+        codes = f"code {digest()}" + (f", exact ratios {given.exact}" if given.exact else "")
+        write(__file__, page(given.exact), about=codes)

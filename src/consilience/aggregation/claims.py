@@ -101,7 +101,8 @@ class Thresholds:
     """Limits of the tests, above which a party is a suspect.
 
     Attributes:
-        whole: times the median party's claims that one party may claim over all rows.
+        whole: times the median party's claims that one party may claim over all rows, of the claims that a
+            rule sees; the tests see claims of the median party's at most.
         misplaced: position of a party's likeness to another class, 0 for the usual party and 1 for a party
             whose claims lie where the usual party's own class does.
         lead: least lead of the likeness to another class over that to its own class.

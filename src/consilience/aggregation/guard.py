@@ -154,7 +154,7 @@ class Guard:
         since = f"is excluded since round {predictions[0].round}"
         if claims is not None and claims.limits is not None:
             places = [replies.parties.index(name) for name in heard]
-            limited = bounded(claims.ratios[places], probabilities[places], claims.limits.whole)
+            limited = bounded(claims.ratios[places], probabilities[places])
             told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
             return [
                 (heard[one.party], f"{heard[one.party]} {since}: on secret rows {one.evidence}")
@@ -236,7 +236,7 @@ class _Claims:
         while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
             places = [self.parties.index(name) for name in left]
             ratios, outputs = self.ratios[places], self.outputs[places]
-            told = suspects(bounded(ratios, outputs, self.limits.whole), outputs, self.limits)
+            told = suspects(bounded(ratios, outputs), outputs, self.limits)
             told = [one for one in told if left[one.party] not in spared]
             if not told:
                 break
