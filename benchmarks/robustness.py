@@ -223,8 +223,8 @@ def stored(exact: str = "") -> dict[str, dict[str, Any]]:
     """Trials that were computed with this code, by :func:`key`.
 
     Args:
-        exact: digest of an earlier code whose trials with exact ratios count too, because what came after it is
-            of coarse ratios alone.
+        exact: digest of an earlier code whose trials with exact ratios count too, if later changes are of
+            coarse ratios alone.
     """
     if not KEPT.exists():
         return {}

@@ -103,9 +103,8 @@ class Thresholds:
     Attributes:
         whole: times the median party's claims that one party may claim over all rows, of the claims that a
             rule sees; the tests see claims of the median party's at most.
-        misplaced: position of a party's likeness to another class, 0 for the usual party and 1 for a party
-            whose claims lie where the usual party's own class does.
-        lead: least lead of the likeness to another class over that to its own class.
+        misplaced: position of a party's likeness to another class: 0 for the usual party, and 1 for a party
+            whose claims lie where the usual party's own class does; smaller for a party of few votes.
         spread: times the usual number of rows over which the votes for a class are spread.
         leading: lead of the likeness to another class over that to its own, times the size of its votes.
         outvoted: share of its squared votes that more parties contradict than confirm.
@@ -137,6 +136,9 @@ COARSE = Thresholds(
 """Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits, heart disease with nobody
 malicious and under attack, between the largest honest party and the smallest attacker; coarse claims overlap
 more, so that their thresholds spare more parties and find fewer attackers."""
+
+_SMALL = 0.7
+"""Votes over the median party's below which a party has few."""
 
 _APART = 0.1
 """Least difference of the median likeness to the own and to another class; below it no two parties share a
@@ -202,7 +204,8 @@ def _misplaced(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) 
     low, high = np.median(other), np.median(same)
     if high - low < _APART:
         return []
-    place = (other - low) / (high - low)
+    small = np.minimum(1, _weight(votes) / _SMALL)  # of few votes likeness is little evidence
+    place = (other - low) / (high - low) * small
     return [
         Suspect(
             int(c),
