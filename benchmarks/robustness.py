@@ -361,6 +361,20 @@ def clean(found: Found) -> Iterator[str]:
     yield ""
 
 
+CONCLUSIONS = (
+    "**Conclusions.** Oblivious attackers cost 0.1 points at most in every setting and seed. No "
+    "honest party is excluded if none is malicious; in the runs of the floor, in which the rest are "
+    "honest, one of some 950 is (digits, 2 classes, coarse), and under attack 25 of 1,972 with exact "
+    "and 10 of 1,780 with coarse ratios. With exact ratios the losses in classes with 2f + 1 holders "
+    "are 0.2 points at most, but 1.9 for three jitter attackers on heart disease dealt to ten. "
+    "**Coarse ratios fall short**: up to 9.0 points for three attackers in such classes, 2.3 for one. "
+    "A root set brings exact ratios to 0.5 at most, and coarse ones not. Holders are counted by "
+    "private rows; a party whose class has fewer than 20 rows makes no coarse claim of it. One "
+    "threshold was changed after an honest hospital of 18 rows was excluded at seed 109. A – was not "
+    "run; the root set has one to three seeds."
+)
+
+
 def page(exact: str) -> Iterator[str]:
     """The page of the trials that are there."""
     found = stored(exact)
@@ -373,6 +387,7 @@ def page(exact: str) -> Iterator[str]:
         "attackers from the start (the floor). Seeds from 100 on, which no threshold was chosen on. "
         f"{len(found):,} runs, {hours:.1f} hours of one core."
     )
+    yield from ("", CONCLUSIONS)
     yield from ("", "## No malicious party", "")
     yield from clean(found)
     yield from ("## Default settings", "")
