@@ -294,8 +294,11 @@ def _agreed(party: Party) -> Agreement:
     classes, tested = party.classes, party.test
     if party.kind == "classification" and not classes:  # it learns only: any will do
         classes = ("one", "other") if tested is None else class_order(tested[1].tolist())
+    mine = (party.name,)
     return Agreement(
         kind=party.kind,
+        frozen=mine if party.frozen else (),
+        learners=() if party.labelled or party.frozen else mine,
         classes=classes,
         outputs=len(classes) or party.targets or (1 if tested is None else tested[1].shape[1]),
         public=party.public.key,
