@@ -21,6 +21,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
+from consilience.aggregation.claims import relative_size
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -213,7 +214,7 @@ def _by_size(claimed: Array) -> Array:
     """
     if not (claimed > 0).any():
         return np.full(len(claimed), 1 / len(claimed))
-    counts = np.minimum(1, claimed / np.median(claimed[claimed > 0]))
+    counts = relative_size(claimed)
     return np.asarray(counts / counts.sum())
 
 

@@ -158,7 +158,8 @@ _CONSISTENT = 0.4
 0.57."""
 
 _SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
-"""Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence."""
+"""Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence: if the
+claims are also on far more rows than those of the class's other holders, and otherwise."""
 
 
 def suspects(ratios: Array, outputs: Array, limits: Thresholds) -> list[Suspect]:
@@ -268,7 +269,18 @@ def _leading(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) ->
 
 def _weight(claims: Array) -> Array:
     """Claims or votes of each party over those of the median party with some, 1 at most, shape ``(m,)``."""
-    mass = claims.sum(axis=(1, 2))
+    return relative_size(claims.sum(axis=(1, 2)))
+
+
+def relative_size(mass: Array) -> Array:
+    """Divide sizes by that of the median party with some, 1 at most.
+
+    Args:
+        mass: size of each party's claims or votes, shape ``(m,)``, at least 0.
+
+    Returns:
+        Shape ``(m,)``; 0 for all if no party has any.
+    """
     usual = np.median(mass[mass > 0]) if mass.any() else 1.0
     return np.asarray(np.minimum(1, mass / max(usual, _LEAST)))
 

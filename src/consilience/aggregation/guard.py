@@ -17,10 +17,12 @@ from scipy.special import softmax
 
 from consilience.aggregation.base import completed
 from consilience.aggregation.claims import (
+    ABOVE_USUAL,
     COARSE,
     EXACT,
     Thresholds,
     bounded,
+    relative_size,
     suspects,
     wrong_on_labels,
 )
@@ -35,9 +37,6 @@ from consilience.messages.scores import (
     RowCount,
 )
 from consilience.validation.arrays import Array
-
-_ABOVE_USUAL = 1.5
-"""How many times the parties' median one may claim under ``most_rows = "median"``."""
 
 _HALF = 0.5
 """Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
@@ -189,8 +188,7 @@ class _Claims:
         limits: thresholds of the tests; ``None`` if there are none, as for values.
         round: the round.
         shares: party to its claims over those of the median party that has some, 1 at most; 0 for one that
-            has
-            no rows and is lent the mean of the others' claims.
+            has no rows and is lent the mean of the others' claims.
     """
 
     kind: type[Any]
@@ -208,17 +206,14 @@ class _Claims:
         for kind, limits in ((DensityRatios, EXACT), (CoarseRatios, COARSE), (InputRatios, None)):
             if not replies.of(kind) or len(given := replies.of(kind)) != len(replies):
                 continue
-            ratios = completed(
-                given
-            )  # a party without rows is judged by the claims that it is lent
+            ratios = completed(given)  # one without rows is judged by the claims that it is lent
             probabilities = _probabilities(predictions)
             if limits is None or probabilities is None:
                 ratios = ratios.reshape(*ratios.shape[:2], -1)
                 probabilities, limits = np.ones_like(ratios), None
             round = predictions[0].round if predictions else given[0].round
             size = np.maximum([one.values for one in given], 0).reshape(len(given), -1).sum(axis=1)
-            usual = float(np.median(size[size > 0])) if size.any() else 0.0
-            shares = np.minimum(1, size / usual) if usual > 0 else np.ones(len(size))
+            shares = relative_size(size) if size.any() else np.ones(len(size))
             by_party = dict(zip(replies.parties, map(float, shares), strict=True))
             return cls(kind, replies.parties, ratios, probabilities, limits, round, by_party)
         return None
@@ -363,7 +358,7 @@ def capped_at(claims: Array, most: float | Literal["median"]) -> float:
         claims: of all, shape ``(m,)``.
         most: a number, or ``"median"`` for 1.5 times the median of all claims.
     """
-    return _ABOVE_USUAL * float(np.median(claims)) if most == "median" else float(most)
+    return ABOVE_USUAL * float(np.median(claims)) if most == "median" else float(most)
 
 
 def _claim(reply: Any) -> float:
