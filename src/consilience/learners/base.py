@@ -13,7 +13,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.learners.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, as_array
 from consilience.validation.labels import Kind
 from consilience.validation.table_rows import rows_of
 from consilience.validation.table_schema import Schema
@@ -293,7 +293,7 @@ class Model:
             InvalidInput: the table lacks a column, or the model was trained on columns without names.
         """
         if not is_table(X):
-            return np.asarray(X)
+            return as_array(X, where="predict")
         table, schema = Table.of(X, where="predict"), self.learner.schema
         if (texts := text_rows(table)) is not None and schema is None:
             return texts
