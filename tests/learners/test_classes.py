@@ -21,8 +21,13 @@ from sklearn.ensemble import (
     VotingClassifier,
 )
 from sklearn.feature_selection import SelectFromModel
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, SGDClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+)
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -366,6 +371,8 @@ def test_models_that_drop_row_weights_are_taught_the_likeliest_class(model: Any)
     "model",
     [
         CalibratedClassifierCV(logistic(), cv=2),
+        CalibratedClassifierCV(logistic(class_weight={1: 2}), cv=2),
+        CalibratedClassifierCV(GaussianNB(priors=[0.5, 0.5]), cv=2),
         BaggingClassifier(logistic(), 5, random_state=0),
         AdaBoostClassifier(n_estimators=5, random_state=0),
         HistGradientBoostingClassifier(max_iter=5, early_stopping=True),
@@ -446,6 +453,23 @@ def test_a_kernel_machine_is_taught_probabilities(before: list[Any]) -> None:
     assert hasattr(learner.trained, "predict_proba")  # of hard labels its own
     hard = np.abs(learner.predict(X)[:, 1] - HALF).mean()
     assert soft < 1.5 * hard
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (FrozenEstimator(logistic().fit(X, Y)), "never trained"),
+        (CalibratedClassifierCV(FrozenEstimator(logistic().fit(X, Y))), "never trained"),
+        (FixedThresholdClassifier(logistic(), threshold=0.9), "threshold would have no effect"),
+        (
+            make_pipeline(StandardScaler(), TunedThresholdClassifierCV(logistic())),
+            "threshold would have no effect",
+        ),
+    ],
+)
+def test_what_training_or_the_exchange_would_ignore_is_refused(model: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        as_learner(model)
 
 
 # --- answers ---------------------------------------------------------------------------------------------

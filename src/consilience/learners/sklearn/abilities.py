@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from consilience.errors import InvalidInput
 from consilience.learners.base import Abilities
 from consilience.learners.sklearn.estimators import takes
 from consilience.learners.sklearn.per_class import inner_models, parameters
@@ -20,6 +21,9 @@ def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
         model: an estimator or pipeline, unfitted.
         last: its last step, or the model itself.
         kind: ``"classification"`` or ``"regression"``.
+
+    Raises:
+        InvalidInput: a classifier that is never trained, or whose threshold would be ignored.
     """
     from sklearn.utils.validation import has_fit_parameter
 
@@ -35,6 +39,7 @@ def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
         return Abilities(
             kind, "native", sample_weight=weighable, validation=choosy, takes=takes(model), how=how
         )
+    _check_trainable(last)
     probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
     if hasattr(model, "predict_proba"):
         probabilities = "native"
@@ -61,6 +66,32 @@ def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
         sample_weight=weighable,
         takes=takes(model),
         how=how,
+    )
+
+
+def _check_trainable(last: Any) -> None:
+    """Raise ``InvalidInput`` for a classifier that answers in other labels, or by a threshold of its own."""
+    if _holds_frozen(last):
+        raise InvalidInput(
+            "a FrozenEstimator is never trained, and answers with the labels of another training",
+            where=type(last).__name__,
+            mend="Wrap the trained model: consilience.Frozen(model.predict_proba, classes=[…]).",
+        )
+    if type(last).__name__ in ("FixedThresholdClassifier", "TunedThresholdClassifierCV"):
+        raise InvalidInput(
+            "its threshold would have no effect: probabilities are exchanged, and the likeliest class is "
+            "predicted",
+            where=type(last).__name__,
+            mend="Give the model inside of it, with class_weight if one class matters more.",
+        )
+
+
+def _holds_frozen(model: Any) -> bool:
+    """Tell whether a model is, or holds, a classifier that ``fit`` leaves as it is."""
+    if type(model).__name__ == "FrozenEstimator" and hasattr(model, "predict"):
+        return True
+    return any(
+        _holds_frozen(one) for own in parameters(model).values() for one in inner_models(own)
     )
 
 

@@ -136,6 +136,24 @@ def translate_options(model: Any, coding: Coding) -> None:
             option.put(value)
 
 
+def neutralise_options(model: Any) -> None:
+    """Replace all options of a model, in place, by ones that treat two codes alike, for a trial.
+
+    Args:
+        model: a classifier, unfitted.
+    """
+    for option in list(options_of(model)):
+        value, name = option.value, option.name
+        if value is None or option.of_pairs or isinstance(value, str | bool) or callable(value):
+            continue
+        if isinstance(value, Mapping):
+            option.put({0: 1, 1: 1})
+        elif name in _IN_ORDER:
+            option.put([0.5, 0.5] if name in ("priors", "class_prior") else [1, 1])
+        else:
+            option.put(1)
+
+
 def options_of(model: Any) -> Iterator[Option]:
     """List all options of a model that differ by class, those of models inside of it too."""
     yield from _options(model, False, set())

@@ -12,7 +12,7 @@ import numpy as np
 
 from consilience.learners.sklearn.answers import shares_of
 from consilience.learners.sklearn.estimators import seeded, takes_texts, unfitted
-from consilience.learners.sklearn.per_class import inner_models, parameters
+from consilience.learners.sklearn.per_class import inner_models, neutralise_options, parameters
 from consilience.learners.targets import expand
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
@@ -122,6 +122,8 @@ def _gap(
 ) -> float:
     """Difference of the answers to both groups after a fit; 1 if the groups are told apart surely."""
     fresh = seeded(unfitted(model), np.random.default_rng(0))
+    if kind == "classification":
+        neutralise_options(fresh)
     fresh.fit(X[rows], labels if kind == "classification" else labels * 1.0, **weights)
     if kind == "regression":
         found = np.asarray(fresh.predict(X), dtype=np.float64).reshape(len(X))
