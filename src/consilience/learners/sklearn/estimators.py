@@ -23,6 +23,8 @@ def unfitted(model: Any) -> Any:
     if isinstance(model, type):
         return model
     if hasattr(model, "get_params"):
+        if is_catboost(model):  # clone refuses its lists and tables, which the constructor copies
+            return type(model)(**copy.deepcopy(model.get_params()))
         from sklearn.base import clone
 
         return clone(model)
