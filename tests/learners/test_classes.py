@@ -162,6 +162,9 @@ def test_a_party_names_classes_by_its_own_labels() -> None:
     [
         (logistic(class_weight={0: 1, 7: 2}), "names 7, which is no class"),
         (make_pipeline(StandardScaler(), logistic(class_weight={"2x": 1})), "names '2x'"),
+        (logistic(class_weight={float("nan"): 1}), "names nan, which is no class"),
+        (logistic(class_weight={1.5: 1}), "names 1.5, which is no class"),
+        (logistic(class_weight={True: 1}), "names True, which is no class"),
         (GridSearchCV(logistic(), {"class_weight": [None, {9: 1}]}), "names 9"),
         (BaggingClassifier(logistic(class_weight={9: 1})), "names 9"),
         (OneVsRestClassifier(logistic(class_weight=HEAVY)), "inner model names 2"),

@@ -97,7 +97,8 @@ class SklearnLearner(Learner):
     def check(self, example: Array) -> None:
         example = np.asarray(example)
         if self.abilities.kind == "classification":
-            check_options(self.model, self._columns, self.name)
+            with self._blamed("be used"):
+                check_options(self.model, self._columns, self.name)
         if not hasattr(self.model, "__sklearn_tags__"):
             return
         from sklearn.utils import get_tags

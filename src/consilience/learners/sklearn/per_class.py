@@ -96,7 +96,10 @@ class Coding:
         Raises:
             InvalidInput: it is no class.
         """
-        name = str(label_names([label], where=f"{self.where}, {option}")[0])
+        try:
+            name = str(label_names([label], where=option)[0])
+        except InvalidInput:  # no label at all, such as NaN or half a number
+            name = ""
         if name not in self.columns:
             raise InvalidInput(
                 f"{option} names {label!r}, which is no class of the federation",
