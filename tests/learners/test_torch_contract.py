@@ -102,6 +102,7 @@ SOUND = {
     "lazy": nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LazyLinear(2)),
     "deep": nn.Sequential(*[nn.Linear(4, 4) for _ in range(80)], nn.Linear(4, 2)),
     "remembers": Of(remembers),
+    "writes to its rows": Of(lambda s, x: s.layer(x.div_(2))),
     "looks up": Of(
         lambda s, x: s.layer(x.long().clamp(min=0, max=9)),
         nn.Sequential(nn.Embedding(10, 3), nn.Flatten(), nn.Linear(12, 2)),
@@ -111,6 +112,7 @@ SOUND = {
 
 @pytest.mark.parametrize("module", SOUND.values(), ids=SOUND)
 def test_sound_modules_are_taken_as_they_are(module: Any) -> None:
+    """Neither they nor torch's random numbers change."""
     before = (
         {name: part.clone() for name, part in module.state_dict().items()}
         if not any(isinstance(part, nn.LazyLinear) for part in module.modules())
@@ -121,6 +123,15 @@ def test_sound_modules_are_taken_as_they_are(module: Any) -> None:
     assert torch.equal(stream, torch.random.get_rng_state())
     for name, part in before.items():
         assert torch.equal(part, module.state_dict()[name])
+
+
+def test_rounding_in_half_precision_is_no_fault() -> None:
+    deep = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(8)])
+    learner = as_learner(
+        nn.Sequential(nn.Linear(4, 64), deep, nn.Linear(64, 2)), recipe={"precision": "bfloat16"}
+    )
+    learner.bind(2)
+    learner.check(X)
 
 
 class OverBatch(nn.Module):

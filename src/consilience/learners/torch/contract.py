@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from consilience.errors import InvalidInput
+from consilience.learners.torch.recipe import Precision
 
-_OFF = 1e-2
-"""Difference of two answers to a row that is no rounding, as a share of the largest output."""
+_OFF = {"float32": 1e-2, "bfloat16": 0.1}
+"""Difference of two answers to a row that is no rounding, as a share of the largest output, by precision."""
 
 _GAINS = (4.0, 4.0, 32.0, 32.0, 256.0, 256.0)
 """Sizes of the parameters that are drawn to find the range of outputs."""
@@ -73,6 +74,7 @@ def check_contract(
     answer: Callable[[nn.Module, Tensor], Tensor],
     *,
     classifies: bool,
+    precision: Precision,
     where: str,
 ) -> None:
     """Try that a module answers each row by itself, the same each time, and with logits.
@@ -83,6 +85,7 @@ def check_contract(
         together: inputs of the same rows as one batch, shape ``(n, ...)``.
         answer: from a module and its inputs to outputs ``(n, n_outputs)``.
         classifies: whether outputs are logits.
+        precision: a recipe's.
         where: the module, for errors.
 
     Raises:
@@ -91,26 +94,31 @@ def check_contract(
     """
     trial = copied(module, where)
     with torch.enable_grad():
-        answer(trial, together)
+        answer(trial, together.clone())
     trial = copied(trial, where)  # once more: what forward keeps may not be copied
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for gain in (None, 1.0):
             if gain is not None:
                 _redraw(trial, gain, draw)
-            _check_apart(rows, together, lambda X: answer(trial, X), where)
+            # Clones: some modules write to their inputs.
+            _check_apart(rows, together, lambda X: answer(trial, X.clone()), _OFF[precision], where)
         if classifies:
-            _check_unbounded(trial, lambda: answer(trial, together), draw, where)
+            _check_unbounded(trial, lambda: answer(trial, together.clone()), draw, where)
 
 
 def _check_apart(
-    rows: Sequence[Tensor], together: Tensor, answer: Callable[[Tensor], Tensor], where: str
+    rows: Sequence[Tensor],
+    together: Tensor,
+    answer: Callable[[Tensor], Tensor],
+    off: float,
+    where: str,
 ) -> None:
     first = answer(together)
     if not torch.isfinite(first).all():
         return
     # A plain bound: matrices of other sizes are multiplied in another order.
-    off = _OFF * float(first.abs().max()) + 1e-5
+    off = off * float(first.abs().max()) + 1e-5
     if float((answer(together) - first).abs().max()) > off:
         raise InvalidInput(
             "the module answers the same rows differently each time",

@@ -148,6 +148,7 @@ class ModuleBuilder:
                 self.inputs(rows, module),
                 self._answer,
                 classifies=classifies,
+                precision="bfloat16" if _dtype(module).itemsize < 4 else self.recipe.precision,
                 where=self.name,
             )
         self._adopted.add(kind)
