@@ -287,15 +287,14 @@ def takes(model: Any) -> Takes:
     return "gaps"
 
 
-_DISTANCES = ("neighbors", "svm", "gaussian_process", "kernel_ridge")
-"""Packages of scikit-learn, and a module of ours, whose models measure distances between rows."""
+# Not kernel ridge: protocols compute with its kernel on the public rows as they are.
+_DISTANCES = ("sklearn.neighbors", "sklearn.svm", "sklearn.gaussian_process")
+"""Packages whose models measure distances between rows."""
 
 
 def _by_distance(model: Any) -> bool:
     """Tell whether a model, or one inside of it, measures distances; a pipeline has scales of its own."""
-    if type(model).__module__.startswith(tuple(f"sklearn.{name}" for name in _DISTANCES)):
-        return True
-    if type(model).__module__ == "consilience.learners.sklearn.kernel_ridge":
+    if type(model).__module__.startswith(_DISTANCES):
         return True
     if hasattr(model, "steps"):
         return False
