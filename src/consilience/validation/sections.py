@@ -29,7 +29,7 @@ _DEEPEST = 20
 """Parts of a key, and lists and tables in one another."""
 
 _MANY_DOTS = re.compile(
-    rf"""(?<![\w-])(("[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
+    rf"""(?m)(?:^|[{{,\[])[ \t]*(("[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
 )
 
 
