@@ -174,6 +174,17 @@ def test_values_with_decimal_commas_are_a_regression(tmp_path: Path) -> None:
         load_table(path, "y")
 
 
+def test_times_with_decimal_commas_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x;t;e\n" + lines_of(range(20), ["1,5", "2"] * 10, [0, 1] * 10, separator=";"))
+    assert set(load_table(path, time="t", event="e").y[:, 0]) == {1.5, 2}
+    path.write_text(
+        "x;t;e\n" + lines_of(range(20), ["1,500", "2"] * 10, [0, 1] * 10, separator=";")
+    )
+    with pytest.raises(InvalidInput, match=r"'t': '1,500' may be 1500 or 1\.500"):
+        load_table(path, time="t", event="e")
+
+
 def test_large_numbers_are_classes_by_all_their_digits(tmp_path: Path) -> None:
     path, large = tmp_path / "t.parquet", [1234567.0, 1234568.0]
     pd.DataFrame({"x": range(20), "y": large * 10, "site": large * 10}).to_parquet(path)

@@ -263,6 +263,13 @@ def arrays() -> list[bytes]:
     return [packed.getvalue()]
 
 
+def npz_with(header: bytes) -> bytes:
+    """An array with a header of its own."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as packed:
+        packed.writestr("X.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    return file.getvalue()
+
+
 def coordinator() -> list[bytes]:
     facts = {"start": "", "name": '"h"', "address": '"a.example.org:9092"', "count": 2, "most": 1}
     return [COORDINATOR.format(**facts, parties='a = ""\nb = ""').encode()]
@@ -294,7 +301,13 @@ SEEDS: dict[str, Callable[[], list[bytes]]] = {
 
 FOUND: dict[str, list[bytes]] = {
     "csv": [b"a,b\r1,2\r3,4\r", b'"' + b"a" * 200_000, b"x,y\n" + b"9" * 400 + b",a\n1,b\n"],
-    "configuration": [b"a = " + b"[" * 5_000, b"a" + b".a" * 50_000, b"a = " + b"9" * 5_000],
+    "npz": [npz_with(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2), ")],
+    "configuration": [
+        b'[data]\npath = "\\u0000"',
+        b"a = " + b"[" * 5_000,
+        b"a" + b".a" * 50_000,
+        b"a = " + b"9" * 5_000,
+    ],
     "schema": [b"[" * 100_000, b'[{"name": ' + b"9" * 5_000 + b"}]"],
     "model": [b"[" * 100_000 + b"\n", b'{"model": "sklearn:a", "outputs": 1e999}\n'],
 }

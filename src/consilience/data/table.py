@@ -232,11 +232,7 @@ def _spelt_alike(rows: _Rows, held_out: _Rows | None) -> tuple[_Rows, _Rows | No
         if notes:
             for i, one in enumerate(texts):
                 merged = as_texts([spelling[text] for text in one])
-                parts[i] = (
-                    replace(parts[i], target=merged)
-                    if role == "target"
-                    else replace(parts[i], group=merged)
-                )
+                parts[i] = _Rows(**{**vars(parts[i]), role: merged})
             parts[0] = replace(parts[0], notes=parts[0].notes + notes)
     return parts[0], parts[1] if held_out is not None else None
 
@@ -322,8 +318,8 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None, *, tests: boo
             inputs = _chosen(table, wanted, where)
     several = isinstance(wanted.target, LabelColumns)
     parts = [target_column(table, name, where, labels=several) for name in wanted.named]
-    if isinstance(wanted.target, str):
-        parts = [values_or_classes(parts[0], wanted.target, wanted.kind, table.mark, where)]
+    if not several:  # a target, or a time and an event
+        parts[0] = values_or_classes(parts[0], wanted.target, wanted.kind, table.mark, where)
     labels = joined_target(parts, wanted.target, where)
     if not wanted.as_numbers:
         return _Rows(inputs, labels, group)

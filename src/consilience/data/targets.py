@@ -241,12 +241,14 @@ def target_column(table: Table, name: str, where: str, *, labels: bool = False) 
     return values
 
 
-def values_or_classes(values: Array, name: str, kind: Kind | None, mark: Mark, where: str) -> Array:
+def values_or_classes(
+    values: Array, target: str | tuple[str, ...], kind: Kind | None, mark: Mark, where: str
+) -> Array:
     """Read a target of texts that are numbers with decimals, such as ``64,1``, unless they are classes.
 
     Args:
         values: the column, shape ``(n,)``.
-        name: of the column.
+        target: name of the column; or those of times and events, of which these are the times.
         kind: ``"classification"``, ``"regression"``, or ``None`` if the values decide.
         mark: decimal mark of the table.
         where: the file, for errors.
@@ -254,6 +256,7 @@ def values_or_classes(values: Array, name: str, kind: Kind | None, mark: Mark, w
     Raises:
         InvalidInput: numbers that are written in several ways, or that may be thousands or decimals.
     """
+    name, kind = (target, kind) if isinstance(target, str) else (target[0], "regression")
     texts = values.tolist()
     if values.dtype.kind != "O" or kind == "classification" or not all(map(is_number, texts)):
         return values

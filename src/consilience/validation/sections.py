@@ -145,8 +145,8 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
         where: its file, for errors.
 
     Raises:
-        InvalidInput: it is not TOML; keys, lists or tables lie in one another too deeply; or a whole number
-            has more than 64 bits.
+        InvalidInput: it is not TOML; keys, lists or tables lie in one another too deeply; a whole number has
+            more than 64 bits; or a text holds a zero byte.
     """
     deep = InvalidInput(
         f"keys, lists or tables lie in one another deeper than {_DEEPEST} times", where=where
@@ -169,6 +169,8 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
                 raise InvalidInput(
                     "this is not TOML: a whole number has more than 64 bits", where=where
                 )
+            if isinstance(one, str) and "\0" in one:  # which ends the name of a file
+                raise InvalidInput("a text holds a zero byte", where=where)
             if isinstance(one, dict | list):
                 inner += one.values() if isinstance(one, dict) else one
         level = inner

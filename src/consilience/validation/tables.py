@@ -64,7 +64,7 @@ class Table:
             names, column = list(table), table.__getitem__
         else:
             names, column = list(table.columns), lambda name: table[name]
-        texts = [str(name).strip() or f"column {i + 1}" for i, name in enumerate(names)]
+        texts = named_by_place([str(name).strip() for name in names])
         check_names(texts, where=where)
         found = {
             text: _readable_column(column(name), text, where)
@@ -111,6 +111,11 @@ def text_rows(table: Table) -> Array | None:
     texts = np.empty(len(values), dtype=object)
     texts[:] = [text or "" for text in values]
     return texts
+
+
+def named_by_place(given: Sequence[str]) -> list[str]:
+    """Return names of columns; one without a name is called by its place."""
+    return [name or f"column {place + 1}" for place, name in enumerate(given)]
 
 
 def check_names(names: Sequence[str], *, where: str) -> None:
