@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo deploy-demo test test-avx2 test-text test-browser canary lint docs package image bench constraints clean
+.PHONY: help demo deploy-demo test test-avx2 test-text test-browser fuzz canary lint docs package image bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (about a minute)"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make test-browser live pages in the system's Chromium"
+	@echo "make fuzz         mutated files and messages, under limits of time and memory (minutes)"
 	@echo "make canary       the tests of deployment, slow ones too, with the newest Flower"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
@@ -106,6 +107,10 @@ test-browser: $(VENV)/.stamp-dev
 	    echo "There is no chromium on the path; on Debian: apt-get install chromium" >&2; exit 2; }
 	$(INSTALL) playwright
 	$(BIN)/python -m pytest tests/deploy/test_browser.py $(ARGS)
+
+# Files and messages of strangers; what is found goes into FOUND of tests/fuzz, which the suite tries first.
+fuzz: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest -n 0 -m fuzz -o timeout=1800 tests/fuzz $(ARGS)
 
 # The newest Flower beside what is installed, in a folder of its own: what of its insides has changed fails here first.
 canary: $(VENV)/.stamp-dev

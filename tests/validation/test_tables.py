@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+from contextlib import suppress
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -229,3 +232,33 @@ def test_a_column_may_be_missing_in_every_row() -> None:
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         Schema.from_json(text)
+
+
+def test_times_of_the_day_are_hours() -> None:
+    half = [datetime.time(0, 30), datetime.time(13, 30, 36), None]
+    found = rows_and_schema(table(at=pd.Series(half, dtype=object)), where="here")
+    np.testing.assert_array_equal(found.X[:, 0], [0.5, 13.51, NAN])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1], [2]]),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([b"\xff", b"a"]),
+        np.array([10**400, 1], dtype=object),
+        np.array([1 + 2j, 2]),
+        pd.Series(pd.period_range("2026-01", periods=2, freq="M")),
+        pd.Series(pd.interval_range(0, 2)),
+    ],
+    ids=["lists", "structs", "bytes", "huge", "complex", "periods", "intervals"],
+)
+def test_values_of_every_type_are_read_or_refused(values: object) -> None:
+    """No error of another library comes through."""
+    with suppress(InvalidInput):
+        rows_and_schema(table(x=values, z=[1, 2]), where="here")
+
+
+def test_bytes_of_another_encoding_stay_apart() -> None:
+    found = rows_and_schema(table(x=[b"M\xfc", b"M\xf6"]), where="here").schema
+    assert found is not None and len(found.columns[0].categories) == 2

@@ -83,7 +83,7 @@ class Session:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of a state."""
-        (folder / SESSION).write_text(json.dumps(asdict(self)))
+        (folder / SESSION).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def read_session(home: Path, *, any_version: bool = False) -> Session | None:
@@ -100,7 +100,7 @@ def read_session(home: Path, *, any_version: bool = False) -> Session | None:
         try:
             if not any_version:
                 read_about(folder, whole=home)
-            written = json.loads((folder / SESSION).read_text())
+            written = json.loads((folder / SESSION).read_text(encoding="utf-8"))
             if (
                 "recorded" not in written
             ):  # by an earlier consilience, which was asked for checkpoints

@@ -57,8 +57,8 @@ def write_app(folder: Path) -> Path:
         # Flower would pack other modules in it too, and import them before what is installed.
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "deployed.py").write_text(MODULE)
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (folder / "deployed.py").write_text(MODULE, encoding="utf-8")
     return folder
 
 
@@ -91,7 +91,9 @@ class SuperLink:
         tls, home = self.folder / "tls", self.processes.folder
         known = home / "nodes.json"
         wanted = dict(parties)
-        fresh = not known.exists() or json.loads(known.read_text())["keys"] != wanted
+        fresh = (
+            not known.exists() or json.loads(known.read_text(encoding="utf-8"))["keys"] != wanted
+        )
         if fresh:
             known.unlink(missing_ok=True)
             for file in home.glob("superlink.sqlite*"):
@@ -125,7 +127,11 @@ class SuperLink:
         """
         home = self.processes.folder
         known, file = home / "nodes.json", home / "user" / "key.pub"
-        before = json.loads(known.read_text()) if known.exists() else {"keys": {}, "nodes": {}}
+        before = (
+            json.loads(known.read_text(encoding="utf-8"))
+            if known.exists()
+            else {"keys": {}, "nodes": {}}
+        )
         keys, nodes = before["keys"], before["nodes"]
         for name in [name for name, key in keys.items() if parties.get(name) != key]:
             flwr(home, "supernode", "unregister", nodes.pop(name))
@@ -215,7 +221,7 @@ def connected(home: Path) -> dict[str, str]:
     """State of each party's node, as the SuperLink gives it; empty where it cannot be asked."""
     try:
         found = flwr(home, "supernode", "ls")["nodes"]
-        nodes = json.loads((home / "nodes.json").read_text())["nodes"]
+        nodes = json.loads((home / "nodes.json").read_text(encoding="utf-8"))["nodes"]
     except (RunFailed, OSError, ValueError):
         return {}
     states = {str(node["node-id"]): str(node["status"]) for node in found}

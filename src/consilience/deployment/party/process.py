@@ -248,7 +248,7 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     if left:
         notes = "its own process was killed, what it started goes on answering: stop it, or start it again"
     elif not notes and (folder / "trouble").exists():
-        notes = (folder / "trouble").read_text()
+        notes = (folder / "trouble").read_text(encoding="utf-8")
     elif not notes and pid is not None and session is not None and not connected_now(folder):
         notes = (
             "the coordinator does not answer yet: it is dialled on; it was stopped, is out of reach, or the "
@@ -309,7 +309,11 @@ def write_connection(connection: ConnectionSpec, folder: Path) -> None:
 def read_connection(folder: Path) -> ConnectionSpec | None:
     """Read the connection that the processes of a folder were last started with; ``None`` if never."""
     path = folder / "connection.json"
-    return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
+    return (
+        ConnectionSpec.model_validate_json(path.read_text(encoding="utf-8"))
+        if path.exists()
+        else None
+    )
 
 
 def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:
