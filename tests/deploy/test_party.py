@@ -281,10 +281,10 @@ def test_a_supernode_that_hangs_is_started_again_and_that_is_said(
     monkeypatch.setattr(party, "STUCK", 0.3)
     monkeypatch.setattr(party, "GIVEN_UP", 0.8)
     said: list[str] = []
-    with pytest.raises(RunFailed, match=r"the SuperNode did nothing for 0.3 s, and was ended"):
+    with pytest.raises(RunFailed, match=r"it did nothing for 0.3 s, and was ended"):
         serve_party(site / "party.toml", say=said.append, pause=0.01)
     assert len(tries.read_text()) > 1
-    assert said[1] == "the SuperNode did nothing for 0.3 s, and was ended; a new one is started"
+    assert said[1] == "it did nothing for 0.3 s, and was ended; the SuperNode is started again"
 
 
 def test_other_ends_are_told_in_flowers_words(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def _serve(
         else:
             fruitless += time.monotonic() - begun + pause
         if hung:
-            why, final = f"the SuperNode did nothing for {STUCK:g} s, and was ended", False
+            why, final = f"it did nothing for {STUCK:g} s, and was ended", False
         else:
             why, final = ending_cause(processes)
         if fruitless > (forgotten if final else GIVEN_UP):
@@ -210,7 +210,7 @@ def _serve(
                 else None,
             )
         if why != told:
-            tell(f"{why}; a new one is started")
+            tell(f"{why}; the SuperNode is started again")
             told = why
         time.sleep(pause)
 

@@ -61,12 +61,12 @@ def task_commands() -> tuple[str, ...]:
         ) from error
 
 
-def insides(module: str, *names: str) -> tuple[Callable[..., Any], ...]:
-    """Functions of a module of flwr.
+def insides(module: str, *names: str) -> tuple[Any, ...]:
+    """Functions and constants of a module of flwr.
 
     Args:
         module: its name.
-        names: of the functions.
+        names: of the functions and constants.
 
     Raises:
         RunFailed: this is another flwr than the one whose insides are known here.
