@@ -89,7 +89,7 @@ def watch_supernode(
     """
     folder = processes.folder
     progress, before = folder / "progress", _touched(folder / "connected")
-    progress.touch()
+    progress.touch(0o600)
     # The time since a step is measured by a clock that nobody sets, and that stops while the machine sleeps.
     step, seen = _touched(progress), time.monotonic()
     hung = False

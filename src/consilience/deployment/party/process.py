@@ -64,7 +64,7 @@ import sys
 from pathlib import Path
 from consilience.networks.flower.supernode import supernode
 sys.argv[0] = "flower-supernode"
-supernode(lambda mark: Path(mark).touch())"""
+supernode(lambda mark: Path(mark).touch(0o600))"""
 
 _REFUSAL = """\
 #!/bin/sh
