@@ -112,10 +112,14 @@ test-browser: $(VENV)/.stamp-dev
 fuzz: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest -n 0 -m fuzz -o timeout=1800 tests/fuzz $(ARGS)
 
-# The newest Flower beside what is installed, in a folder of its own: what of its insides has changed fails here first.
+# The newest Flower and all that it asks for, in a folder of its own. It fails here first if Flower's insides have changed,
+# or if Flower asks for other versions than those of constraints.txt. The version is named, or pip would take an older one.
 canary: $(VENV)/.stamp-dev
 	rm -rf $(VENV)/canary
+	sed '/^flwr==/d' constraints.txt > $(VENV)/canary.txt
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/canary flwr
+	newest=$$(PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'from importlib.metadata import version; print(version("flwr"))'); \
+	    $(BIN)/python -m pip install --quiet --upgrade -c $(VENV)/canary.txt --target $(VENV)/canary flwr==$$newest
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'import flwr.supercore.version as found; print("flwr", found.package_version)'
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -m pytest -n 0 -m "" \
 	    tests/networks/test_flower.py tests/networks/test_forks.py tests/deploy $(ARGS)

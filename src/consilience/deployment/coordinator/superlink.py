@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,14 @@ class SuperLink:
                 return
             except OSError:
                 time.sleep(0.2)
+        if "Can't locate revision" in self.processes.output("superlink"):  # Alembic's words
+            raise RunFailed(
+                f"a newer Flower wrote the SuperLink's database than the installed one ({version('flwr')})",
+                where=str(self.processes.folder / "superlink.sqlite"),
+                mend="Install the Flower that wrote it. Or delete "
+                f"{self.processes.folder / 'nodes.json'}: then the database is made anew, and the run "
+                "goes on from its last round.",
+            )
         raise RunFailed(
             f"the SuperLink does not start: {self.processes.last_lines('superlink')}",
             where=str(self.processes.folder / "superlink.log"),
