@@ -193,6 +193,13 @@ def test_few_coarse_claims_give_way_to_answers():
 # --- values -----------------------------------------------------------------------------------------
 
 
+def test_one_party_of_four_does_not_destroy_a_mean_of_values():
+    rule, truth = form("regression", "none"), np.linspace(0, 1, 50)[:, None]
+    honest = [truth + 0.01 * c for c in range(3)]
+    teacher = rule(replies(*honest, np.full((50, 1), 1e9), kind="values"))
+    assert np.abs(teacher.values - truth).max() < 0.6
+
+
 def test_values_weighted_by_ratios():
     """a has 3 rows near, b 1: (3 · 2 + 6)/4 = 3; to the power 2 (9 · 2 + 6)/10."""
     told = replies([[2.0]], [[6.0]], kind="values", ratios=[[[3.0]], [[1.0]]], rows=[1, 1])

@@ -13,6 +13,7 @@ from consilience.aggregation.claims import (
     bounded,
     suffice,
     suspects,
+    usual_range,
     wrong_on_labels,
 )
 
@@ -145,6 +146,22 @@ def test_claims_of_every_row_by_a_constant_model_are_found_in_two_classes():
     ratios = right * ratios.max(axis=2, keepdims=True) + 0.05
     ratios[-1], outputs[-1] = 0.3 * np.eye(2)[0], np.eye(2)[0]
     assert suspects(bounded(ratios, outputs), outputs, COARSE)[0].party == 3
+
+
+def test_the_usual_range_by_hand():
+    """Least 0, 1, 2 and largest 10, 11, 12; means 5, 6, 7: 1 - (10 + 3) to 11 + (10 + 3)."""
+    values = np.array([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0]])[..., None]
+    low, high = usual_range(values)
+    assert (low.tolist(), high.tolist()) == ([-12.0], [24.0])
+
+
+def test_parties_of_different_sizes_keep_their_values():
+    """Four parties, each with a quarter of the range of the target, and one of them predicts 1e9."""
+    values = np.linspace(0, 4, 40).reshape(4, 10, 1)
+    low, high = usual_range(values)
+    assert low < 0 and high > 4
+    low, high = usual_range(np.concatenate([values, np.full((1, 10, 1), 1e9)]))
+    assert low < 0 and 4 < high < 20
 
 
 def test_claims_suffice_if_more_than_a_third_of_the_known_classes_are_claimed():

@@ -7,7 +7,7 @@ row at x (:class:`consilience.numerics.density.PublicRatio`), ``p_c(x)`` its cal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.claims import SAME, relative_size, suffice
+from consilience.aggregation.claims import SAME, relative_size, suffice, usual_range
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -360,7 +360,9 @@ def _agreement(outputs: Array, counts: Array) -> Array:
 
 
 def _mean_of_values(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    return (*plain_mean(stack), (_WITHOUT_RATIOS,))
+    """The mean of values, each within the usual range: one party could else move it as far as it likes."""
+    within = replace(stack, outputs=stack.outputs.clip(*usual_range(stack.outputs)))
+    return (*plain_mean(within), (_WITHOUT_RATIOS,))
 
 
 def constant(outputs: Array) -> Array:

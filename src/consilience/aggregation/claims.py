@@ -24,6 +24,9 @@ SAME = 1e-3
 _LEAST = 1e-12
 """Least divisor; a sum of claims below it is none."""
 
+_APART_MEANS = 3.0
+"""Median distances of the parties' mean values by which the usual range is wider at either end."""
+
 _COPY = 1e-4
 """One less the cosine of the claims, and of the outputs, of two parties above which one is a copy."""
 
@@ -74,6 +77,26 @@ def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
             bound * (scale * np.minimum(1, in_all / np.maximum(total, _LEAST))[:, None])[..., None]
         )
     return bound
+
+
+def usual_range(values: Array) -> tuple[Array, Array]:
+    """Give the least and the largest value that a party may predict, for each target.
+
+    These are the medians over parties of their least and largest values, and at either end as much again and
+    three times the median distance of a party's mean from the median one: parties whose targets are of
+    different sizes keep theirs.
+
+    Args:
+        values: shape ``(m, n, K)``.
+
+    Returns:
+        Two limits of shape ``(K,)``.
+    """
+    low, high = np.median(values.min(axis=1), axis=0), np.median(values.max(axis=1), axis=0)
+    mean = values.mean(axis=1)
+    apart = np.median(np.abs(mean - np.median(mean, axis=0)), axis=0)
+    reach = high - low + _APART_MEANS * apart
+    return np.asarray(low - reach), np.asarray(high + reach)
 
 
 def suffice(ratios: Array, outputs: Array) -> bool:

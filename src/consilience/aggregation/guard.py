@@ -25,6 +25,7 @@ from consilience.aggregation.claims import (
     relative_size,
     suffice,
     suspects,
+    usual_range,
     wrong_on_labels,
 )
 from consilience.errors import RunFailed
@@ -318,12 +319,10 @@ def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[A
 
 
 def _range(predictions: list[Predictions]) -> tuple[Array, Array] | None:
-    """Least and largest value of each target: the medians over parties, and as much again at either end."""
+    """The usual range of predicted values; ``None`` for classes."""
     if not predictions or predictions[0].kind != "values":
         return None
-    low = np.median([one.values.min(axis=0) for one in predictions], axis=0)
-    high = np.median([one.values.max(axis=0) for one in predictions], axis=0)
-    return low - (high - low), high + (high - low)
+    return usual_range(np.stack([one.values for one in predictions], dtype=np.float64))
 
 
 def _with(answer: tuple[Any, ...], reply: Any, values: Array) -> tuple[Any, ...]:
