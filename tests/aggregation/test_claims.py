@@ -173,7 +173,7 @@ def test_claims_suffice_if_the_median_party_claims_more_than_a_third_of_its_clas
 
 
 def test_attackers_do_not_make_claims_too_few():
-    """Seven specialists claim the two classes that they know; three attackers answer with all ten and claim one."""
+    """Seven specialists claim both classes that they know; three attackers know ten and claim one."""
     outputs = np.zeros((10, 20, 10))
     outputs[:7, :, 0] = np.linspace(0, 1, 20)
     outputs[:7, :, 1] = 1 - outputs[:7, :, 0]
