@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.ensemble import BaggingRegressor, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
@@ -301,6 +302,26 @@ def test_models_of_distances_are_scaled_with_gaps_and_without(model: Any, gap: b
         scaler = StandardScaler().fit(public)
         expected = KNeighborsRegressor().fit(scaler.transform(private), y)
         np.testing.assert_allclose(found, expected.predict(scaler.transform(test)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_columns_of_one_unit_keep_their_proportions(gap: bool) -> None:
+    """Pixels that hardly vary would otherwise count as much as those that tell digits apart."""
+    names = [f"pixel {i}" for i in range(64)]
+    X, y = load_digits(return_X_y=True)
+    frame = pd.DataFrame(X / 16, columns=names)
+    public, private, test = frame[:300], frame[300:700], frame[700:1700]
+    if gap:
+        public = public.copy()
+        public.loc[0, "pixel 20"] = np.nan
+    model = KNeighborsClassifier()
+    parties = [
+        Party("a", model, private, y[300:700], calibration=0),
+        Party("b", LogisticRegression(), frame[1700:], y[1700:]),
+    ]
+    found = run(*parties, public=public, aggregate=avg()).models["a"].alone.predict(test)
+    expected = KNeighborsClassifier().fit(private, y[300:700]).predict(test)
+    assert (found == expected.astype(str)).mean() > 0.995
 
 
 def test_a_pipeline_keeps_the_scales_of_its_own() -> None:

@@ -203,15 +203,26 @@ class Schema:
             X = np.asarray(X, dtype=np.float64)
             medians = np.array([column.median for column in self.columns])
             return np.where(np.isnan(X), medians, X) if fill else X
-        return self.scaled(X, fill=fill)
+        return self._encoded(X, fill, [column.spread for column in self.columns])
 
-    def scaled(self, X: Array, *, fill: bool = True) -> Array:
+    def scaled(self, X: Array) -> Array:
         """Encode rows as :meth:`encode` does, and scale the numbers of a :attr:`plain` table too.
+
+        Columns of one unit, such as pixels, keep their proportions, because a pixel that is nearly constant
+        would otherwise count as much as one that tells images apart. They are of one unit if the ranges of
+        three quarters of them, or more, are at least half the largest.
 
         Args:
             X: rows, shape ``(n, d)``.
-            fill: as there.
         """
+        spreads = [column.spread for column in self.columns]
+        ranges = [column.high - column.low for column in self.columns if column.kind != "category"]
+        ranges = sorted(wide for wide in ranges if wide > 0)
+        if ranges and 2 * ranges[(len(ranges) - 1) // 4] >= ranges[-1]:
+            spreads = [max(spreads)] * len(spreads)
+        return self._encoded(X, True, spreads)
+
+    def _encoded(self, X: Array, fill: bool, spreads: Sequence[float]) -> Array:
         X = np.asarray(X, dtype=np.float64)
         gaps = np.isnan(X)
         found = np.zeros((len(X), self.width))
@@ -224,7 +235,7 @@ class Schema:
                 at += len(column.categories)
             else:
                 values = np.where(missing, column.median, values) if fill else values
-                found[:, at] = (values - column.mean) / column.spread
+                found[:, at] = (values - column.mean) / spreads[place]
                 at += 1
             if column.gaps:
                 found[:, at] = missing
