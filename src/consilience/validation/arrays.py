@@ -113,6 +113,7 @@ def check_alike(
     Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
     its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
     both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
+    Gaps (NaN) are left out.
 
     Args:
         private: rows of a party, shape ``(n, ...)``.
@@ -132,22 +133,24 @@ def check_alike(
     if private.dtype.kind in "UO":
         return
     ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
+    known = ~(np.isnan(ours).all(axis=0) | np.isnan(theirs).all(axis=0))
+    ours, theirs, place = ours[:, known], theirs[:, known], np.flatnonzero(known)
     with np.errstate(over="ignore"):  # an infinite spread is one that is off
-        spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
+        spread = np.stack([np.nanstd(rows, axis=0) for rows in (ours, theirs)]).astype(np.float64)
     # A constant column has a spread of rounding size, not always 0.
-    level = np.stack([np.abs(ours).max(axis=0), np.abs(theirs).max(axis=0)])
+    level = np.stack([np.nanmax(np.abs(rows), axis=0) for rows in (ours, theirs)])
     varying = (spread > 1e-9 * level).all(axis=0)
     spread = spread[:, varying]
-    apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
+    apart = np.abs(np.nanmean(ours, axis=0) - np.nanmean(theirs, axis=0))[varying]
     off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))
     if varying.any() and off.mean() > 0.2:
         if discreet:
             raise InvalidInput("more than a fifth of the columns are on another scale", where=where)
-        named = [repr(names[i]) for i in np.flatnonzero(varying)[off][:5]] if names else []
+        named = [repr(names[i]) for i in place[varying][off][:5]] if names else []
         by_name = f": {', '.join(named)}" if named else ""
         raise InvalidInput(
-            f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
-            f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
+            f"private data lie in [{np.nanmin(ours):.4g}, {np.nanmax(ours):.4g}], public data in "
+            f"[{np.nanmin(theirs):.4g}, {np.nanmax(theirs):.4g}]: {int(off.sum())} of {off.size} columns are "
             f"on another scale{by_name}",
             where=where,
             mend="Scale both the same way.",
