@@ -277,7 +277,7 @@ class Model:
         return self.learner.predict(X)
 
     def rows(self, X: Any) -> Array:
-        """Read rows as numbers; a pandas or pyarrow table by the columns that the model was trained on.
+        """Read rows as numbers; a table by the columns that the model was trained on.
 
         Categories that were not known then are read as missing.
 

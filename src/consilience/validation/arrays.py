@@ -40,22 +40,53 @@ def same_view(one: Array, other: Array) -> bool:
     return first == second
 
 
+def unmasked(values: Any) -> Any:
+    """Return a masked array with gaps (NaN, NaT or ``None``) at its masked places; other values as they are.
+
+    Args:
+        values: anything; an array of records is left as it is.
+
+    >>> unmasked(np.ma.array([1, 2], mask=[False, True])).tolist()
+    [1.0, nan]
+    """
+    if not np.ma.isMaskedArray(values) or values.dtype.names is not None:
+        return values
+    if not np.ma.getmaskarray(values).any():
+        return values.data
+    if values.dtype.kind in "Mm":
+        nowhere: Any = np.array("NaT", dtype=values.dtype)[()]
+        return np.ma.filled(values, nowhere)
+    if values.dtype.kind == "f":
+        return np.ma.filled(values, np.nan)
+    if values.dtype.kind in "iub":
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    found = np.ma.getdata(values).astype(object)
+    found[np.ma.getmaskarray(values)] = None
+    return found
+
+
 def as_rows(X: Any, *, where: str) -> Array:
-    """Return inputs as an array.
+    """Return inputs as an array; masked places of a masked array are gaps.
 
     Args:
         X: anything that numpy makes an array of.
         where: the party, for the error.
 
     Raises:
-        InvalidInput: it is a sparse matrix, or its rows are not of one shape.
+        InvalidInput: it is a sparse matrix or a table that cannot be read, or its rows are not of one shape.
     """
+    if hasattr(X, "columns") or hasattr(X, "__dataframe__"):
+        raise InvalidInput(
+            f"this is a {type(X).__name__}: it has columns, and their names would be lost",
+            where=where,
+            mend="Give a table of pandas, pyarrow or polars in memory, such as X.collect() or X.to_pandas().",
+        )
     if hasattr(X, "toarray"):
         raise InvalidInput(
             "this is a sparse matrix", where=where, mend="Give X.toarray(), if it fits into memory."
         )
     try:
-        return np.asarray(X)
+        return np.asarray(unmasked(X))
     except ValueError as error:
         raise InvalidInput(
             f"these are no rows of one shape: {error}",

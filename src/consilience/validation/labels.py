@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.validation.arrays import unmasked
 from consilience.validation.memory import check_memory
 
 Kind = Literal["classification", "regression"]
@@ -33,6 +34,7 @@ def label_names(
         InvalidInput: labels of mixed type, missing labels, continuous numbers, two that differ by capital
             letters alone, or one that is no name (:func:`consilience.errors.odd_name`).
     """
+    y = unmasked(y)
     y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
         raise InvalidInput(f"labels have shape {y.shape}, expected one per row", where=where)

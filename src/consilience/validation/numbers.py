@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
@@ -150,6 +150,7 @@ def numbers_only(values: Any, name: str, *, where: str) -> Array:
     consilience.errors.InvalidInput: a.csv: targets of a regression are not all numbers: '<0.5' in row 2 of 2
       Write numbers alone, or leave such rows out; classes are kind = "classification".
     """
+    values = unmasked(values)
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

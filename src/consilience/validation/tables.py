@@ -1,8 +1,9 @@
 """Tables as they come: columns with names, of numbers, truth values, dates or texts, with gaps.
 
-A pandas or pyarrow table, or a mapping of names to columns, becomes one :class:`Table`. A column of texts
-that says numbers or dates in one way is read as such: ``1,234`` of a spreadsheet, ``3,14``, ``45 %``, ``$5``,
-``24.12.2026``; a time of the day is hours.
+A pandas table, any table with ``__arrow_c_stream__`` (pyarrow, polars) or a mapping of names to columns
+becomes one :class:`Table`. A column of texts that says numbers or dates in one way is read as such: ``1,234``
+of a spreadsheet, ``3,14``, ``45 %``, ``$5``, ``24.12.2026``. A time of the day is hours, a duration is days,
+and a date with a time zone is converted to UTC.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 
 GAPS = frozenset(
     ["", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "<na>", "nat", "1.#ind", "1.#qnan"]
@@ -52,13 +54,14 @@ DATES = {
     "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
     "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
     "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
-    "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?",
+    "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?",
 }
 """Forms of a date that are read, the first that fits all values of a column."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
+_ZONE = re.compile(r"(?<=\d)(Z|([+-])(\d{2}):?(\d{2})?)$")
 _TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}([ \u00a0\u202f'’]\d{3})+([.,]\d+)?")
 _COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
@@ -77,17 +80,20 @@ class Table:
 
     @classmethod
     def of(cls, table: Any, *, where: str) -> Table:
-        """Read a pandas or pyarrow table, or a mapping of names to columns.
+        """Read a pandas table, one with ``__arrow_c_stream__``, or a mapping of names to columns.
 
         Args:
             table: what is to be read.
             where: whose it is, for errors.
 
         Raises:
-            InvalidInput: two columns of one name, columns of other lengths, or no table at all.
+            InvalidInput: two columns of one name, columns of other lengths, values that no column has, or no
+                table at all.
         """
         if isinstance(table, Table):
             return table
+        if not hasattr(table, "iloc") and hasattr(table, "__arrow_c_stream__"):
+            table = _arrow_table(table, where)
         if hasattr(table, "column_names"):
             names, column = list(table.column_names), table.column
         elif isinstance(table, Mapping):
@@ -118,8 +124,11 @@ class Table:
 
 def is_table(X: Any) -> bool:
     """Tell whether rows come as a table, whose columns have names."""
+    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc"):
+        # A single column, such as a series of polars, has a type and no columns.
+        return hasattr(X, "columns") or not (hasattr(X, "dtype") or hasattr(X, "type"))
     pandas = hasattr(X, "columns") and hasattr(X, "iloc")
-    return pandas or hasattr(X, "column_names") or isinstance(X, Table | Mapping)
+    return pandas or isinstance(X, Table | Mapping)
 
 
 def is_text(values: Array) -> bool:
@@ -157,11 +166,30 @@ def check_names(names: Sequence[str], *, where: str) -> None:
         )
 
 
+def _arrow_table(table: Any, where: str) -> Any:
+    """A pyarrow table of an object with ``__arrow_c_stream__``."""
+    import pyarrow as arrow
+
+    if isinstance(table, arrow.Table):
+        return table
+    try:
+        return arrow.table(table)
+    except Exception as error:  # of whatever library the object is from
+        raise InvalidInput(
+            f"{type(table).__name__} gives no table: {type(error).__name__}", where=where
+        ) from error
+
+
 def _column(values: Any, name: str, where: str) -> Array:
     """Values of one column, as :class:`Table` has them."""
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a pandas series
         dtype = values.dtype
-        if not isinstance(dtype, np.dtype):
+        if not hasattr(values, "to_numpy"):
+            what = f"column {name!r} is a {type(values).__name__}, which is no column in memory"
+            raise InvalidInput(what, where=where, mend="Give a table of pandas, pyarrow or polars.")
+        if getattr(dtype, "tz", None) is not None:
+            values = values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+        elif not isinstance(dtype, np.dtype):
             gaps = np.asarray(values.isna())
             values = (
                 values.to_numpy(dtype=object, na_value=None) if gaps.any() else values.to_numpy()
@@ -169,21 +197,48 @@ def _column(values: Any, name: str, where: str) -> Array:
         else:
             values = values.to_numpy()
     elif hasattr(values, "to_numpy") and hasattr(values, "null_count"):
-        values = from_arrow(values)
-    values = np.asarray(values)
+        values = _of_arrow(values, name, where)
+    values = np.asarray(unmasked(values))
     if values.ndim != 1:
         raise InvalidInput(f"column {name!r} has shape {values.shape}", where=where)
     found: Array = values
     if found.dtype.kind == "M":
         return found.astype("datetime64[ms]")
+    if found.dtype.kind == "m":
+        return _days(found)
     if found.dtype.kind in "fiub":
         return found
     if values.dtype.kind not in "OUS":
         raise InvalidInput(f"column {name!r} is of {values.dtype}", where=where)
-    return _of_objects(values)
+    return _of_objects(values, name, where)
 
 
-def _of_objects(values: Array) -> Array:
+def _days(durations: Array) -> Array:
+    """Durations as days; gaps are NaN."""
+    return np.asarray(durations / np.timedelta64(1, "D"))
+
+
+def _of_arrow(column: Any, name: str, where: str) -> Array:
+    """Values of a pyarrow column; a type that has no counterpart here is named."""
+    from pyarrow import ArrowException, types
+
+    if not types.is_nested(column.type) or types.is_dictionary(column.type):
+        try:
+            return from_arrow(column)
+        except ArrowException as error:
+            raise _no_column(name, column.type, where) from error
+    raise _no_column(name, column.type, where)
+
+
+def _no_column(name: str, kind: object, where: str) -> InvalidInput:
+    return InvalidInput(
+        f"column {name!r} is of type {kind}, which is not read",
+        where=where,
+        mend="Make numbers, truth values, dates or texts of it, or leave it out.",
+    )
+
+
+def _of_objects(values: Array, name: str, where: str) -> Array:
     """Python objects as numbers, truth values or dates where all are, else as texts; gaps stay gaps."""
     found = np.empty(len(values), dtype=object)
     if all(
@@ -203,14 +258,46 @@ def _of_objects(values: Array) -> Array:
         type(one).__name__ == "Decimal" for one in known
     ):
         return _numbers(found)
+    if all(isinstance(one, timedelta | np.timedelta64) for one in known):
+        return _days(found.astype("timedelta64[us]"))
     if all(hasattr(one, "isoformat") for one in known):
-        return np.array(
-            [None if one is None else one.isoformat()[:19] for one in found], dtype="datetime64[ms]"
-        )
+        return _moments(found, name, where)
+    if nested := next(
+        (one for one in known if isinstance(one, list | tuple | dict | set | np.ndarray)), None
+    ):
+        raise _no_column(name, type(nested).__name__, where)
     for i, one in enumerate(found):
         if one is not None and type(one) is not str:
             found[i] = _text(one)
     return found
+
+
+def _moments(values: Array, name: str, where: str) -> Array:
+    """Dates as ``datetime64``, those with a time zone in UTC; times of the day as hours."""
+    known = [one for one in values if one is not None]
+    times = [one for one in known if isinstance(one, time)]
+    zoned = [one for one in known if getattr(one, "tzinfo", None) is not None]
+    if times and len(times) < len(known):
+        what = f"column {name!r} holds times of the day and dates"
+        raise InvalidInput(what, where=where, mend="Make two columns of it.")
+    if zoned and (times or len(zoned) < len(known)):
+        raise _some_zones(name, times or known, where)
+    if times:
+        return np.array([np.nan if one is None else _hours(one.isoformat()) for one in values])
+    told = (one.astimezone(UTC) if zoned and one is not None else one for one in values)
+    return np.array(
+        [None if one is None else one.isoformat()[:19] for one in told], dtype="datetime64[ms]"
+    )
+
+
+def _some_zones(name: str, values: Sequence[Any], where: str) -> InvalidInput:
+    """An error that says that a column cannot be converted to UTC."""
+    times = isinstance(values[0], time)
+    return InvalidInput(
+        f"column {name!r} holds {'times of the day with' if times else 'dates with and without'} a time zone",
+        where=where,
+        mend="Write all without one, or as dates with one." if times else "Write all in UTC.",
+    )
 
 
 def _gap_or(value: Any) -> Any:
@@ -242,15 +329,7 @@ def from_arrow(column: Any) -> Array:
 
     kind = column.type
     inner = kind.value_type if types.is_dictionary(kind) else kind
-    numbers = (
-        types.is_integer,
-        types.is_floating,
-        types.is_boolean,
-        types.is_decimal,
-        types.is_null,
-    )
-    number = any(test(inner) for test in numbers)
-    if types.is_dictionary(kind) and not number:
+    if types.is_dictionary(kind) and is_text_column(inner):
         # Not one copy of the text for each row that has it.
         whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         known = np.append(whole.dictionary.to_numpy(zero_copy_only=False), [None])
@@ -260,11 +339,14 @@ def from_arrow(column: Any) -> Array:
         column, kind = column.cast(inner), inner
     if types.is_decimal(kind) or types.is_null(kind):
         column = column.cast("float64")
-    elif column.null_count and (types.is_integer(kind) or types.is_boolean(kind)):
-        column = column.cast("int64").cast("float64", safe=False)
-    elif types.is_temporal(kind):
-        to = "string" if types.is_time(kind) else "timestamp[ms]"
-        column = column.cast(to, safe=False)
+    elif column.null_count and types.is_boolean(kind):
+        column = column.cast("uint8").cast("float64")
+    elif column.null_count and types.is_integer(kind):
+        column = column.cast("float64", safe=False)
+    elif types.is_time(kind):
+        column = column.cast("string", safe=False)
+    elif types.is_temporal(kind) and not types.is_duration(kind):  # a time zone: converted to UTC
+        column = column.cast("timestamp[ms]", safe=False)
     array: Array = column.to_numpy()
     return array
 
@@ -273,8 +355,9 @@ def is_text_column(kind: Any) -> bool:
     """True for a pyarrow type of texts or bytes."""
     from pyarrow import types
 
-    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(test(kind) for test in tests)
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return any(test(kind) for test in (*texts, *binary))
 
 
 def read_texts(texts: Array, name: str, *, where: str) -> Array:
@@ -342,8 +425,6 @@ def _decimal_points(texts: Sequence[str]) -> bool:
 
 def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
     """Dates of one form, or the texts as they are."""
-    from datetime import datetime
-
     forms = {one: re.compile(pattern) for one, pattern in DATES.items()}
     fitting = [one for one, form in forms.items() if form.fullmatch(known[0])]
     if not fitting or not all(
@@ -355,13 +436,7 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
         if not all(map(forms[one].fullmatch, known)):
             continue
         try:
-            stripped = [text.rstrip("Z").replace("T", " ") for text in known]
-            if "%H" in one:
-                stripped = [
-                    (text if text.count(":") == 2 else f"{text}:00").partition(".")[0]
-                    for text in stripped
-                ]
-            read.append([datetime.strptime(text, one) for text in stripped])
+            read.append([_moment(text, one) for text in known])
         except ValueError:
             continue
     if not read:
@@ -371,6 +446,8 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
             where=where,
             mend="Write all as 2026-12-24.",
         )
+    if len({":" in text and _ZONE.search(text) is not None for text in known}) > 1:
+        raise _some_zones(name, known, where)
     if len(read) > 1 and read[0] != read[1]:
         raise InvalidInput(
             f"column {name!r}: {known[0]!r} may be a day and a month or a month and a day",
@@ -382,3 +459,17 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
         [np.datetime64("NaT") if text is None else next(dates) for text in texts],
         dtype="datetime64[ms]",
     )
+
+
+def _moment(text: str, form: str) -> datetime:
+    """The date, with or without a time of the day, that a text of a form of :data:`DATES` says; in UTC."""
+    if "%H" not in form:
+        return datetime.strptime(text, form)
+    zone = _ZONE.search(text)
+    bare = text[: zone.start()] if zone else text
+    bare = bare.replace("T", " ").partition(".")[0]
+    found = datetime.strptime(bare if bare.count(":") == 2 else f"{bare}:00", form)
+    if zone is None or zone[1] == "Z":
+        return found
+    ahead = timedelta(hours=int(zone[3]), minutes=int(zone[4] or 0))
+    return found - ahead if zone[2] == "+" else found + ahead
