@@ -71,18 +71,22 @@ def test_test_rows_alone_may_have_gaps(form: Any) -> None:
 
 
 def test_gaps_that_a_model_has_never_seen_are_refused_and_not_the_first_class() -> None:
-    model = run(X, X, np.asarray, "mlp").models["a"]
-    with pytest.raises(InvalidInput, match="hold NaN"):
-        model.predict(WITH_GAPS)
+    for name in ("knn", "mlp"):
+        model = run(X, X, np.asarray, name).models["a"]
+        with pytest.raises(InvalidInput, match=r"predict: .*hold NaN"):
+            model.predict(WITH_GAPS)
     with pytest.raises(InvalidInput, match="hold NaN"):
         model.predict(np.where(np.arange(3) == 1, np.inf, X))
     trees = run(X, X, np.asarray, HistGradientBoostingClassifier(max_iter=10)).models["a"]
     assert (trees.predict(WITH_GAPS) == Y).mean() > 0.8
 
 
-@pytest.mark.parametrize("protocol", [local_only, federated_averaging])
-def test_without_public_rows_nothing_fills_the_gaps_of_an_array(protocol: Any) -> None:
-    parties = [Party(name, "mlp", WITH_GAPS[rows], Y[rows]) for name, rows in (("a", A), ("b", B))]
+@pytest.mark.parametrize(
+    ("protocol", "model"),
+    [(local_only, "mlp"), (federated_averaging, "mlp"), (local_only, "knn")],
+)
+def test_without_public_rows_nothing_fills_the_gaps_of_an_array(protocol: Any, model: str) -> None:
+    parties = [Party(name, model, WITH_GAPS[rows], Y[rows]) for name, rows in (("a", A), ("b", B))]
     with pytest.raises(InvalidInput, match=r"party 'a': its rows have gaps.*no public rows"):
         Federation(parties).run(protocol(rounds=1), progress=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -163,6 +164,8 @@ def test_values_of_any_type_are_the_same_numbers_from_any_library(
         (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "of type month_day_nano_interval"),
         (np.array([[1], [2, 3]], dtype=object), "of type list"),
         (np.array([time(1), MOMENT], dtype=object), "times of the day and dates"),
+        (np.array([time(1), timedelta(1)], dtype=object), "times of the day and durations"),
+        (np.array([timedelta(1), date(1970, 1, 2)], dtype=object), "durations and dates"),
         (np.array([time(1, tzinfo=UTC)], dtype=object), "times of the day with a time zone"),
         (np.array([MOMENT, datetime(1970, 1, 2)], dtype=object), "with and without a time zone"),
         (["1970-01-02 12:00Z", "1970-01-02 12:00"], "with and without a time zone"),
@@ -302,3 +305,39 @@ def test_a_column_may_be_missing_in_every_row() -> None:
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         Schema.from_json(text)
+
+
+def test_durations_of_any_length_are_days() -> None:
+    values = [timedelta.max, None, pd.Timedelta("30h"), pd.NaT, np.timedelta64(36, "h")]
+    found = table(x=np.array([*values, np.timedelta64("NaT")], dtype=object)).columns["x"]
+    np.testing.assert_array_equal(found, [1e9, NAN, 1.25, NAN, 1.5, NAN])
+
+
+def test_times_of_the_day_are_hours() -> None:
+    half = [time(0, 30), time(13, 30, 36), None]
+    found = rows_and_schema(table(at=pd.Series(half, dtype=object)), where="here")
+    np.testing.assert_array_equal(found.X[:, 0], [0.5, 13.51, NAN])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1], [2]]),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([b"\xff", b"a"]),
+        np.array([10**400, 1], dtype=object),
+        np.array([1 + 2j, 2]),
+        pd.Series(pd.period_range("2026-01", periods=2, freq="M")),
+        pd.Series(pd.interval_range(0, 2)),
+    ],
+    ids=["lists", "structs", "bytes", "huge", "complex", "periods", "intervals"],
+)
+def test_values_of_every_type_are_read_or_refused(values: object) -> None:
+    """No error of another library comes through."""
+    with suppress(InvalidInput):
+        rows_and_schema(table(x=values, z=[1, 2]), where="here")
+
+
+def test_bytes_of_another_encoding_stay_apart() -> None:
+    found = rows_and_schema(table(x=[b"M\xfc", b"M\xf6"]), where="here").schema
+    assert found is not None and len(found.columns[0].categories) == 2

@@ -23,7 +23,9 @@ from consilience.aggregation.claims import (
     Thresholds,
     bounded,
     relative_size,
+    suffice,
     suspects,
+    usual_range,
     wrong_on_labels,
 )
 from consilience.errors import RunFailed
@@ -157,8 +159,8 @@ class Guard:
         )
         rows, true = self.secret.rows[true >= 0], true[true >= 0]
         since = f"is excluded since round {predictions[0].round}"
+        places = [replies.parties.index(name) for name in heard]
         if claims is not None and claims.limits is not None:
-            places = [replies.parties.index(name) for name in heard]
             limited = bounded(claims.ratios[places], probabilities[places])
             told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
             return [
@@ -217,6 +219,10 @@ class _Claims:
             if limits is None or probabilities is None:
                 ratios = ratios.reshape(*ratios.shape[:2], -1)
                 probabilities, limits = np.ones_like(ratios), None
+            elif kind is CoarseRatios and not suffice(
+                bounded(ratios, probabilities), probabilities
+            ):
+                limits = None  # the rule is of answers alone
             round = predictions[0].round if predictions else given[0].round
             size = np.maximum([one.values for one in given], 0).reshape(len(given), -1).sum(axis=1)
             shares = relative_size(size) if size.any() else np.ones(len(size))
@@ -250,8 +256,7 @@ class _Claims:
     ) -> dict[str, tuple[Any, ...]]:
         """Replies of the parties that are heard, with bounded claims."""
         places = [i for i, name in enumerate(self.parties) if name in heard]
-        whole = 1.0 if self.limits is None else self.limits.whole
-        limited = bounded(self.ratios[places], self.outputs[places], whole)
+        limited = bounded(self.ratios[places], self.outputs[places], ABOVE_USUAL)
         new = dict(answers)
         for i, values in zip(places, limited, strict=True):
             name = self.parties[i]
@@ -348,12 +353,10 @@ def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[A
 
 
 def _range(predictions: list[Predictions]) -> tuple[Array, Array] | None:
-    """Least and largest value of each target: the medians over parties, and as much again at either end."""
+    """The usual range of predicted values; ``None`` for classes."""
     if not predictions or predictions[0].kind != "values":
         return None
-    low = np.median([one.values.min(axis=0) for one in predictions], axis=0)
-    high = np.median([one.values.max(axis=0) for one in predictions], axis=0)
-    return low - (high - low), high + (high - low)
+    return usual_range(np.stack([one.values for one in predictions], dtype=np.float64))
 
 
 def _with(answer: tuple[Any, ...], reply: Any, values: Array) -> tuple[Any, ...]:

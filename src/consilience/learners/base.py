@@ -20,7 +20,7 @@ from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
 
 Phase = Literal["first", "private", "distill"]
-Takes = Literal["numbers", "gaps", "categories", "names"]
+Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]
 LOG_FLOOR = 1e-6
 """Probabilities are clipped to this before their logarithm stands in for a logit."""
 
@@ -41,7 +41,8 @@ class Abilities:
         incremental: whether ``fit`` continues from the current parameters; else it starts anew.
         sample_weight: whether rows may be weighted.
         validation: whether it cannot be fitted without held-out rows.
-        takes: rows of a table as it takes them: ``"numbers"``; ``"gaps"``, numbers of which some are missing
+        takes: rows of a table as it takes them: ``"numbers"``; ``"scaled"``, numbers of one scale, for models
+            that measure distances between rows; ``"gaps"``, numbers of which some are missing
             (NaN); ``"categories"``, a pandas table where there are categories; ``"names"``, always one.
         how: one sentence for people on how soft targets are taken.
     """
@@ -55,6 +56,11 @@ class Abilities:
     validation: bool = False
     takes: Takes = "numbers"
     how: str = ""
+
+    @property
+    def gaps(self) -> bool:
+        """True if rows without a schema, whose gaps (NaN) are not filled, may have some."""
+        return self.takes not in ("numbers", "scaled")
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,8 @@ class Learner(ABC):
     n_outputs: int = 0
     schema: Schema | None = None
     """What the columns of its rows are, where they are a table's."""
+    labels: Mapping[str, int] | None = None
+    """Label of each class to its output column, a party's own labels too; ``None`` for 0, 1, … in order."""
     ordered: bool = False
     """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
 
@@ -130,6 +138,8 @@ class Learner(ABC):
             return X
         if takes == "names" or (takes == "categories" and schema.categorical):
             return schema.frame(X)
+        if takes == "scaled":
+            return schema.scaled(X)
         if schema.categorical or takes == "numbers":
             plain = schema.plain and not np.isnan(X).any()
             return X if plain else schema.encode(X, fill=takes == "numbers")
@@ -310,7 +320,7 @@ class Model:
     @property
     def _takes_gaps(self) -> bool:
         """True if gaps can be filled, or the model takes them as they are."""
-        return self.learner.schema is not None or self.learner.abilities.takes != "numbers"
+        return self.learner.schema is not None or self.learner.abilities.gaps
 
     def predict_proba(self, X: Any) -> Array:
         """Compute class probabilities.

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,18 @@ def public_feature_space(
     if picture_axes(public.shape) is not None:
         return _scaled(_patches(public, rng), public)
     return _scaled(_columns(public), public)
+
+
+def count_features(shape: tuple[int, ...]) -> int:
+    """Count the features of a row of numbers that is compared without an encoder.
+
+    Args:
+        shape: of the rows.
+
+    >>> count_features((5, 3, 32, 32)), count_features((5, 64))
+    (400, 64)
+    """
+    return 4 * FILTERS if picture_axes(shape) is not None else prod(shape[1:])
 
 
 def principal_directions(features: Any) -> Callable[[Any], Array]:
@@ -244,7 +257,10 @@ def _scaled(features: Features, public: Array) -> FeatureSpace:
     mean, spread = mean[varies], spread[varies]
 
     def scaled(found: Array) -> Array:
-        return np.asarray(np.clip((found[:, varies] - mean) / spread, -3, 3))
+        kept = found[:, varies]  # a copy: rows with many categories take much memory
+        kept -= mean
+        kept /= spread
+        return np.clip(kept, -3, 3, out=kept)
 
     return FeatureSpace(lambda X: scaled(features(X)), scaled(told))
 

@@ -166,7 +166,7 @@ def check_model(party: Party) -> None:
 def _check_takes_gaps(party: Party) -> None:
     """Raise ``InvalidInput`` if a model needs numbers, and there are no public medians to fill gaps with."""
     learner = party.learner
-    if learner.abilities.takes == "numbers" and learner.schema is None and party.has_gaps:
+    if not learner.abilities.gaps and learner.schema is None and party.has_gaps:
         raise InvalidInput(
             "its rows have gaps, and there are no public rows, with whose medians gaps are filled",
             where=f"party {party.name!r}",

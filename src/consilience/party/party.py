@@ -365,7 +365,18 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         learner = super().untrained()
         if isinstance(learner, Frozen) and self.agreement is not None and self._named is not None:
             learner.align(self.agreement.classes, self._named_by_all())
+        learner.labels = self._label_columns()
         return learner
+
+    def _label_columns(self) -> dict[str, int] | None:
+        """Output column of each class, by the federation's name and the party's own; ``None`` for values."""
+        if self.agreement is None or not self.agreement.classes:
+            return None
+        columns = {name: place for place, name in enumerate(self.agreement.classes)}
+        own = label_names(list(self._aliases), where=self._where).tolist()
+        named = label_names(list(self._aliases.values()), where=self._where).tolist()
+        both = zip(own, named, strict=True)
+        return columns | {label: columns[name] for label, name in both if name in columns}
 
     # --- evaluation -----------------------------------------------------------------------------
 

@@ -65,6 +65,30 @@ def unmasked(values: Any) -> Any:
     return found
 
 
+def as_array(values: Any, *, where: str, dtype: Any = None) -> Array:
+    """Make an array of values; masked places of a masked array are gaps (:func:`unmasked`).
+
+    Args:
+        values: anything that NumPy makes an array of.
+        where: whose they are, for the error.
+        dtype: type of the array; by default that of the values.
+
+    Raises:
+        InvalidInput: a torch tensor that is on a GPU, or whose gradient is recorded.
+        TypeError, ValueError: no array can be made of other values.
+    """
+    try:
+        return np.asarray(unmasked(values), dtype=dtype)
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, TypeError) and not hasattr(values, "detach"):
+            raise
+        raise InvalidInput(
+            f"no array can be made of this {type(values).__name__}: {error}",
+            where=where,
+            mend="Give a NumPy array; of a torch tensor tensor.detach().cpu().numpy().",
+        ) from error
+
+
 def as_rows(X: Any, *, where: str) -> Array:
     """Return inputs as an array; masked places of a masked array are gaps.
 
@@ -86,7 +110,9 @@ def as_rows(X: Any, *, where: str) -> Array:
             "this is a sparse matrix", where=where, mend="Give X.toarray(), if it fits into memory."
         )
     try:
-        return np.asarray(unmasked(X))
+        return as_array(X, where=where)
+    except InvalidInput:
+        raise
     except ValueError as error:
         raise InvalidInput(
             f"these are no rows of one shape: {error}",

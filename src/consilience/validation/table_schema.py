@@ -199,11 +199,21 @@ class Schema:
             X: rows, shape ``(n, d)``.
             fill: whether gaps of numbers are filled; else they stay NaN.
         """
+        if self.plain:
+            X = np.asarray(X, dtype=np.float64)
+            medians = np.array([column.median for column in self.columns])
+            return np.where(np.isnan(X), medians, X) if fill else X
+        return self.scaled(X, fill=fill)
+
+    def scaled(self, X: Array, *, fill: bool = True) -> Array:
+        """Encode rows as :meth:`encode` does, and scale the numbers of a :attr:`plain` table too.
+
+        Args:
+            X: rows, shape ``(n, d)``.
+            fill: as there.
+        """
         X = np.asarray(X, dtype=np.float64)
         gaps = np.isnan(X)
-        if self.plain:
-            medians = np.array([column.median for column in self.columns])
-            return np.where(gaps, medians, X) if fill else X
         found = np.zeros((len(X), self.width))
         at = 0
         for place, column in enumerate(self.columns):

@@ -1,70 +1,35 @@
 """Tables as they come: columns with names, of numbers, truth values, dates or texts, with gaps.
 
 A pandas table, any table with ``__arrow_c_stream__`` (pyarrow, polars) or a mapping of names to columns
-becomes one :class:`Table`. A column of texts that says numbers or dates in one way is read as such: ``1,234``
-of a spreadsheet, ``3,14``, ``45 %``, ``$5``, ``24.12.2026``. A time of the day is hours, a duration is days,
-and a date with a time zone is converted to UTC.
+becomes one :class:`Table`. A time of the day is hours, a duration is days, and a date with a time zone is
+converted to UTC. Texts stay texts here; :func:`consilience.validation.table_texts.read_texts` reads those
+that are numbers, times or dates.
 """
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, time, timedelta
 from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.errors import ConsilienceError, InvalidInput
 from consilience.validation.arrays import Array, unmasked
+from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
 GAPS = frozenset(
-    ["", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "<na>", "nat", "1.#ind", "1.#qnan"]
+    (
+        *("", "?", "na", "n/a", "#n/a", "#n/a n/a", "#na", "nan", "-nan", "null", "<na>", "nat"),
+        *("1.#ind", "1.#qnan", "-1.#ind", "-1.#qnan"),
+    )
 )
 """Texts that stand for a missing value, in small letters."""
 
-MARKS = frozenset(
-    (
-        *(
-            "-",
-            "--",
-            ".",
-            "*",
-            "none",
-            "unknown",
-            "missing",
-            "n.a.",
-            "nd",
-            "n.d.",
-            "#div/0!",
-            "#value!",
-        ),
-        *("k.a.", "k. a.", "keine angabe"),
-    )
-)
-"""Texts that stand for a missing value where all others are numbers, in small letters."""
-
-DATES = {
-    "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
-    "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
-    "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
-    "%d/%m/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
-    "%m/%d/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
-    "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
-    "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
-    "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
-    "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?",
-}
-"""Forms of a date that are read, the first that fits all values of a column."""
-
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
-_SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
-_ZONE = re.compile(r"(?<=\d)(Z|([+-])(\d{2}):?(\d{2})?)$")
-_TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
-_GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}([ \u00a0\u202f'’]\d{3})+([.,]\d+)?")
-_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+MOST_READ = 100_000
+"""Columns of a table; a schema takes fewer of them."""
 
 
 @dataclass(frozen=True)
@@ -74,20 +39,23 @@ class Table:
     Attributes:
         columns: name to values, shape ``(n,)``: numbers (gaps are NaN), truth values, days since 1970 as
             ``datetime64``, or an object array of ``str`` with ``None`` for a gap.
+        mark: decimal mark of numbers that are texts, as the whole table shows it.
     """
 
     columns: Mapping[str, Array]
+    mark: Mark = ""
 
     @classmethod
-    def of(cls, table: Any, *, where: str) -> Table:
+    def of(cls, table: Any, *, where: str, mark: Mark | None = None) -> Table:
         """Read a pandas table, one with ``__arrow_c_stream__``, or a mapping of names to columns.
 
         Args:
             table: what is to be read.
             where: whose it is, for errors.
+            mark: decimal mark of its texts; by default the one that they show.
 
         Raises:
-            InvalidInput: two columns of one name, columns of other lengths, values that no column has, or no
+            InvalidInput: two columns of one name, columns of other lengths, values that cannot be read, or no
                 table at all.
         """
         if isinstance(table, Table):
@@ -100,26 +68,29 @@ class Table:
             names, column = list(table), table.__getitem__
         else:
             names, column = list(table.columns), lambda name: table[name]
-        texts = [str(name).strip() or f"column {i + 1}" for i, name in enumerate(names)]
+        texts = named_by_place([str(name).strip() for name in names])
         check_names(texts, where=where)
         found = {
-            text: _column(column(name), text, where)
+            text: _readable_column(column(name), text, where)
             for text, name in zip(texts, names, strict=True)
         }
         if len({len(values) for values in found.values()}) > 1:
             raise InvalidInput("its columns are not of one length", where=where)
-        return cls(found)
+        if mark is None:
+            texts_only = [values for values in found.values() if values.dtype.kind == "O"]
+            mark = mark_of(one for values in texts_only for one in marks_shown(values))
+        return cls(found, mark)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     def take(self, rows: Array) -> Table:
         """Select rows by index or mask."""
-        return Table({name: values[rows] for name, values in self.columns.items()})
+        return replace(self, columns={name: values[rows] for name, values in self.columns.items()})
 
     def only(self, names: Sequence[str]) -> Table:
         """Select columns by name."""
-        return Table({name: self.columns[name] for name in names})
+        return replace(self, columns={name: self.columns[name] for name in names})
 
 
 def is_table(X: Any) -> bool:
@@ -139,13 +110,6 @@ def is_text(values: Array) -> bool:
     return len(known) > len(values) / 2 and sum(" " in text for text in known) > len(known) / 2
 
 
-def is_number(text: str) -> bool:
-    """Tell whether a text is a number, with whatever decimal mark, separators and sign."""
-    signed = _SIGN.fullmatch(text)
-    bare = signed[2] if signed else text
-    return any(form.fullmatch(bare) for form in (_NUMBER, _THOUSANDS, _GROUPS, _COMMA))
-
-
 def text_rows(table: Table) -> Array | None:
     """Return the texts of a table whose only column holds texts, shape ``(n,)``; ``None`` for others."""
     values = next(iter(table.columns.values()), np.zeros(0))
@@ -156,9 +120,20 @@ def text_rows(table: Table) -> Array | None:
     return texts
 
 
+def named_by_place(given: Sequence[str]) -> list[str]:
+    """Return names of columns; one without a name is called by its place."""
+    return [name or f"column {place + 1}" for place, name in enumerate(given)]
+
+
 def check_names(names: Sequence[str], *, where: str) -> None:
-    """Raise ``InvalidInput`` where two columns have one name."""
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    """Raise ``InvalidInput`` if two columns have one name, or there are more than :data:`MOST_READ`."""
+    if len(names) > MOST_READ:
+        raise InvalidInput(
+            f"the table has {len(names):,} columns, of at most {MOST_READ:,}",
+            where=where,
+            mend="Are rows and columns exchanged, or is there a row of separators alone?",
+        )
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
         raise InvalidInput(
             f"columns that appear twice: {', '.join(twice)}",
             where=where,
@@ -177,6 +152,20 @@ def _arrow_table(table: Any, where: str) -> Any:
     except Exception as error:  # of whatever library the object is from
         raise InvalidInput(
             f"{type(table).__name__} gives no table: {type(error).__name__}", where=where
+        ) from error
+
+
+def _readable_column(values: Any, name: str, where: str) -> Array:
+    """Values of one column; an error of the library that they come from is one of ours."""
+    try:
+        return _column(values, name, where)
+    except ConsilienceError:
+        raise
+    except Exception as error:  # its text may hold a value
+        raise InvalidInput(
+            f"column {name!r} holds values that cannot be read ({type(error).__name__})",
+            where=where,
+            mend="Write them as numbers, texts, dates or truth values.",
         ) from error
 
 
@@ -254,13 +243,18 @@ def _of_objects(values: Array, name: str, where: str) -> Array:
     if all(isinstance(one, bool | np.bool_) for one in known):
         whole = len(known) == len(found)
         return found.astype(bool) if whole else _numbers(found)
+    # Before whole numbers: NumPy's durations are some too.
+    if all(isinstance(one, timedelta | np.timedelta64) for one in known):
+        day = timedelta(days=1)  # not by an array, whose microseconds may overflow
+        return np.array([np.nan if one is None else float(one / day) for one in found])
+    whole = len(known) == len(found) and all(isinstance(one, int | np.integer) for one in known)
+    if whole and all(abs(int(one)) < 1 << 63 for one in known):
+        return found.astype(np.int64)
     if all(isinstance(one, int | float | np.number) for one in known) or all(
         type(one).__name__ == "Decimal" for one in known
     ):
         return _numbers(found)
-    if all(isinstance(one, timedelta | np.timedelta64) for one in known):
-        return _days(found.astype("timedelta64[us]"))
-    if all(hasattr(one, "isoformat") for one in known):
+    if all(hasattr(one, "isoformat") or isinstance(one, timedelta) for one in known):
         return _moments(found, name, where)
     if nested := next(
         (one for one in known if isinstance(one, list | tuple | dict | set | np.ndarray)), None
@@ -275,37 +269,41 @@ def _of_objects(values: Array, name: str, where: str) -> Array:
 def _moments(values: Array, name: str, where: str) -> Array:
     """Dates as ``datetime64``, those with a time zone in UTC; times of the day as hours."""
     known = [one for one in values if one is not None]
-    times = [one for one in known if isinstance(one, time)]
+    kinds = {_kind(one) for one in known}
+    if len(kinds) > 1:
+        what = f"column {name!r} holds {' and '.join(sorted(kinds, reverse=True))}"
+        raise InvalidInput(what, where=where, mend="Make a column of each.")
+    times = isinstance(known[0], time)
     zoned = [one for one in known if getattr(one, "tzinfo", None) is not None]
-    if times and len(times) < len(known):
-        what = f"column {name!r} holds times of the day and dates"
-        raise InvalidInput(what, where=where, mend="Make two columns of it.")
     if zoned and (times or len(zoned) < len(known)):
-        raise _some_zones(name, times or known, where)
+        raise some_zones(name, where, times=times)
     if times:
-        return np.array([np.nan if one is None else _hours(one.isoformat()) for one in values])
+        return np.array([np.nan if one is None else _hours(one) for one in values])
     told = (one.astimezone(UTC) if zoned and one is not None else one for one in values)
     return np.array(
         [None if one is None else one.isoformat()[:19] for one in told], dtype="datetime64[ms]"
     )
 
 
-def _some_zones(name: str, values: Sequence[Any], where: str) -> InvalidInput:
-    """An error that says that a column cannot be converted to UTC."""
-    times = isinstance(values[0], time)
-    return InvalidInput(
-        f"column {name!r} holds {'times of the day with' if times else 'dates with and without'} a time zone",
-        where=where,
-        mend="Write all without one, or as dates with one." if times else "Write all in UTC.",
-    )
+def _kind(value: Any) -> str:
+    if isinstance(value, time):
+        return "times of the day"
+    return "durations" if isinstance(value, timedelta) else "dates"
+
+
+def _hours(value: time) -> float:
+    """Hours of a time of the day."""
+    return value.hour + value.minute / 60 + (value.second + value.microsecond / 1e6) / 3600
 
 
 def _gap_or(value: Any) -> Any:
     """A value, or ``None`` for one that is missing."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
+    if value is None:
+        return None
+    if isinstance(value, float | np.datetime64 | np.timedelta64) and np.isnan(value):
         return None
     if isinstance(value, bytes):
-        value = value.decode(errors="replace")
+        value = value.decode(errors="backslashreplace")
     if isinstance(value, str):
         value = value.strip()
         return None if value.lower() in GAPS else value
@@ -358,118 +356,3 @@ def is_text_column(kind: Any) -> bool:
     texts = (types.is_string, types.is_large_string, types.is_string_view)
     binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
     return any(test(kind) for test in (*texts, *binary))
-
-
-def read_texts(texts: Array, name: str, *, where: str) -> Array:
-    """Read a column of texts as numbers or dates where all of them say some in one way; else leave it.
-
-    Args:
-        texts: object array of ``str`` and ``None``.
-        name: of the column, for errors.
-        where: whose it is, for errors.
-
-    Returns:
-        float64, ``datetime64``, or the texts without blanks at their ends.
-
-    Raises:
-        InvalidInput: dates in several forms, or numbers and dates that could be meant in two ways.
-    """
-    distinct = list(dict.fromkeys(texts))
-    if 2 * len(distinct) < len(texts):  # a text that repeats is read once
-        found = read_texts(np.array(distinct, dtype=object), name, where=where)
-        place = {text: i for i, text in enumerate(distinct)}
-        return texts if found.dtype.kind == "O" else found[[place[text] for text in texts]]
-    known = [text for text in texts if text is not None]
-    if not known:
-        return np.full(len(texts), np.nan)
-    if all(map(_NUMBER.fullmatch, known)):
-        return _numbers(texts)
-    if any(map(_GROUPS.fullmatch, known)) and all(map(is_number, known)):
-        bare = [None if text is None else re.sub(r"[ \u00a0\u202f'’]", "", text) for text in texts]
-        found = read_texts(np.array(bare, dtype=object), name, where=where)
-        return texts if found.dtype.kind == "O" else found
-    signs = {_SIGN.sub(r"\1\3", text) for text in known}
-    if len(signs) == 1 and signs <= {"%", "$", "€", "£"}:
-        bare = [None if text is None else _SIGN.sub(r"\2", text).strip() for text in texts]
-        found = read_texts(np.array(bare, dtype=object), name, where=where)
-        return texts if found.dtype.kind == "O" else found
-    if all(map(_TIME.fullmatch, known)):
-        return np.array([np.nan if text is None else _hours(text) for text in texts])
-    plain = [text for text in known if not _NUMBER.fullmatch(text)]
-    thousands, comma = (all(map(form.fullmatch, plain)) for form in (_THOUSANDS, _COMMA))
-    if thousands and comma and len(plain) == len(known):
-        whole, part = (plain[0].replace(",", mark) for mark in ("", "."))
-        raise InvalidInput(
-            f"column {name!r}: {plain[0]!r} may be {whole} or {part}",
-            where=where,
-            mend="Write its numbers with a point and without separators.",
-        )
-    if thousands or (comma and len(plain) == len(known)) or (comma and not _decimal_points(known)):
-        strip, point = (",", ".") if thousands else (".", ",")
-        changed = [
-            None if text is None else text.replace(strip, "").replace(point, ".") for text in texts
-        ]
-        return _numbers(np.array(changed, dtype=object))
-    return _dates(texts, known, name, where)
-
-
-def _hours(text: str) -> float:
-    """Hours of a time of the day."""
-    hours, minutes, *seconds = map(float, text.split(":"))
-    return hours + minutes / 60 + sum(seconds) / 3600
-
-
-def _decimal_points(texts: Sequence[str]) -> bool:
-    return any("." in text and "," not in text for text in texts)
-
-
-def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
-    """Dates of one form, or the texts as they are."""
-    forms = {one: re.compile(pattern) for one, pattern in DATES.items()}
-    fitting = [one for one, form in forms.items() if form.fullmatch(known[0])]
-    if not fitting or not all(
-        any(form.fullmatch(text) for form in forms.values()) for text in known
-    ):
-        return texts
-    read = []
-    for one in forms:
-        if not all(map(forms[one].fullmatch, known)):
-            continue
-        try:
-            read.append([_moment(text, one) for text in known])
-        except ValueError:
-            continue
-    if not read:
-        raise InvalidInput(
-            f"column {name!r} has dates in several forms: {known[0]!r} and "
-            f"{next((t for t in known if not forms[fitting[0]].fullmatch(t)), known[-1])!r}",
-            where=where,
-            mend="Write all as 2026-12-24.",
-        )
-    if len({":" in text and _ZONE.search(text) is not None for text in known}) > 1:
-        raise _some_zones(name, known, where)
-    if len(read) > 1 and read[0] != read[1]:
-        raise InvalidInput(
-            f"column {name!r}: {known[0]!r} may be a day and a month or a month and a day",
-            where=where,
-            mend="Write its dates as 2026-12-24.",
-        )
-    dates = iter(read[0])
-    return np.array(
-        [np.datetime64("NaT") if text is None else next(dates) for text in texts],
-        dtype="datetime64[ms]",
-    )
-
-
-def _moment(text: str, form: str) -> datetime:
-    """The date, with or without a time of the day, that a text of a form of :data:`DATES` says; in UTC."""
-    if "%H" not in form:
-        return datetime.strptime(text, form)
-    zone = _ZONE.search(text)
-    bare = text[: zone.start()] if zone else text
-    bare = bare.replace("T", " ").partition(".")[0]
-    found = datetime.strptime(bare if bare.count(":") == 2 else f"{bare}:00", form)
-    if zone is None or zone[1] == "Z":
-        return found
-    ahead = timedelta(hours=int(zone[3]), minutes=int(zone[4] or 0))
-    return found - ahead if zone[2] == "+" else found + ahead

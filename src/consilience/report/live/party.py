@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consilience.deployment.party.connection import connected_now
+from consilience.deployment.party.connection import STALE, connected_now, idle_seconds
 from consilience.deployment.party.process import REFUSALS, folder_of, party_status
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
@@ -67,7 +67,8 @@ class PartyPage:
         state, flower = self._state, folder_of(self._state)
         files = [self._path, *(state / name for name in ("current", AUDIT)), flower / "trouble"]
         files += sorted((state / FOLDER).glob("*"))
-        return running(flower), connected_now(flower), tuple(map(stamp, files))
+        stuck = idle_seconds(flower) > STALE
+        return running(flower), connected_now(flower), stuck, tuple(map(stamp, files))
 
     def read(self) -> View:
         """Read the state, the audit log and the ledger of privacy, and render them.
