@@ -164,13 +164,23 @@ def test_parties_of_different_sizes_keep_their_values():
     assert low < 0 and 4 < high < 20
 
 
-def test_claims_suffice_if_more_than_a_third_of_the_known_classes_are_claimed():
-    """Two parties tell three classes apart, and claim four, three, two or one of these six."""
-    outputs = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 5))
-    for claimed, enough in ((4, True), (3, True), (2, False), (1, False)):
-        marks = (np.arange(6) < claimed).reshape(2, 1, 3)
-        ratios = np.repeat(marks.astype(float), 5, axis=1)
-        assert suffice(ratios, outputs) is enough
+def test_claims_suffice_if_the_median_party_claims_more_than_a_third_of_its_classes():
+    """Three parties tell three classes apart; one claims all, one none, and the third two, one or none."""
+    outputs = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 5))
+    for claimed, enough in ((2, True), (1, False), (0, False)):
+        marks = np.arange(3) < np.array([[3], [0], [claimed]])
+        assert suffice(np.repeat(marks[:, None].astype(float), 5, axis=1), outputs) is enough
+
+
+def test_attackers_do_not_make_claims_too_few():
+    """Seven specialists claim both classes that they know; three attackers know ten and claim one."""
+    outputs = np.zeros((10, 20, 10))
+    outputs[:7, :, 0] = np.linspace(0, 1, 20)
+    outputs[:7, :, 1] = 1 - outputs[:7, :, 0]
+    outputs[7:] = np.random.default_rng(0).dirichlet(np.ones(10), size=(3, 20))
+    ratios = np.zeros_like(outputs)
+    ratios[:7, :, :2], ratios[7:, :, 0] = 1, 1
+    assert suffice(ratios, outputs)
 
 
 def test_a_sole_holder_of_a_class_is_no_suspect():

@@ -102,17 +102,18 @@ def usual_range(values: Array) -> tuple[Array, Array]:
 def suffice(ratios: Array, outputs: Array) -> bool:
     """Tell whether parties claim enough of the classes that they predict for a rule to use their claims.
 
-    A coarse density ratio is 0 for a class of which a party has few rows. If the parties claim only a third
-    of the classes that they tell from row to row, their claims are of the other classes alone, and a rule
-    that used them would miss the rest.
+    A coarse density ratio is 0 for a class of which a party has few rows. If the median party claims only a
+    third of the classes that it tells from row to row, claims are of the other classes alone, and a rule that
+    used them would miss the rest.
 
     Args:
         ratios: claims, shape ``(m, n, K)``.
         outputs: probabilities, of the same shape.
     """
     claimed = (ratios > 0).any(axis=1)
-    knows = outputs.std(axis=1) > SAME
-    return bool(3 * claimed.sum() > (claimed | knows).sum())
+    known = (claimed | (outputs.std(axis=1) > SAME)).sum(axis=1)
+    share = claimed.sum(axis=1)[known > 0] / known[known > 0]
+    return bool(len(share) and 3 * np.median(share) > 1)
 
 
 def _alike(values: Array) -> Array:
