@@ -279,7 +279,7 @@ def test_cells_of_every_kind_are_read(tmp_path: Path) -> None:
     book.save(tmp_path / "t.xlsx")
     found = read_table(tmp_path / "t.xlsx").columns
     assert found["code"].tolist() == ["01", "1"] and found["alcohol"].tolist() == ["None", "much"]
-    assert found["at"].tolist() == [6.5] * 2 and found["stay"].tolist() == [30] * 2
+    assert found["at"].tolist() == [6.5] * 2 and found["stay"].tolist() == [1.25] * 2
     assert found["n"].dtype == np.int64
     np.testing.assert_array_equal(found["x"], [1.5, np.nan])
 

@@ -38,6 +38,7 @@ from consilience.messages.scores import (
     LogDensities,
     RowCount,
 )
+from consilience.numerics.target_units import other_unit, usual_values
 from consilience.validation.arrays import Array
 
 _HALF = 0.5
@@ -67,10 +68,11 @@ class Guard:
     (:func:`~consilience.aggregation.claims.bounded`). No party counts for more calibration rows than the
     median party. ``most_rows`` adds a bound of your own, also for counts of rows and for log-densities.
 
-    **Watching** needs no setting either. Under a rule with density ratios it excludes a party whose claims
-    contradict its model or the claims of the others (:func:`~consilience.aggregation.claims.suspects`). It
-    never excludes half of the parties. Without density ratios it excludes nobody: answers alone do not tell a
-    specialist from an attacker.
+    **Watching** needs no setting either. In regression it excludes a party whose values are in another unit
+    than those of the others (:func:`~consilience.numerics.target_units.other_unit`). Under a rule with
+    density ratios it excludes a party whose claims contradict its model or the claims of the others
+    (:func:`~consilience.aggregation.claims.suspects`). It never excludes half of the parties. Without density
+    ratios it excludes no classifier: answers alone do not tell a specialist from an attacker.
 
     **Secret labels** exclude a party whose votes on them are wrong, in all or in one class
     (:func:`~consilience.aggregation.claims.wrong_on_labels`). Without density ratios the votes are the
@@ -105,7 +107,7 @@ class Guard:
             The replies that the rule sees, the excluded parties with a sentence each, and the memory.
 
         Raises:
-            RunFailed: no party would be left.
+            RunFailed: no party would be left, or half of the parties answer in another unit than the others.
         """
         capped = replies if self.most_rows is None else _capped(replies, self.most_rows)
         found = dict(memory)
@@ -116,6 +118,10 @@ class Guard:
             for name, said in self._wrong(capped, claims, heard):
                 found.setdefault(name, said)
             heard = [name for name in heard if self._counts(name, found)]
+        if self.watch:
+            for name, said in _other_units(capped, heard, self.let_in):
+                found.setdefault(name, said)
+                heard.remove(name)
         if claims is not None and self.watch:
             for name, said in claims.contradicted(heard, self.let_in):
                 found.setdefault(name, f"{name} is excluded since round {claims.round}: {said}")
@@ -262,6 +268,34 @@ class _Claims:
             mine = tuple(lent if one is reply else one for one in answers[name])
             new[name] = _with(mine, lent, limited_values)
         return new
+
+
+def _other_units(
+    replies: Replies, heard: list[str], spared: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """Find the parties whose values are in another unit than those of most parties, and the evidence.
+
+    Raises:
+        RunFailed: they are half of the parties, so that nobody can say which unit is meant.
+    """
+    given = [one for one in replies.of(Predictions) if one.party in heard and one.kind == "values"]
+    if len(given) < 2:
+        return []
+    usual = usual_values(np.stack([one.values for one in given]))
+    odd = {one.party: other_unit(one.values, usual) for one in given if one.party not in spared}
+    odd = {name: said for name, said in odd.items() if said}
+    if 2 * len(odd) >= len(given):
+        others = ", ".join(one.party for one in given if one.party not in odd)
+        raise RunFailed(
+            f"values of {', '.join(odd)} are {next(iter(odd.values()))} as those of {others} on the same "
+            "rows: their targets are in different units",
+            where=f"round {given[0].round}",
+            mend="Bring the targets of all parties to one unit. If they are right as they are, name the "
+            "parties in robustness.let_in.",
+        )
+    since = f"is excluded since round {given[0].round}"
+    why = "as those of the others on the same rows, so that its target seems to be in another unit"
+    return [(name, f"{name} {since}: its values are {said} {why}") for name, said in odd.items()]
 
 
 def _calibration_bounded(

@@ -13,7 +13,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.learners.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
-from consilience.validation.arrays import Array, as_array
+from consilience.validation.arrays import Array, as_rows, check_inputs
 from consilience.validation.labels import Kind
 from consilience.validation.table_rows import rows_of
 from consilience.validation.table_schema import Schema
@@ -56,6 +56,11 @@ class Abilities:
     validation: bool = False
     takes: Takes = "numbers"
     how: str = ""
+
+    @property
+    def gaps(self) -> bool:
+        """True if rows without a schema, whose gaps (NaN) are not filled, may have some."""
+        return self.takes not in ("numbers", "scaled")
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,7 @@ class Model:
         return self.learner.predict(X)
 
     def rows(self, X: Any) -> Array:
-        """Read rows as numbers; a pandas or pyarrow table by the columns that the model was trained on.
+        """Read rows as numbers; a table by the columns that the model was trained on.
 
         Categories that were not known then are read as missing.
 
@@ -290,10 +295,16 @@ class Model:
             X: inputs, shape ``(n, ...)``, or a table.
 
         Raises:
-            InvalidInput: the table lacks a column, or the model was trained on columns without names.
+            InvalidInput: the table lacks a column, or the model was trained on columns without names; or
+                an array has gaps, and no party had any when the model was trained.
         """
         if not is_table(X):
-            return as_array(X, where="predict")
+            rows = as_rows(X, where="predict")
+            known = rows
+            if self._takes_gaps and rows.ndim == 2 and rows.dtype.kind == "f":
+                known = np.where(np.isnan(rows), 0, rows)
+            check_inputs(known, where="predict")
+            return rows
         table, schema = Table.of(X, where="predict"), self.learner.schema
         if (texts := text_rows(table)) is not None and schema is None:
             return texts
@@ -305,6 +316,11 @@ class Model:
             )
         table = with_text_columns(table, schema)
         return rows_of(table, schema, where="predict", unknown="missing").X
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """True if gaps can be filled, or the model takes them as they are."""
+        return self.learner.schema is not None or self.learner.abilities.gaps
 
     def predict_proba(self, X: Any) -> Array:
         """Compute class probabilities.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -93,7 +94,7 @@ def public_feature_space(
         return _texts(public)
     if picture_axes(public.shape) is not None:
         return _scaled(_patches(public, rng), public)
-    return _scaled(_flat, public)
+    return _scaled(_columns(public), public)
 
 
 def count_features(shape: tuple[int, ...]) -> int:
@@ -209,8 +210,16 @@ def _check_memory(numbers: int, shape: tuple[int, ...]) -> None:
     )
 
 
-def _flat(X: Array) -> Array:
-    return X.reshape(len(X), -1).astype(np.float64)
+def _columns(public: Array) -> Features:
+    """Columns as they are. A gap, which only a party's rows have, is filled with the public median."""
+    medians = cache(lambda: np.median(public.reshape(len(public), -1), axis=0))
+
+    def features(X: Array) -> Array:
+        flat = X.reshape(len(X), -1).astype(np.float64)
+        gaps = np.isnan(flat)
+        return np.where(gaps, medians(), flat) if gaps.any() else flat
+
+    return features
 
 
 def _encoded(encoder: Encoder) -> Features:

@@ -54,8 +54,9 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
     Args:
         name: unique within the federation; results are ordered by it.
         model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
-        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a pandas or pyarrow table,
-            which is read by the names, kinds and categories of the public rows' columns; ``None`` for none.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a table (pandas, or any
+            with ``__arrow_c_stream__``), which is read by the names, kinds and categories of the public rows'
+            columns; ``None`` for none.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
         test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
         own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of

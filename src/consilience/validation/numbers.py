@@ -155,7 +155,7 @@ def numbers_only(values: Any, name: str, *, where: str) -> Array:
     except InvalidInput:
         raise
     except (TypeError, ValueError) as error:
-        rows = np.asarray(values, dtype=object)
+        rows = as_array(values, where=where, dtype=object)
         place, first = next(((i, v) for i, v in enumerate(rows) if not _is_number(v)), (0, rows))
         raise InvalidInput(
             f"{name} are not all numbers: {str(first)!r} in row {place + 1:,} of {len(rows):,}",

@@ -263,11 +263,9 @@ class Schema:
         return pd.DataFrame(made)
 
     def levels(self, X: Array) -> Array:
-        """Select the columns of numbers, gaps filled, shape ``(n, k)``, by which scales are compared."""
+        """Select the columns of numbers, shape ``(n, k)``, by which scales are compared; gaps stay NaN."""
         places = [i for i, column in enumerate(self.columns) if column.kind == "number"]
-        medians = np.array([self.columns[place].median for place in places])
-        found = np.asarray(X, dtype=np.float64)[:, places]
-        return np.where(np.isnan(found), medians, found)
+        return np.asarray(X, dtype=np.float64)[:, places]
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Describe each column for people: name, kind, and its categories or range."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ DATES = {
     "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
     "%m-%d-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
     "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
-    "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?",
+    "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?",
 }
 """Forms of a date that are read, the first that fits all values of a column."""
 
@@ -85,6 +86,7 @@ _NUMBERS = {
     for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
 }
 _SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
+_ZONE = re.compile(r"(?<=\d)(Z|([+-])(\d{2}):?(\d{2})?)$")
 _TIME = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
 
 
@@ -232,8 +234,6 @@ def _hours(text: str) -> float:
 
 def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
     """Dates of one form, or the texts as they are."""
-    from datetime import datetime
-
     forms = {one: re.compile(pattern) for one, pattern in DATES.items()}
     fitting = [one for one, form in forms.items() if form.fullmatch(known[0])]
     if not fitting or not all(
@@ -245,13 +245,7 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
         if not all(map(forms[one].fullmatch, known)):
             continue
         try:
-            stripped = [text.rstrip("Z").replace("T", " ") for text in known]
-            if "%H" in one:
-                stripped = [
-                    (text if text.count(":") == 2 else f"{text}:00").partition(".")[0]
-                    for text in stripped
-                ]
-            read.append([datetime.strptime(text, one) for text in stripped])
+            read.append([_moment(text, one) for text in known])
         except ValueError:
             continue
     if not read:
@@ -261,6 +255,8 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
             where=where,
             mend="Write all as 2026-12-24.",
         )
+    if len({":" in text and _ZONE.search(text) is not None for text in known}) > 1:
+        raise some_zones(name, where)
     if len(read) > 1 and read[0] != read[1]:
         raise InvalidInput(
             f"column {name!r}: {known[0]!r} may be a day and a month or a month and a day",
@@ -271,4 +267,33 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
     return np.array(
         [np.datetime64("NaT") if text is None else next(dates) for text in texts],
         dtype="datetime64[ms]",
+    )
+
+
+def _moment(text: str, form: str) -> datetime:
+    """The date, with or without a time of the day, that a text of a form of :data:`DATES` says; in UTC."""
+    if "%H" not in form:
+        return datetime.strptime(text, form)
+    zone = _ZONE.search(text)
+    bare = text[: zone.start()] if zone else text
+    bare = bare.replace("T", " ").partition(".")[0]
+    found = datetime.strptime(bare if bare.count(":") == 2 else f"{bare}:00", form)
+    if zone is None or zone[1] == "Z":
+        return found
+    ahead = timedelta(hours=int(zone[3]), minutes=int(zone[4] or 0))
+    return found - ahead if zone[2] == "+" else found + ahead
+
+
+def some_zones(name: str, where: str, *, times: bool = False) -> InvalidInput:
+    """Make an error that says that a column cannot be converted to UTC.
+
+    Args:
+        name: of the column.
+        where: the table.
+        times: whether it holds times of the day, and no dates.
+    """
+    return InvalidInput(
+        f"column {name!r} holds {'times of the day with' if times else 'dates with and without'} a time zone",
+        where=where,
+        mend="Write all without one, or as dates with one." if times else "Write all in UTC.",
     )

@@ -1,7 +1,9 @@
 """Tables as they come: columns with names, of numbers, truth values, dates or texts, with gaps.
 
-A pandas or pyarrow table, or a mapping of names to columns, becomes one :class:`Table`. Texts stay texts
-here; :func:`consilience.validation.table_texts.read_texts` reads those that are numbers or dates.
+A pandas table, any table with ``__arrow_c_stream__`` (pyarrow, polars) or a mapping of names to columns
+becomes one :class:`Table`. A time of the day is hours, a duration is days, and a date with a time zone is
+converted to UTC. Texts stay texts here; :func:`consilience.validation.table_texts.read_texts` reads those
+that are numbers, times or dates.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import time, timedelta
+from datetime import UTC, time, timedelta
 from typing import Any
 
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
-from consilience.validation.arrays import Array
-from consilience.validation.table_texts import Mark, mark_of, marks_shown
+from consilience.validation.arrays import Array, unmasked
+from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
 GAPS = frozenset(
     (
@@ -45,7 +47,7 @@ class Table:
 
     @classmethod
     def of(cls, table: Any, *, where: str, mark: Mark | None = None) -> Table:
-        """Read a pandas or pyarrow table, or a mapping of names to columns.
+        """Read a pandas table, one with ``__arrow_c_stream__``, or a mapping of names to columns.
 
         Args:
             table: what is to be read.
@@ -58,6 +60,8 @@ class Table:
         """
         if isinstance(table, Table):
             return table
+        if not hasattr(table, "iloc") and hasattr(table, "__arrow_c_stream__"):
+            table = _arrow_table(table, where)
         if hasattr(table, "column_names"):
             names, column = list(table.column_names), table.column
         elif isinstance(table, Mapping):
@@ -91,8 +95,11 @@ class Table:
 
 def is_table(X: Any) -> bool:
     """Tell whether rows come as a table, whose columns have names."""
+    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc"):
+        # A single column, such as a series of polars, has a type and no columns.
+        return hasattr(X, "columns") or not (hasattr(X, "dtype") or hasattr(X, "type"))
     pandas = hasattr(X, "columns") and hasattr(X, "iloc")
-    return pandas or hasattr(X, "column_names") or isinstance(X, Table | Mapping)
+    return pandas or isinstance(X, Table | Mapping)
 
 
 def is_text(values: Array) -> bool:
@@ -134,6 +141,20 @@ def check_names(names: Sequence[str], *, where: str) -> None:
         )
 
 
+def _arrow_table(table: Any, where: str) -> Any:
+    """A pyarrow table of an object with ``__arrow_c_stream__``."""
+    import pyarrow as arrow
+
+    if isinstance(table, arrow.Table):
+        return table
+    try:
+        return arrow.table(table)
+    except Exception as error:  # of whatever library the object is from
+        raise InvalidInput(
+            f"{type(table).__name__} gives no table: {type(error).__name__}", where=where
+        ) from error
+
+
 def _readable_column(values: Any, name: str, where: str) -> Array:
     """Values of one column; an error of the library that they come from is one of ours."""
     try:
@@ -152,7 +173,12 @@ def _column(values: Any, name: str, where: str) -> Array:
     """Values of one column, as :class:`Table` has them."""
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a pandas series
         dtype = values.dtype
-        if not isinstance(dtype, np.dtype):
+        if not hasattr(values, "to_numpy"):
+            what = f"column {name!r} is a {type(values).__name__}, which is no column in memory"
+            raise InvalidInput(what, where=where, mend="Give a table of pandas, pyarrow or polars.")
+        if getattr(dtype, "tz", None) is not None:
+            values = values.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+        elif not isinstance(dtype, np.dtype):
             gaps = np.asarray(values.isna())
             values = (
                 values.to_numpy(dtype=object, na_value=None) if gaps.any() else values.to_numpy()
@@ -160,21 +186,48 @@ def _column(values: Any, name: str, where: str) -> Array:
         else:
             values = values.to_numpy()
     elif hasattr(values, "to_numpy") and hasattr(values, "null_count"):
-        values = from_arrow(values)
-    values = np.asarray(values)
+        values = _of_arrow(values, name, where)
+    values = np.asarray(unmasked(values))
     if values.ndim != 1:
         raise InvalidInput(f"column {name!r} has shape {values.shape}", where=where)
     found: Array = values
     if found.dtype.kind == "M":
         return found.astype("datetime64[ms]")
+    if found.dtype.kind == "m":
+        return _days(found)
     if found.dtype.kind in "fiub":
         return found
     if values.dtype.kind not in "OUS":
         raise InvalidInput(f"column {name!r} is of {values.dtype}", where=where)
-    return _of_objects(values)
+    return _of_objects(values, name, where)
 
 
-def _of_objects(values: Array) -> Array:
+def _days(durations: Array) -> Array:
+    """Durations as days; gaps are NaN."""
+    return np.asarray(durations / np.timedelta64(1, "D"))
+
+
+def _of_arrow(column: Any, name: str, where: str) -> Array:
+    """Values of a pyarrow column; a type that has no counterpart here is named."""
+    from pyarrow import ArrowException, types
+
+    if not types.is_nested(column.type) or types.is_dictionary(column.type):
+        try:
+            return from_arrow(column)
+        except ArrowException as error:
+            raise _no_column(name, column.type, where) from error
+    raise _no_column(name, column.type, where)
+
+
+def _no_column(name: str, kind: object, where: str) -> InvalidInput:
+    return InvalidInput(
+        f"column {name!r} is of type {kind}, which is not read",
+        where=where,
+        mend="Make numbers, truth values, dates or texts of it, or leave it out.",
+    )
+
+
+def _of_objects(values: Array, name: str, where: str) -> Array:
     """Python objects as numbers, truth values or dates where all are, else as texts; gaps stay gaps."""
     found = np.empty(len(values), dtype=object)
     if all(
@@ -190,6 +243,10 @@ def _of_objects(values: Array) -> Array:
     if all(isinstance(one, bool | np.bool_) for one in known):
         whole = len(known) == len(found)
         return found.astype(bool) if whole else _numbers(found)
+    # Before whole numbers: NumPy's durations are some too.
+    if all(isinstance(one, timedelta | np.timedelta64) for one in known):
+        day = timedelta(days=1)  # not by an array, whose microseconds may overflow
+        return np.array([np.nan if one is None else float(one / day) for one in found])
     whole = len(known) == len(found) and all(isinstance(one, int | np.integer) for one in known)
     if whole and all(abs(int(one)) < 1 << 63 for one in known):
         return found.astype(np.int64)
@@ -197,28 +254,53 @@ def _of_objects(values: Array) -> Array:
         type(one).__name__ == "Decimal" for one in known
     ):
         return _numbers(found)
-    if all(isinstance(one, time | timedelta) for one in known):
-        return np.array([np.nan if one is None else _hours(one) for one in found])
-    if all(hasattr(one, "isoformat") for one in known):
-        return np.array(
-            [None if one is None else one.isoformat()[:19] for one in found], dtype="datetime64[ms]"
-        )
+    if all(hasattr(one, "isoformat") or isinstance(one, timedelta) for one in known):
+        return _moments(found, name, where)
+    if nested := next(
+        (one for one in known if isinstance(one, list | tuple | dict | set | np.ndarray)), None
+    ):
+        raise _no_column(name, type(nested).__name__, where)
     for i, one in enumerate(found):
         if one is not None and type(one) is not str:
             found[i] = _text(one)
     return found
 
 
-def _hours(value: time | timedelta) -> float:
-    """Hours of a time of the day, or of a duration."""
-    if isinstance(value, timedelta):
-        return value.total_seconds() / 3600
+def _moments(values: Array, name: str, where: str) -> Array:
+    """Dates as ``datetime64``, those with a time zone in UTC; times of the day as hours."""
+    known = [one for one in values if one is not None]
+    kinds = {_kind(one) for one in known}
+    if len(kinds) > 1:
+        what = f"column {name!r} holds {' and '.join(sorted(kinds, reverse=True))}"
+        raise InvalidInput(what, where=where, mend="Make a column of each.")
+    times = isinstance(known[0], time)
+    zoned = [one for one in known if getattr(one, "tzinfo", None) is not None]
+    if zoned and (times or len(zoned) < len(known)):
+        raise some_zones(name, where, times=times)
+    if times:
+        return np.array([np.nan if one is None else _hours(one) for one in values])
+    told = (one.astimezone(UTC) if zoned and one is not None else one for one in values)
+    return np.array(
+        [None if one is None else one.isoformat()[:19] for one in told], dtype="datetime64[ms]"
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, time):
+        return "times of the day"
+    return "durations" if isinstance(value, timedelta) else "dates"
+
+
+def _hours(value: time) -> float:
+    """Hours of a time of the day."""
     return value.hour + value.minute / 60 + (value.second + value.microsecond / 1e6) / 3600
 
 
 def _gap_or(value: Any) -> Any:
     """A value, or ``None`` for one that is missing."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
+    if value is None:
+        return None
+    if isinstance(value, float | np.datetime64 | np.timedelta64) and np.isnan(value):
         return None
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
@@ -245,15 +327,7 @@ def from_arrow(column: Any) -> Array:
 
     kind = column.type
     inner = kind.value_type if types.is_dictionary(kind) else kind
-    numbers = (
-        types.is_integer,
-        types.is_floating,
-        types.is_boolean,
-        types.is_decimal,
-        types.is_null,
-    )
-    number = any(test(inner) for test in numbers)
-    if types.is_dictionary(kind) and not number:
+    if types.is_dictionary(kind) and is_text_column(inner):
         # Not one copy of the text for each row that has it.
         whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
         known = np.append(whole.dictionary.to_numpy(zero_copy_only=False), [None])
@@ -263,11 +337,14 @@ def from_arrow(column: Any) -> Array:
         column, kind = column.cast(inner), inner
     if types.is_decimal(kind) or types.is_null(kind):
         column = column.cast("float64")
-    elif column.null_count and (types.is_integer(kind) or types.is_boolean(kind)):
-        column = column.cast("int64").cast("float64", safe=False)
-    elif types.is_temporal(kind):
-        to = "string" if types.is_time(kind) else "timestamp[ms]"
-        column = column.cast(to, safe=False)
+    elif column.null_count and types.is_boolean(kind):
+        column = column.cast("uint8").cast("float64")
+    elif column.null_count and types.is_integer(kind):
+        column = column.cast("float64", safe=False)
+    elif types.is_time(kind):
+        column = column.cast("string", safe=False)
+    elif types.is_temporal(kind) and not types.is_duration(kind):  # a time zone: converted to UTC
+        column = column.cast("timestamp[ms]", safe=False)
     array: Array = column.to_numpy()
     return array
 
@@ -276,5 +353,6 @@ def is_text_column(kind: Any) -> bool:
     """True for a pyarrow type of texts or bytes."""
     from pyarrow import types
 
-    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return any(test(kind) for test in tests)
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return any(test(kind) for test in (*texts, *binary))
