@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from consilience.aggregation.claims import (
     COARSE,
     EXACT,
+    _contradicted,
+    _outvoted,
     bounded,
     suffice,
     suspects,
@@ -207,12 +211,47 @@ def test_copies_share_the_claims_of_one_party():
 
 
 def test_who_frames_the_few_holders_of_a_class_is_excluded_and_not_these():
-    """At rows of class 3, which two of ten hold, an attacker claims class 0: each holder is outvoted."""
-    ratios, outputs, true = honest(m=10, n=600, classes=4, held=4)
-    rows = true == 3
-    ratios[:8, rows] *= 0.3
-    outputs[:7, rows] = np.eye(4)[0] * 0.7 + 0.075
-    ratios[0] = rows[:, None] * np.eye(4)[0] * ratios[1].sum() / rows.sum()
-    outputs[0, rows] = np.eye(4)[0]
-    found = suspects(bounded(ratios, outputs), outputs, EXACT)
-    assert not found or found[0].party == 0
+    """On ten rows two holders claim class 1 at half density; an attacker and three others claim class 0.
+
+    Each holder is outvoted, 1 + 3 x 0.4 to 0.5 + 1, and the attacker is not, 1 to 3 x 0.4 + 1.
+    """
+    ratios = np.zeros((6, 70, 2))
+    for c in (0, 3, 4, 5):
+        ratios[c, 10 + 10 * c : 20 + 10 * c, c % 2] = 1
+    ratios[0, :10, 0], ratios[1:3, :10, 1], ratios[3:, :10, 0] = 1, 0.5, 0.4
+    outputs = np.where(ratios > 0, 1.0, 0.0)
+    votes, limits = ratios * outputs, replace(EXACT, outvoted=0.2)
+    shares = _contradicted(ratios, outputs, votes, limits)
+    assert (shares[1:3] > 0.3).all() and (shares[[0, 3, 4, 5]] == 0).all()
+    assert max(_outvoted(ratios, outputs, votes, limits), key=lambda one: one.strength).party == 0
+
+
+def test_a_spared_suspect_does_not_hide_the_next_one():
+    """Party 6 is a threader, party 5 has its labels in another order."""
+    ratios, outputs, _ = turned("threader")
+    outputs[5] = np.roll(outputs[5], 1, axis=1)
+    limited = bounded(ratios, outputs)
+    assert suspects(limited, outputs, EXACT)[0].party == 5
+    assert [one.party for one in suspects(limited, outputs, EXACT, [5])] == [6]
+    assert suspects(limited, outputs, EXACT, [5, 6]) == []
+
+
+def test_a_spared_party_is_not_replaced_by_honest_ones():
+    """Without the spared attacker the claims of all others are hardly contradicted."""
+    ratios, outputs, _ = turned("jitter")
+    assert suspects(bounded(ratios, outputs), outputs, EXACT, [6]) == []
+
+
+def test_one_public_row_is_no_evidence():
+    ratios, outputs, _ = honest(n=1)
+    outputs[-1] = np.roll(outputs[-1], 1, axis=1)
+    assert suspects(bounded(ratios, outputs), outputs, EXACT) == []
+
+
+def test_classes_without_labelled_rows_are_not_judged():
+    """All answer 0.6 for the right one of two classes, and only class 0 has labels."""
+    true = np.arange(40) % 2
+    outputs = np.tile(np.where(true[:, None] == [0, 1], 0.6, 0.4), (5, 1, 1))
+    ratios = np.ones((5, 40, 2)) * np.arange(1, 1.5, 0.1)[:, None, None]
+    rows = np.flatnonzero(true == 0)[:10]
+    assert wrong_on_labels(bounded(ratios, outputs), outputs, rows, true[rows], EXACT) == []

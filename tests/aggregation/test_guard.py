@@ -49,7 +49,10 @@ def test_answers_alone_exclude_no_party():
 
 def test_the_rows_of_a_constant_model_count():
     constant = np.tile([0.6, 0.4], (64, 1))
-    assert guarded(ROWS, constant, ROWS, ROWS, ratios=[ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS])[1] == {}
+    ratios = [ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS]
+    heard, excluded, _ = guarded(ROWS, constant, ROWS, ROWS, ratios=ratios)
+    assert excluded == {}
+    assert heard.of(DensityRatios)[1].values.sum() > 64
 
 
 def test_a_copy_of_a_party_with_its_claims_counts_once_and_excludes_none():
@@ -152,11 +155,15 @@ def test_wrong_votes_of_one_class_are_not_netted_with_right_ones_of_others():
 def test_silence_on_secret_rows_is_not_punished():
     """A specialist that is wrong where it claims next to nothing stays."""
     silent = np.where(np.arange(8)[:, None] < 4, 0.01, 1.0) * np.ones((8, 2))
-    ratios = [np.ones((8, 2)), np.ones((8, 2)), silent]
     guard = Guard(secret=SECRET, watch=False)
-    assert not guarded(EIGHT, EIGHT, EIGHT[:, ::-1], ratios=[*ratios[:2], 0 * silent], guard=guard)[
-        1
-    ]
+    for claims in (silent, 0 * silent):
+        ratios = [np.ones((8, 2)), 1.1 * np.ones((8, 2)), claims]
+        assert not guarded(EIGHT, EIGHT, EIGHT[:, ::-1], ratios=ratios, guard=guard)[1]
+
+
+def test_labels_of_no_class_that_is_agreed_on_judge_nobody():
+    guard = Guard(secret=SecretLabels(np.arange(2), ("other", "other")), watch=False)
+    assert not guarded(EIGHT, EIGHT, EIGHT[:, ::-1], guard=guard)[1]
 
 
 @pytest.mark.parametrize(("known", "found"), [(2, {"d"}), (12, set())])

@@ -1,4 +1,4 @@
-"""Rule that chooses itself: by what the parties let leave, and by rows that no model was trained on.
+"""Rule that chooses its weights: by the scores that the parties release, and by held-out rows.
 
 m parties, n public rows, K classes; ``s_c(x, y)`` is how many of party c's rows of class y come on one public
 row at x (:class:`consilience.numerics.density.PublicRatio`), ``p_c(x)`` its calibrated probabilities.
@@ -92,9 +92,10 @@ def auto() -> Aggregator:
 
     **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
-    else predictions, calibrated, and their mean (for values, the mean), in which answers that hardly vary
-    from row to row hardly count. The teacher's notes record which form it was, what it chose, and the
-    parties whose model gives the same answer for every row.
+    else predictions, calibrated, and their mean (for values, the mean within the usual range). In this mean
+    answers count less that hardly vary from row to row, or that disagree with the others'
+    (:func:`_agreement`); it also takes the place of coarse ratios of few classes. The teacher's notes record
+    which form it was, what it chose, and the parties whose model gives the same answer for every row.
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"

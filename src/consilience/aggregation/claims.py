@@ -7,7 +7,7 @@ Nothing here reads a label. ``docs/theory/robustness.md`` proves what such tests
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ largest class, and the vote."""
 def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
     """Scale down claims that are larger than those of the usual party, and those of copies.
 
-    Parties with claims and outputs that are alike to one part in 10,000 count as one: their claims are
+    Parties with claims and outputs that are alike to about one percent count as one: their claims are
     divided by their number.
 
     At a row a party may claim :data:`ABOVE_USUAL` times the usual density, and over all rows as much as the
@@ -83,8 +83,8 @@ def usual_range(values: Array) -> tuple[Array, Array]:
     """Give the least and the largest value that a party may predict, for each target.
 
     These are the medians over parties of their least and largest values, and at either end as much again and
-    three times the median distance of a party's mean from the median one: parties whose targets are of
-    different sizes keep theirs.
+    three times the median distance of a party's mean from the median one. If half of the parties or more
+    predict other sizes than the median party, all keep theirs; a single one that is far off does not.
 
     Args:
         values: shape ``(m, n, K)``.
@@ -176,6 +176,9 @@ COARSE = Thresholds(
 malicious and under attack, between the largest honest party and the smallest attacker; coarse claims overlap
 more, so that their thresholds spare more parties and find fewer attackers."""
 
+_LEAST_ROWS = 8
+"""Public rows below which agreement on them is no evidence."""
+
 _SMALL = 0.7
 """Votes over the median party's below which a party has few."""
 
@@ -203,7 +206,9 @@ _SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
 claims are also on far more rows than those of the class's other holders, and otherwise."""
 
 
-def suspects(ratios: Array, outputs: Array, limits: Thresholds) -> list[Suspect]:
+def suspects(
+    ratios: Array, outputs: Array, limits: Thresholds, spared: Collection[int] = ()
+) -> list[Suspect]:
     """Find the parties whose claims the others contradict, by five tests.
 
     The first test that finds a party decides: inconsistent, misplaced, spread, leading, outvoted. A caller
@@ -214,14 +219,21 @@ def suspects(ratios: Array, outputs: Array, limits: Thresholds) -> list[Suspect]
         ratios: bounded claims, shape ``(m, n, K)``, of three parties or more.
         outputs: probabilities, of the same shape.
         limits: thresholds for this kind of ratio.
+        spared: places of parties that are no suspects, whatever they claim.
 
     Returns:
-        Suspects of one test, the strongest first; empty if no test finds any.
+        Suspects of one test, the strongest first; empty if no test finds any, or if there are fewer public
+        rows than are evidence.
     """
+    if ratios.shape[1] < _LEAST_ROWS:
+        return []
     votes = ratios * outputs
     for test in (_inconsistent, _misplaced, _spread, _leading, _outvoted):
-        if found := test(ratios, outputs, votes, limits):
-            return sorted(found, key=lambda one: -one.strength)
+        found = sorted(test(ratios, outputs, votes, limits), key=lambda one: -one.strength)
+        if test is _outvoted and found and found[0].party in spared:
+            continue  # the others are suspects only by comparison with this one
+        if found := [one for one in found if one.party not in spared]:
+            return found
     return []
 
 
@@ -385,9 +397,9 @@ def wrong_on_labels(
     In all: the share of a party's squared votes for another class than the label is above 0.45, and above
     chance by two standard errors of as many rows as its votes lie on. In one class: its mean wrong vote
     less its right one, each weighted by its squared density, is near the most that there can be. Or it votes
-    for one class on the rows of another as much as on its own: twice at most that ratio of votes, times its
-    mean density and probability there, is above 0.7; honest parties had 0.47 with exact ratios, and 0.62. A
-    party without votes there is not judged.
+    for one labelled class on the rows of another as much as on its own: the ratio of its votes, 2 at most,
+    times its mean share of votes there, weighted by density, is above 0.7; honest parties had 0.48 with
+    exact ratios, and 0.66. A party without votes there is not judged.
 
     Args:
         ratios: bounded claims, shape ``(m, n, K)``.
@@ -426,29 +438,31 @@ def wrong_on_labels(
         elif by_class[worst] > limits.wrong_class:
             evidence = f"of one class its votes are wrong ({by_class[worst]:.2f} of 1.00)"
             found.append(Suspect(c, by_class[worst] / limits.wrong_class, evidence))
-        elif (astray := _astray(votes[c], dense[c, :, None] * outputs[c, rows], labels)) > _ASTRAY:
+        elif (astray := _astray(votes[c], dense[c], labels)) > _ASTRAY:
             evidence = "it votes for one class on the rows of another as much as on its own"
             found.append(Suspect(c, astray / _ASTRAY, evidence))
     return found
 
 
-def _astray(votes: Array, said: Array, labels: Array) -> float:
+def _astray(votes: Array, dense: Array, labels: Array) -> float:
     """How far a party's votes for a class lie on labelled rows of another.
 
     Args:
         votes: shape ``(R, K)``.
-        said: densities times probabilities, of the same shape.
+        dense: its densities there, shape ``(R,)``.
         labels: classes of the rows, shape ``(R,)``.
 
     Returns:
-        The largest over pairs of classes of the mean vote over that on the own class's rows, 2 at most, times
-        the mean of ``said``.
+        The largest, over pairs of classes that have labelled rows, of the mean vote over that on the own
+        class's rows, 2 at most, times the mean of its density times its share of votes.
     """
-    of = np.eye(votes.shape[1])[labels]
-    mean = of.T / np.maximum(of.sum(axis=0), 1)[:, None]  # no rows: zeros
-    there = mean @ votes
-    own = np.diag(there)[None, :]
-    ratio = np.minimum(2, there / np.maximum(own, _LEAST)) * (mean @ said)
+    labelled, codes = np.unique(labels, return_inverse=True)
+    of = np.eye(len(labelled))[codes]
+    mean = of.T / of.sum(axis=0)[:, None]
+    share = dense[:, None] * votes / np.maximum(votes.sum(axis=1, keepdims=True), _LEAST)
+    there = mean @ votes[:, labelled]
+    ratio = np.minimum(2, there / np.maximum(np.diag(there), _LEAST))
+    ratio *= mean @ share[:, labelled]
     np.fill_diagonal(ratio, 0)
     return float(ratio.max())
 

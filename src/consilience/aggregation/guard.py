@@ -114,6 +114,8 @@ class Guard:
         named = {name: f"{name} is excluded: the operator listed it" for name in self.leave_out}
         claims = _Claims.of(capped)
         heard = [name for name in replies.parties if self._counts(name, {**found, **named})]
+        if claims is not None and claims.kind is CoarseRatios and not claims.enough(heard):
+            claims = replace(claims, limits=None)  # the rule is of answers alone
         if self.secret is not None:
             for name, said in self._wrong(capped, claims, heard):
                 found.setdefault(name, said)
@@ -158,6 +160,8 @@ class Guard:
             [classes.index(label) if label in classes else -1 for label in self.secret.labels]
         )
         rows, true = self.secret.rows[true >= 0], true[true >= 0]
+        if not len(rows):
+            return []
         since = f"is excluded since round {predictions[0].round}"
         places = [replies.parties.index(name) for name in heard]
         if claims is not None and claims.limits is not None:
@@ -219,16 +223,18 @@ class _Claims:
             if limits is None or probabilities is None:
                 ratios = ratios.reshape(*ratios.shape[:2], -1)
                 probabilities, limits = np.ones_like(ratios), None
-            elif kind is CoarseRatios and not suffice(
-                bounded(ratios, probabilities), probabilities
-            ):
-                limits = None  # the rule is of answers alone
             round = predictions[0].round if predictions else given[0].round
             size = np.maximum([one.values for one in given], 0).reshape(len(given), -1).sum(axis=1)
             shares = relative_size(size) if size.any() else np.ones(len(size))
             by_party = dict(zip(replies.parties, map(float, shares), strict=True))
             return cls(kind, replies.parties, ratios, probabilities, limits, round, by_party)
         return None
+
+    def enough(self, heard: list[str]) -> bool:
+        """Tell whether a rule can use the claims of the parties that are heard."""
+        places = [place for place, name in enumerate(self.parties) if name in heard]
+        outputs = self.outputs[places]
+        return suffice(bounded(self.ratios[places], outputs), outputs)
 
     def contradicted(self, heard: list[str], spared: tuple[str, ...]) -> list[tuple[str, str]]:
         """Find parties to exclude among those that are heard, one by one, and the evidence.
@@ -243,8 +249,8 @@ class _Claims:
         while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
             places = [self.parties.index(name) for name in left]
             ratios, outputs = self.ratios[places], self.outputs[places]
-            told = suspects(bounded(ratios, outputs), outputs, self.limits)
-            told = [one for one in told if left[one.party] not in spared]
+            kept = [place for place, name in enumerate(left) if name in spared]
+            told = suspects(bounded(ratios, outputs), outputs, self.limits, kept)
             if not told:
                 break
             found.append((left[told[0].party], told[0].evidence))
