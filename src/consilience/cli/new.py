@@ -13,6 +13,7 @@ from consilience.cli.output import Debug, handle_errors, say, tables
 from consilience.cli.tables import columns_table
 from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
+from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from consilience.validation.labels import Kind
@@ -116,6 +117,7 @@ def new(
         say(f"now: {command('run', path)}")
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Questions:
     """Questions about a table: answered by an option, by a person, or by the suggestion.

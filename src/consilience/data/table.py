@@ -29,6 +29,7 @@ from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import Lenient
 from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
 from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
@@ -278,6 +279,7 @@ def read_rows(
     return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Rows:
     X: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ class ColumnCheck:
     own: str | None
     kind: str = ""
     missing: float = 0.0
-    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    holds: Mapping[str, int] | tuple[float | str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     suited: bool = True
     refused: str | None = None
@@ -233,7 +233,7 @@ def _found(column: Column, own: str | None, part: Array, notes: Sequence[str]) -
     """A column that was read: what it holds, and the share of gaps."""
     gaps = np.isnan(part.astype(np.float64))
     known = part[~gaps]
-    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    holds: Mapping[str, int] | tuple[float | str, ...] = field(default=(), repr=False)
     if column.kind == "category":
         counts = np.bincount(known.astype(np.int64), minlength=len(column.categories))
         holds = {name: int(n) for name, n in zip(column.categories, counts, strict=True) if n}

@@ -16,6 +16,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 GAPS = frozenset(
     ["", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "<na>", "nat", "1.#ind", "1.#qnan"]
@@ -64,6 +65,7 @@ _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}([ \u00a0\u202f'’]\d{3})+([.,]\d+)?")
 _COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Table:
     """Columns by name, in their order.
