@@ -79,7 +79,7 @@ def test_it_is_made_once_and_is_in_nothing_else(tmp_path: Path) -> None:
         (Join(agreement=agreed(seed=1)),),
     ]:
         with PartySite(member, tmp_path) as site:
-            replies.append(encode(ask(site, *tasks)))
+            replies.append(site.answer(encode(tasks)))
         seen.add(own_secret(tmp_path))
     (secret,) = seen
     path = tmp_path / "secret"
