@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
+from sklearn.naive_bayes import GaussianNB
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.message import message
@@ -307,11 +308,12 @@ def test_what_is_no_question(site: PartySite, tasks: Any, reason: str) -> None:
 
 def test_a_party_that_cannot_be_made(tmp_path: Path) -> None:
     def broken() -> Party:
-        raise InvalidInput("there are no rows", where="data.csv", mend="Add some.")
+        return Party("north", GaussianNB(), np.zeros((2, 1)), ["x", "y"], test=3)
 
     with PartySite(broken, tmp_path, name="north") as site:
         failure = ask(site, Describe())
-    assert (failure.party, failure.kind, failure.mend) == ("north", "invalid", "Add some.")
+    mend = "Give (X_test, y_test): rows and labels."
+    assert (failure.party, failure.kind, failure.mend) == ("north", "invalid", mend)
 
 
 # --- limits -----------------------------------------------------------------------------------------

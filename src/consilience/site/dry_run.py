@@ -18,6 +18,7 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import PRECISION, Agreement, OutputKind, Public
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
+from consilience.site.audit import AUDIT, read_log
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
 from consilience.site.party_site import PartySite
@@ -216,7 +217,10 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
             taken[type(task).__name__] = perf_counter() - start
             if isinstance(reply, Failure):
                 wrong = InvalidInput if reply.kind == "invalid" else RunFailed
-                raise wrong(reply.reason, where="dry run", mend=reply.mend or None)
+                said = str(read_log(Path(folder) / AUDIT).entries[-1]["detail"])
+                if said != reply.reason:  # with the words that would not leave
+                    raise wrong(said, where="dry run")
+                raise wrong(said, where="dry run", mend=reply.mend or None)
             reply.validate(party=party.name, task=task, agreement=agreed)
             return reply
 

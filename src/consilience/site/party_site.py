@@ -60,7 +60,7 @@ from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import CHECKPOINTS, SESSION, StateFolder, share_checkpoint, share_files
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
-from consilience.tasks.outgoing import Outcome, failure_of, reply_of
+from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 
 
@@ -142,6 +142,8 @@ class PartySite:
         with self._busy:
             tasks: tuple[Task, ...] = ()
             self._trouble = ""
+            if self._party is not None:
+                self._party.trouble = ""
             try:
                 tasks = self._read(request, to)
                 with limited_threads(self._threads):
@@ -151,8 +153,9 @@ class PartySite:
             except Exception as error:  # `make` may raise anything; the coordinator waits
                 spoken = isinstance(error, KnowledgeRefused)  # all else may speak of rows
                 discreet = self.limits.epsilon is not None and not spoken
-                outcome, reply, status = _refusal(failure_of(self.name, error, discreet=discreet))
-                self._trouble = str(error) if discreet else ""
+                failure = failure_of(self.name, error, discreet=discreet)
+                outcome, reply, status = _refusal(failure)
+                self._trouble = withheld(error, failure)
             try:
                 self._log(tasks, request, outcome, reply, status, federation)
             except ConsilienceError as error:  # then nothing but this leaves
@@ -384,7 +387,7 @@ class PartySite:
         )
 
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
-        """The words of a line of the log: those too that a party with a budget keeps to itself."""
+        """The words of a line of the log: those too that do not leave, with a budget or of foreign code."""
         if trouble := self._trouble or (self._party.trouble if self._party else ""):
             return trouble
         if isinstance(outcome, Failure):
