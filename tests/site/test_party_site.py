@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from sklearn.naive_bayes import GaussianNB
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.errors import RunFailed
 from consilience.messages.message import message
 from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
 from consilience.messages.schema import Public

@@ -149,6 +149,7 @@ def resume(
         from consilience.experiments import resume as go_on
         from consilience.experiments import stored_spec
         from consilience.federation.run_folder import read_configuration, run_of
+        from consilience.files import privately
 
         check_target(json_to)
         found = run_of(folder)
@@ -162,7 +163,7 @@ def resume(
         if without and deployed and rounds is None and out is None:
             from consilience.cli.coordinator import begin_without
 
-            with stopping():
+            with stopping(), privately():
                 begin_without(found.parent, without, context, quiet=quiet)
             finish(found, json_to, quiet)
             return
@@ -196,7 +197,7 @@ def resume(
         if deployed:
             from consilience.cli.coordinator import go_on_to_the_end
 
-            with stopping():
+            with stopping(), privately():
                 go_on_to_the_end(found.parent, context, quiet=quiet)
             finish(found, json_to, quiet)
             return

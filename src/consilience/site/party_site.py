@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
+from consilience.files import privately
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
@@ -100,6 +101,11 @@ class PartySite:
         self._loaded_state: Path | None = None
         """The folder of the state that the party in memory is in, where it is in one."""
         self._busy = Lock()
+        with privately():
+            self._open(home, wait)
+
+    def _open(self, home: Path, wait: float) -> None:
+        """Lock the folder, and take up what is in it."""
         self._state = StateFolder(home, wait=wait)
         try:
             sweep_public(home)
@@ -139,7 +145,7 @@ class PartySite:
             recorded: the last round that the coordinator has recorded, where the transport says so: the state
                 in which the party first hears of it is the one that ``Restore`` of that round loads.
         """
-        with self._busy:
+        with self._busy, privately():
             tasks: tuple[Task, ...] = ()
             self._trouble = ""
             if self._party is not None:
@@ -167,7 +173,7 @@ class PartySite:
 
         It is this site's own, and changes with the next request: take ``party().model()`` to keep.
         """
-        with self._busy:
+        with self._busy, privately():
             if self._session() is None:
                 return None
             return self._load()

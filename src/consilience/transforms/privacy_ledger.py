@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import force, write_whole
+from consilience.files import force, private_folder, write_whole
 from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
 from consilience.validation.arrays import Array
 
@@ -132,8 +132,9 @@ class PrivacyLedger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            if not folder.exists():
-                folder.mkdir(mode=0o700, parents=True)
+            new = not folder.exists()
+            private_folder(folder)
+            if new:
                 force(folder.parent)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
