@@ -21,6 +21,7 @@ from consilience.party.party import Party
 from consilience.site.audit import AUDIT, read_log
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
+from consilience.site.own_ledger import ledger_warnings
 from consilience.site.party_site import PartySite
 from consilience.site.privacy_limits import whole_ledger
 from consilience.site.public_rows import kept_public
@@ -119,7 +120,12 @@ def try_out(spec: PartySpec) -> DryRunReport:
         leaves=spec.limits.allowed_replies(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
-        warnings=(*lax_limits(spec.limits), *party.notes, *party.rare),
+        warnings=(
+            *lax_limits(spec.limits),
+            *ledger_warnings(spec.limits),
+            *party.notes,
+            *party.rare,
+        ),
     )
 
 
@@ -135,7 +141,7 @@ def join_alone(spec: PartySpec) -> Party:
     """
     _check_folder(spec.state)
     read_session(spec.state)
-    whole_ledger(spec.state)
+    whole_ledger(spec.state, spec.limits.ledger_in(spec.state))
     party = spec.party()
     party.public = party.public or Public.none()
     with spec.located():

@@ -47,6 +47,7 @@ from consilience.party.state import (
 from consilience.site.audit import AUDIT, AuditLog
 from consilience.site.fields import within
 from consilience.site.limits import Limits
+from consilience.site.own_ledger import ledger_of
 from consilience.site.public_rows import (
     check_sent,
     keep_sent,
@@ -62,7 +63,6 @@ from consilience.site.state import CHECKPOINTS, SESSION, StateFolder, share_chec
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
-from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
 
 
 class PartySite:
@@ -110,7 +110,7 @@ class PartySite:
         try:
             sweep_public(home)
             self._audit = AuditLog(home / AUDIT, written_after=last_line(home))
-            self._ledger = PrivacyLedger(home / FOLDER)
+            self._ledger, self._scope = ledger_of(home, self.limits)
         except BaseException:
             self._state.close()
             raise
@@ -328,7 +328,7 @@ class PartySite:
             party = self._make()
             party.discreet = True
             self.limits.bind(party, noise=self._noise)
-            party.privacy.accountant.keep_in(self._ledger)
+            party.privacy.accountant.keep_in(self._ledger, scope=self._scope)
             if self.limits.secret and not party.secret:
                 party.secret = own_secret(self._state.home)
             if party.public is None:

@@ -45,7 +45,7 @@ def without_foreign_words(error: Exception) -> ConsilienceError:
         said = f"{type(cause).__name__}{_place(cause)}"
         for words in _words(cause):
             alone = rf"(?<!\w){re.escape(words)}(?!\w)"
-            texts = [re.sub(alone, lambda _, said=said: said, text) for text in texts]
+            texts = [said.join(re.split(alone, text)) for text in texts]
         for words in _words(cause):
             texts = [said if _quotes(text, words) else text for text in texts]
     what, where, mend = texts
