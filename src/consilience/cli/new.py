@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from consilience.cli.output import Debug, handle_errors, say, tables
+from consilience.cli.output import Debug, Independent, handle_errors, say, tables
 from consilience.cli.tables import columns_table
 from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
@@ -69,6 +69,7 @@ def new(
             metavar="SHARE|N|FILE", help="The rows that everybody sees, without their labels."
         ),
     ] = None,
+    independent: Independent = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be suggested.")
     ] = False,
@@ -107,6 +108,7 @@ def new(
             parties=many,
             drop=asked.drop(drop, template.suggested_drop(inputs, rows), (predicted, whose)),
             public=asked.public(public),
+            independent=independent,
         )
         if odd := template.write_study(path, study, rows):
             say(f"warning: {odd}; the configuration says that it is meant: strict = false")
