@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +147,6 @@ def test_in_a_simulation_the_words_are_read() -> None:
     assert isinstance(failure, Failure) and ROW in failure.reason
 
 
-def raised(make: Callable[[], object]) -> Exception:
-    try:
-        make()
-    except Exception as error:
-        return error
-    raise AssertionError
-
-
 def wrapped(text: str, of: Exception, *, cause: bool = True, **said: str) -> Exception:
     """An error of ours that was made of another one, here as if our own code had raised it."""
     made = RunFailed(text, **said)
@@ -193,5 +184,3 @@ def test_the_kind_and_the_code_stay() -> None:
     assert type(found) is RunFailed and found.code == "budget"
     failure = failure_of("north", error, discreet=True)  # a code speaks with a budget too
     assert not tells(failure.reason) and failure.code == "budget"
-    theirs = without_foreign_words(raised(lambda: quote("own class")))
-    assert type(theirs) is InvalidInput and not tells(str(theirs))

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from sklearn.naive_bayes import GaussianNB
 
-from consilience.errors import RunFailed
+from consilience.errors import InvalidInput, RunFailed
 from consilience.messages.message import message
 from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
 from consilience.messages.schema import Public
@@ -308,12 +307,11 @@ def test_what_is_no_question(site: PartySite, tasks: Any, reason: str) -> None:
 
 def test_a_party_that_cannot_be_made(tmp_path: Path) -> None:
     def broken() -> Party:
-        return Party("north", GaussianNB(), np.zeros((2, 1)), ["x", "y"], test=3)
+        raise InvalidInput("there are no rows", where="data.csv", mend="Add some.")
 
     with PartySite(broken, tmp_path, name="north") as site:
         failure = ask(site, Describe())
-    mend = "Give (X_test, y_test): rows and labels."
-    assert (failure.party, failure.kind, failure.mend) == ("north", "invalid", mend)
+    assert (failure.party, failure.kind, failure.mend) == ("north", "invalid", "Add some.")
 
 
 # --- limits -----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
@@ -13,7 +13,6 @@ from consilience.cli.output import Debug, Independent, handle_errors, say, table
 from consilience.cli.tables import columns_table
 from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
-from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from consilience.validation.labels import Kind
@@ -119,7 +118,6 @@ def new(
         say(f"now: {command('run', path)}")
 
 
-@prints_no_rows
 @dataclass(frozen=True)
 class _Questions:
     """Questions about a table: answered by an option, by a person, or by the suggestion.
@@ -131,7 +129,7 @@ class _Questions:
     """
 
     file: Path
-    rows: Table
+    rows: Table = field(repr=False)
     yes: bool
 
     def target(self, given: str | None, kind: str | None) -> tuple[str, Kind]:

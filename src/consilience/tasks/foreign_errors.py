@@ -19,6 +19,9 @@ AT_HOME = "The party's own log has its words."
 """Advice in the place of foreign words."""
 
 _PACKAGE = Path(consilience.__file__).parent
+_CALL_MODELS = ("learners", "numerics")
+"""Packages of ours that call models and functions of users with rows."""
+
 _ALIKE = 12
 """Characters of a foreign text that are in none of ours by chance."""
 
@@ -69,11 +72,17 @@ def _made(
 
 
 def _ours(error: BaseException) -> bool:
-    """Tell whether an error is one of ours, raised by our own code or never raised."""
+    """Tell whether an error is one of ours, and none that a model raised.
+
+    Functions that make a party, and protocols of other packages, raise our errors to be read.
+    """
     if not isinstance(error, ConsilienceError):
         return False
-    frames = traceback.extract_tb(error.__traceback__)
-    return not frames or _inside(frames[-1].filename) is not None
+    places = [_inside(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    if not places or places[-1] is not None:
+        return True
+    last = next((one for one in reversed(places) if one is not None), None)
+    return last is None or last.parts[0] not in _CALL_MODELS
 
 
 def _foreign(error: BaseException) -> Iterator[BaseException]:

@@ -28,6 +28,7 @@ MOST_ROWS = 50
 """Rows of one value in the mean, above which a column holds categories and not persons."""
 
 _FEWEST, _FEWEST_NUMBERED = 10, 20
+_DATE = re.compile(r"\s*\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _CHANCE = math.log(1e-6)
 _FIRST = 200
 """Values that are looked at first: few columns are the same on all rows of each of them."""
@@ -114,11 +115,13 @@ def _evidence(
 
 
 def _discrete(values: Array) -> bool:
-    """Tell whether a column holds texts or whole numbers."""
+    """Tell whether a column holds texts or whole numbers, and no dates."""
     if values.dtype.kind == "f":
         known = values[~np.isnan(values)]
-        return bool(len(known)) and bool((known % 1 == 0).all())
-    return values.dtype.kind in "OSUiu"
+        return bool(len(known)) and bool((np.isfinite(known) & (known == np.round(known))).all())
+    if values.dtype.kind == "O":
+        return not any(_DATE.match(str(one)) for one in values[:_FIRST].tolist())
+    return values.dtype.kind in "SUiu"
 
 
 def _codes(values: Array) -> tuple[Array, Array]:
