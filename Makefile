@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := $(BIN)/consilience run examples/digits.toml
 
-.PHONY: help demo deploy-demo test test-avx2 test-text test-browser canary lint docs package image bench constraints clean
+.PHONY: help demo deploy-demo test test-avx2 test-text test-browser fuzz canary lint docs package image bench constraints clean
 
 help:
 	@echo "make demo         ten parties, five kinds of model, scikit-learn's digits (about a minute)"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-avx2    those of networks, as on a processor without AVX-512"
 	@echo "make test-text    those of pretrained transformers, which install another 160 MB"
 	@echo "make test-browser live pages in the system's Chromium"
+	@echo "make fuzz         mutated files and messages, under limits of time and memory (minutes)"
 	@echo "make canary       the tests of deployment, slow ones too, with the newest Flower"
 	@echo "make lint         style, types, import contracts"
 	@echo "make docs         the documentation, into site/; warnings are errors"
@@ -107,10 +108,18 @@ test-browser: $(VENV)/.stamp-dev
 	$(INSTALL) playwright
 	$(BIN)/python -m pytest tests/deploy/test_browser.py $(ARGS)
 
-# The newest Flower beside what is installed, in a folder of its own: what of its insides has changed fails here first.
+# Files and messages of strangers; what is found goes into FOUND of tests/fuzz, which the suite tries first.
+fuzz: $(VENV)/.stamp-dev
+	$(BIN)/python -m pytest -n 0 -m fuzz -o timeout=1800 tests/fuzz $(ARGS)
+
+# The newest Flower and all that it asks for, in a folder of its own. It fails here first if Flower's insides have changed,
+# or if Flower asks for other versions than those of constraints.txt. The version is named, or pip would take an older one.
 canary: $(VENV)/.stamp-dev
 	rm -rf $(VENV)/canary
+	sed '/^flwr==/d' constraints.txt > $(VENV)/canary.txt
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/canary flwr
+	newest=$$(PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'from importlib.metadata import version; print(version("flwr"))'); \
+	    $(BIN)/python -m pip install --quiet --upgrade -c $(VENV)/canary.txt --target $(VENV)/canary flwr==$$newest
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'import flwr.supercore.version as found; print("flwr", found.package_version)'
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -m pytest -n 0 -m "" \
 	    tests/networks/test_flower.py tests/networks/test_forks.py tests/deploy $(ARGS)

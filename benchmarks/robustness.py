@@ -197,7 +197,7 @@ def plan() -> Iterator[Trial]:
     forms.append(("m5", False))
     for attacks, seeds, guard in (
         (NEW, SEEDS, "default"),
-        (NEW, FEW, "root"),
+        (NEW, SEEDS, "root"),
         (OTHERS, FEW[:1], "default"),
         (LATE, FEW, "default"),
         (OTHERS, FEW[:1], "root"),
@@ -219,12 +219,11 @@ def key(one: Trial) -> str:
     return json.dumps([digest(), *one])
 
 
-def stored(exact: str = "") -> dict[str, dict[str, Any]]:
+def stored(codes: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Trials that were computed with this code, by :func:`key`.
 
     Args:
-        exact: digest of an earlier code whose trials with exact ratios count too, if later changes are of
-            coarse ratios alone.
+        codes: digests of earlier codes whose trials count too, if later changes do not touch them.
     """
     if not KEPT.exists():
         return {}
@@ -232,15 +231,15 @@ def stored(exact: str = "") -> dict[str, dict[str, Any]]:
     for line in map(json.loads, KEPT.read_text().splitlines()):
         code, *about = json.loads(line["key"])
         one = Trial(*about)
-        if code == digest() or (code == exact and not one.coarse):
+        if code in (digest(), *codes):
             found[key(one)] = line
     return found
 
 
-def compute(trials: Sequence[Trial], exact: str) -> None:
+def compute(trials: Sequence[Trial], codes: Sequence[str]) -> None:
     """Run the trials that were not run with this code, and keep each."""
     KEPT.parent.mkdir(parents=True, exist_ok=True)
-    done = set(stored(exact))
+    done = set(stored(codes))
     for i, one in enumerate(trials):
         if key(one) in done:
             continue
@@ -375,9 +374,9 @@ CONCLUSIONS = (
 )
 
 
-def page(exact: str) -> Iterator[str]:
+def page(codes: Sequence[str]) -> Iterator[str]:
     """The page of the trials that are there."""
-    found = stored(exact)
+    found = stored(codes)
     hours = sum(line.get("seconds", 0) for line in found.values()) / 3600
     yield (
         "Ten parties (heart disease also its four hospitals): logistic regressions, nearest neighbours and "
@@ -408,13 +407,15 @@ if __name__ == "__main__":
         "--share", default="0/1", help="which trials: i/n takes every n-th from the i-th"
     )
     parser.add_argument("--page", action="store_true", help="write the page alone")
+    parser.add_argument("--cells", nargs="*", default=list(CELLS), help="keys of CELLS")
     parser.add_argument(
-        "--exact", default="", metavar="CODE", help="code whose exact trials count too"
+        "--codes", nargs="*", default=[], help="digests of codes whose trials count too"
     )
     given = parser.parse_args()
     first, step = map(int, given.share.split("/"))
     if not given.page:
-        compute(list(dict.fromkeys(plan()))[first::step], given.exact)
+        chosen = [one for one in dict.fromkeys(plan()) if one.cell in given.cells]
+        compute(chosen[first::step], given.codes)
     if step == 1:
-        codes = f"code {digest()}" + (f", exact ratios {given.exact}" if given.exact else "")
-        write(__file__, page(given.exact), about=codes)
+        codes = "code " + ", ".join((digest(), *given.codes))
+        write(__file__, page(given.codes), about=codes)

@@ -20,6 +20,7 @@ import pytest
 import typer
 
 from consilience.cli import app
+from consilience.deployment.coordinator.gate import MOST, SPARE
 from consilience.site import Limits
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,6 +188,12 @@ def test_units_are_understood(unit: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_units_open_as_many_files_as_the_gate_needs(unit: Path) -> None:
+    (limit,) = re.findall(r"^LimitNOFILE=(\d+)$", unit.read_text(), re.MULTILINE)
+    assert int(limit) >= 2 * MOST + SPARE
 
 
 def test_the_picture_of_the_house_is_that_of_the_contract_and_the_rooms() -> None:

@@ -140,13 +140,39 @@ def test_what_a_party_needs_has_hashes_and_the_versions_that_were_tested() -> No
     met = set(wanted)
     while wanted:
         name, extra = wanted.pop()
-        there = next(Distribution.discover(name=name), None)
-        for line in (there and there.requires) or []:
-            one = Requirement(line)
+        for one in _requirements(name):
             if one.marker is None or one.marker.evaluate({"extra": extra}):
                 below = one.name.lower().replace("_", "-")
                 assert below in hashed, f"{below}, which {name} needs"
                 more = {(below, part) for part in ("", *one.extras)} - met
                 met |= more
                 wanted += more
+                assert here_is_another(name, tested) or one.specifier.contains(tested[below][0]), (
+                    f"{one}, which {name} needs"
+                )
     assert len(met) > 40
+
+
+def _requirements(name: str) -> list[Requirement]:
+    """What a package asks for, as far as it is installed here; the project's own are those of its file."""
+    if name != "consilience":
+        there = next(Distribution.discover(name=name), None)
+        return [Requirement(line) for line in (there and there.requires) or []]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].items()
+    more = [f'{line}; extra == "{extra}"' for extra, lines in extras for line in lines]
+    return [Requirement(line) for line in (*project["dependencies"], *more)]
+
+
+def here_is_another(name: str, tested: dict[str, tuple[str, str]]) -> bool:
+    """Return true if a package is installed here at another version than the one that was tested."""
+    return name != "consilience" and version(name) != tested[name][0]
+
+
+def test_flowers_versions_stand_in_one_place_and_its_canary_is_resolved() -> None:
+    wanted = _requirements("consilience")
+    (flower,) = [one for one in wanted if one.name == "flwr" and one.specifier]
+    assert "1.41.0" in flower.specifier and _pins("constraints.txt")["flwr"][0] in flower.specifier
+    recipe = (ROOT / "Makefile").read_text().partition("\ncanary:")[2].partition("\n\n")[0]
+    install = [line for line in recipe.splitlines() if "pip install" in line][-1]
+    assert "-c " in install and "--no-deps" not in install and "flwr==$$newest" in install

@@ -12,7 +12,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     name.name: imported.module
-    for imported in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    for imported in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(imported, ast.ImportFrom)
     for name in imported.names
 }

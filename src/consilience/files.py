@@ -196,21 +196,25 @@ def without_links(folder: Path) -> Path:
     return folder
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most: int = LONGEST) -> str:
     """The text of a file of settings or facts, which a stranger may have written.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no regular file, whose reading need not end; longer than :data:`LONGEST`; or not
-            UTF-8.
+        ValueError: it is no regular file, whose reading need not end; longer than ``most``; or not UTF-8,
+            with or without a byte order mark.
     """
     found = path.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise ValueError("it is no regular file")
-    if found.st_size > LONGEST:
-        raise ValueError(f"it has {found.st_size:,} bytes, of at most {LONGEST:,}")
+    if found.st_size > most:
+        raise ValueError(f"it has {found.st_size:,} bytes, of at most {most:,}")
     with path.open("rb") as file:
-        return file.read(LONGEST).decode()
+        return file.read(most).decode("utf-8-sig")
 
 
 def database(path: Path) -> Path:

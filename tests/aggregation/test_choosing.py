@@ -126,7 +126,78 @@ def test_its_form_follows_what_leaves():
         assert form("regression", ratios)(values).values.tolist() == [[2.0]]
 
 
+def answers(seed: int, m: int = 10, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Answers of m parties that are right on three rows of four, and the true classes."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(classes, size=300)
+    said = np.where(rng.random((m, 300)) < 0.75, true, rng.integers(classes, size=(m, 300)))
+    return 0.8 * np.eye(classes)[said] + 0.2 / classes, true
+
+
+def right(rule, outputs: np.ndarray, true: np.ndarray) -> float:
+    return float((rule(replies(*outputs)).values.argmax(axis=1) == true).mean())
+
+
+def turn(outputs: np.ndarray, true: np.ndarray, kind: str) -> np.ndarray:
+    """The last three parties are sure of class 0 on some rows, and honest elsewhere."""
+    rng = np.random.default_rng(1)
+    rows = {"quiet": true == 3, "jitter": rng.random(len(true)) < 1 / 3, "all": true > 0}[kind]
+    turned = outputs.copy()
+    turned[-3:, rows] = np.eye(outputs.shape[2])[0]
+    return turned
+
+
+@pytest.mark.parametrize("kind", ["quiet", "jitter", "all"])
+def test_three_attackers_of_ten_do_not_turn_a_mean_of_answers(kind):
+    """A point at most is lost against the honest seven, on the turned class too."""
+    rule = form("classification", "none")
+    outputs, true = answers(0)
+    attacked = turn(outputs, true, kind)
+    assert right(rule, outputs[:7], true) - right(rule, attacked, true) <= 0.0101
+    mine = true == 3
+    taught = rule(replies(*attacked)).values.argmax(axis=1)
+    alone = rule(replies(*outputs[:7])).values.argmax(axis=1)
+    assert (taught == true)[mine].mean() >= (alone == true)[mine].mean() - 0.03
+
+
+@given(st.integers(0, 2**32))
+def test_honest_answers_are_averaged_as_well_as_before(seed):
+    outputs, true = answers(seed)
+    plain = (outputs.mean(axis=0).argmax(axis=1) == true).mean()
+    assert right(form("classification", "none"), outputs, true) >= plain - 0.02
+
+
+def test_specialists_are_not_weighed_by_agreement():
+    """Each of five parties tells two of five classes apart: who disagrees may be the one that knows."""
+    true = np.arange(50) % 5
+    outputs = np.zeros((5, 50, 5))
+    for c in range(5):
+        mine, next_one = c, (c + 1) % 5
+        outputs[c, :, mine] = np.where(true == mine, 0.9, 0.3)
+        outputs[c, :, next_one] = 1 - outputs[c, :, mine]
+    teacher = form("classification", "none")(replies(*outputs))
+    np.testing.assert_allclose(teacher.values, outputs.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(teacher.weights, 0.2)
+
+
+def test_few_coarse_claims_give_way_to_answers():
+    """One party claims one class; both tell ten apart."""
+    outputs = np.random.default_rng(0).dirichlet(np.ones(10), size=(3, 20))
+    few, many = np.zeros((20, 10)), np.ones((20, 10))
+    few[:, 0] = 1
+    coarse = form("classification", "coarse")
+    assert "few classes" in coarse(replies(*outputs, ratios=[few] * 3)).notes[0]
+    assert coarse(replies(*outputs, ratios=[many] * 3)).notes[0].startswith("auto: coarse density")
+
+
 # --- values -----------------------------------------------------------------------------------------
+
+
+def test_one_party_of_four_does_not_destroy_a_mean_of_values():
+    rule, truth = form("regression", "none"), np.linspace(0, 1, 50)[:, None]
+    honest = [truth + 0.01 * c for c in range(3)]
+    teacher = rule(replies(*honest, np.full((50, 1), 1e9), kind="values"))
+    assert np.abs(teacher.values - truth).max() < 0.6
 
 
 def test_values_weighted_by_ratios():

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.aggregation.claims import COARSE, EXACT, bounded, suspects, wrong_on_labels
+from consilience.aggregation.claims import (
+    COARSE,
+    EXACT,
+    bounded,
+    suffice,
+    suspects,
+    usual_range,
+    wrong_on_labels,
+)
 
 
 def honest(
@@ -117,6 +125,62 @@ def test_labelled_rows_name_the_attacker_alone(kind):
     rows = np.concatenate([np.flatnonzero(true == y)[:10] for y in range(4)])
     found = wrong_on_labels(bounded(ratios, outputs), outputs, rows, true[rows], EXACT)
     assert [one.party for one in found] == [6]
+
+
+def test_labelled_rows_find_thin_claims_of_one_class_on_the_rows_of_another():
+    """Half as dense as usual, and as many on rows of class 3 as on those of class 0."""
+    ratios, outputs, true = turned("threader")
+    ratios[-1] *= 0.5
+    rows = np.concatenate([np.flatnonzero(true == y)[:10] for y in range(4)])
+    found = wrong_on_labels(bounded(ratios, outputs), outputs, rows, true[rows], COARSE)
+    assert [one.party for one in found] == [6]
+    assert (
+        found[0].evidence == "it votes for one class on the rows of another as much as on its own"
+    )
+
+
+def test_claims_of_every_row_by_a_constant_model_are_found_in_two_classes():
+    """Half of the rows are the usual party's of each class, so that all rows are only twice as many."""
+    ratios, outputs, true = honest(m=4, n=200, classes=2, held=2)
+    right = np.eye(2)[true]
+    ratios = right * ratios.max(axis=2, keepdims=True) + 0.05
+    ratios[-1], outputs[-1] = 0.3 * np.eye(2)[0], np.eye(2)[0]
+    assert suspects(bounded(ratios, outputs), outputs, COARSE)[0].party == 3
+
+
+def test_the_usual_range_by_hand():
+    """Least 0, 1, 2 and largest 10, 11, 12; means 5, 6, 7: 1 - (10 + 3) to 11 + (10 + 3)."""
+    values = np.array([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0]])[..., None]
+    low, high = usual_range(values)
+    assert (low.tolist(), high.tolist()) == ([-12.0], [24.0])
+
+
+def test_parties_of_different_sizes_keep_their_values():
+    """Four parties, each with a quarter of the range of the target, and one of them predicts 1e9."""
+    values = np.linspace(0, 4, 40).reshape(4, 10, 1)
+    low, high = usual_range(values)
+    assert low < 0 and high > 4
+    low, high = usual_range(np.concatenate([values, np.full((1, 10, 1), 1e9)]))
+    assert low < 0 and 4 < high < 20
+
+
+def test_claims_suffice_if_the_median_party_claims_more_than_a_third_of_its_classes():
+    """Three parties tell three classes apart; one claims all, one none, and the third two, one or none."""
+    outputs = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 5))
+    for claimed, enough in ((2, True), (1, False), (0, False)):
+        marks = np.arange(3) < np.array([[3], [0], [claimed]])
+        assert suffice(np.repeat(marks[:, None].astype(float), 5, axis=1), outputs) is enough
+
+
+def test_attackers_do_not_make_claims_too_few():
+    """Seven specialists claim both classes that they know; three attackers know ten and claim one."""
+    outputs = np.zeros((10, 20, 10))
+    outputs[:7, :, 0] = np.linspace(0, 1, 20)
+    outputs[:7, :, 1] = 1 - outputs[:7, :, 0]
+    outputs[7:] = np.random.default_rng(0).dirichlet(np.ones(10), size=(3, 20))
+    ratios = np.zeros_like(outputs)
+    ratios[:7, :, :2], ratios[7:, :, 0] = 1, 1
+    assert suffice(ratios, outputs)
 
 
 def test_a_sole_holder_of_a_class_is_no_suspect():

@@ -10,7 +10,13 @@ import pytest
 from consilience.aggregation import density_ratio
 from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.errors import RunFailed
-from consilience.messages.scores import CalibrationSums, DensityRatios, LogDensities, RowCount
+from consilience.messages.scores import (
+    CalibrationSums,
+    DensityRatios,
+    InputRatios,
+    LogDensities,
+    RowCount,
+)
 from helpers.replies import replies
 
 EIGHT = np.tile(np.eye(2), (4, 1))
@@ -77,7 +83,7 @@ def test_watching_can_be_switched_off_and_bounds_stay():
     assert excluded == {}
     sums = [one.values.sum() for one in heard.of(DensityRatios)]
     assert sums[:2] == [64, pytest.approx(70.4)]
-    assert 64 < sums[3] <= 76.8
+    assert sums[3] == pytest.approx(1.5 * 73.6)  # one and a half times the median in all
 
 
 def test_two_parties_are_not_judged():
@@ -151,6 +157,22 @@ def test_silence_on_secret_rows_is_not_punished():
     assert not guarded(EIGHT, EIGHT, EIGHT[:, ::-1], ratios=[*ratios[:2], 0 * silent], guard=guard)[
         1
     ]
+
+
+@pytest.mark.parametrize(("known", "found"), [(2, {"d"}), (12, set())])
+def test_coarse_claims_of_few_classes_exclude_nobody(known, found):
+    """Four parties claim one class; they tell two apart, or twelve: then the rule is of answers alone."""
+    said = np.random.default_rng(0).dirichlet(np.ones(12), size=(4, 8)) if known == 12 else 0
+    outputs = 0.5 * np.pad(EIGHT, ((0, 0), (0, 10))) + 0.5 * said
+    outputs = np.broadcast_to(outputs, (4, 8, 12)) / outputs.sum(axis=-1, keepdims=True)
+    claims = np.zeros((4, 8, 12))
+    claims[:3, ::2, 0], claims[3, :, 5] = 1, 1e6  # its model never says class 5
+    told = replies(*outputs, ratios=list(claims * np.array([1, 1.1, 1.2, 1])[:, None, None]))
+    coarse = {
+        party: tuple(one for one in given if not isinstance(one, (DensityRatios, InputRatios)))
+        for party, given in told.answers.items()
+    }
+    assert set(Guard()(replace(told, answers=coarse), {})[1]) == found
 
 
 def test_without_ratios_a_specialist_is_judged_by_what_it_tells_apart():

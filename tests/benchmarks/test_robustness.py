@@ -55,6 +55,26 @@ def test_attackers_are_excluded_and_cost_a_point_at_most(
     assert floor["accuracy"] - found["accuracy"] <= 1
 
 
+UNSEEN = [
+    ("d10", "jitter", 3),
+    ("h10", "quiet", 3),
+    ("h10", "jitter", 3),
+    ("u", "threader", 1),
+    ("h4", "threader", 1),
+]
+
+
+@pytest.mark.parametrize(("cell", "attack", "count"), UNSEEN)
+def test_attackers_cost_a_point_at_most_with_coarse_ratios(robustness, cell, attack, count):
+    """No claims tell who they are: answers that disagree with the others count less."""
+    trial = robustness.Trial(cell, True, SEED, attack, count, "default")
+    found, floor = (
+        robustness.tried(one) for one in (trial, trial._replace(attack="none", guard="known"))
+    )
+    assert set(found["excluded"]) <= set(found["malicious"])
+    assert floor["accuracy"] - found["accuracy"] <= 1
+
+
 @pytest.mark.parametrize("cell", ["d2", "d5", "u", "h4"])
 @pytest.mark.parametrize("coarse", [False, True])
 def test_no_honest_party_is_excluded(robustness, cell, coarse):

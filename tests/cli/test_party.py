@@ -52,6 +52,14 @@ def answered(path: Path) -> None:
             site.answer(encode(tasks))
 
 
+def test_check_takes_gaps_that_the_public_rows_lack(folder: Path, call: Call, party: Path) -> None:
+    header, *rows = (folder / "clinics.csv").read_text().splitlines()
+    holed = [row if i % 4 else ",".join(["", *row.split(",")[1:]]) for i, row in enumerate(rows)]
+    (folder / "clinics.csv").write_text("\n".join([header, *holed]) + "\n")
+    done = call("party", "check", party)
+    assert done.exit_code == 0, done.output
+
+
 def test_init_refuses_to_overwrite(call: Call, party: Path) -> None:
     before = party.read_text()
     again = call("party", "init", "north")

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import closing, suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from consilience.deployment.certificates import make_authority
+from consilience.deployment.certificates import make_authority, make_key
 from consilience.deployment.coordinator import gate
-from consilience.deployment.coordinator.gate import LARGEST, Gate
+from consilience.deployment.coordinator.gate import LARGEST, STRANGERS, Connections, Gate
 from consilience.deployment.processes import free_port
 from consilience.errors import RunFailed
+from consilience.networks.flower.callers import caller
+from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -44,9 +51,32 @@ def tls(tmp_path: Path) -> Path:
     return tmp_path / "tls"
 
 
+def signed(key: Path, *, ago: float = 0.0) -> dict[str, str]:
+    """Headers of a call that a party signed, as Flower writes them."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    private = load_ssh_private_key(key.read_bytes(), None)
+    request = httpx.Request("POST", "https://localhost")
+    with pytest.MonkeyPatch.context() as patch:
+        clock = "flwr.supernode.node_auth_http_interceptor.now"
+        now = datetime.now(UTC) - timedelta(seconds=ago)
+        patch.setattr(clock, lambda: now)
+        NodeAuthHttpInterceptor(private, private.public_key()).intercept(  # type: ignore[arg-type]
+            SimpleNamespace(request=request), lambda context: None
+        )
+    return {name: value for name, value in request.headers.items() if name.startswith("flwr-")}
+
+
+@pytest.fixture
+def north(tls: Path) -> dict[str, str]:
+    """Headers of a call of the party that the gate knows."""
+    return signed(tls / "north.key")
+
+
 @pytest.fixture
 def client(tls: Path) -> Iterator[httpx.Client]:
-    """Talks to a gate before an echo."""
+    """Talks to a gate before an echo; the gate knows north."""
     behind = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls / "server.pem", tls / "server.key")
@@ -54,7 +84,8 @@ def client(tls: Path) -> Iterator[httpx.Client]:
     thread = Thread(target=behind.serve_forever)
     thread.start()
     port = free_port()
-    made = Gate("127.0.0.1", port, f"127.0.0.1:{behind.server_port}", tls)
+    line = make_key(tls / "north.key", "north")
+    made = Gate("127.0.0.1", port, f"127.0.0.1:{behind.server_port}", tls, lambda: [line])
     root = ssl.create_default_context(cafile=tls / "ca.pem")
     with closing(made), httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=root) as client:
         yield client
@@ -86,9 +117,9 @@ def test_who_connects_and_asks_nothing_is_sent_away(
     assert client.post("/v1/fleet/get-run", content=b"a").status_code == 200
 
 
-def test_calls_of_nodes_pass_whole(client: httpx.Client) -> None:
+def test_calls_of_nodes_pass_whole(client: httpx.Client, north: dict[str, str]) -> None:
     body = bytes(range(256)) * 20_000  # 5 MB
-    answer = client.post("/v1/fleet/push-object", content=body, headers={"x-key": "k"})
+    answer = client.post("/v1/fleet/push-object", content=body, headers={"x-key": "k", **north})
     assert answer.status_code == 200
     assert answer.content == b"/v1/fleet/push-object k " + body
 
@@ -114,16 +145,168 @@ def test_nothing_else_passes(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-def test_what_is_too_large_or_of_no_length_is_refused(client: httpx.Client, tls: Path) -> None:
+def status(client: httpx.Client, tls: Path, length: int, headers: Mapping[str, str]) -> int:
+    """Status of a call of this length; nothing of its body is sent unless it is asked for."""
+    root = ssl.create_default_context(cafile=tls / "ca.pem")
+    to = client.base_url
+    with closing(HTTPSConnection(to.host, to.port, context=root, timeout=5)) as connection:
+        connection.putrequest("POST", "/v1/fleet/push-object")
+        for name, value in {**headers, "content-length": str(length)}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse().status
+
+
+def test_what_is_too_large_or_of_no_length_is_refused(
+    client: httpx.Client, tls: Path, north: dict[str, str]
+) -> None:
     path = "/v1/fleet/push-object"
     assert client.post(path, content=iter([b"a", b"b"])).status_code == 413
+    assert client.post(path, content=iter([b"a", b"b"]), headers=north).status_code == 413
+    assert status(client, tls, LARGEST + 1, north) == 413
+
+
+def test_a_stranger_sends_kilobytes_alone(
+    client: httpx.Client, tls: Path, north: dict[str, str]
+) -> None:
+    """One without a key, with a key that is not registered, or with a party's but not its signature."""
+    make_key(tls / "other.key", "other")
+    other = signed(tls / "other.key")
+    public = {"flwr-public-key": north["flwr-public-key"]}
+    later = {"flwr-timestamp": signed(tls / "north.key")["flwr-timestamp"]}
+    for headers in (
+        {},
+        other,
+        other | public,
+        north | later,
+        public,
+        north | {"flwr-signature": "é"},
+        north | {"flwr-timestamp": "2026-01-01"},
+        signed(tls / "north.key", ago=400),
+    ):
+        assert status(client, tls, STRANGERS + 1, headers) == 413
+    path, most = "/v1/fleet/activate-node", b"x" * STRANGERS
+    assert client.post(path, content=most, headers=other).content.endswith(most)
+    assert STRANGERS * gate.MOST <= 16 << 20  # of all strangers
+
+
+def test_the_headers_of_flower_are_read(tls: Path) -> None:
+    lines = [make_key(tls / f"{name}.key", name) for name in ("north", "south")]
+    headers = {name.encode(): value.encode() for name, value in signed(tls / "south.key").items()}
+    assert caller(headers, lines) == lines[1]
+    assert caller(headers, lines[:1]) is None
+
+
+def test_calls_of_one_party_at_once_are_bounded(
+    client: httpx.Client, tls: Path, north: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "AT_ONCE", 100_000)
+    path = "/v1/fleet/push-object"
+    assert status(client, tls, 100_001, north) == 503
+    for _ in range(3):  # what has passed does not count
+        assert client.post(path, content=b"x" * 60_000, headers=north).status_code == 200
+
+
+def test_a_flood_of_one_address_ends_its_own_connections() -> None:
+    ended: list[str] = []
+    held = Connections(most=6, each=3)
+    one, two = (held.add("1.1.1.1", lambda name=name: ended.append(name)) for name in "ab")
+    held.known(one, "north")
+    for name in "cdefg":
+        held.add("2.2.2.2", lambda name=name: ended.append(name))
+    assert ended == ["c", "d"] and len(held) == 5
+    held.remove(two)
+    held.known(two, "north")  # a call that came before the end of its connection was noticed
+    assert len(held) == 4
+    # Many addresses, one connection each: strangers make room, the party stays.
+    for number in range(20):
+        held.add(f"3.3.3.{number}", lambda: ended.append("stranger"))
+    assert len(held) == 6 and ended.count("stranger") == 15 and "a" not in ended
+    for name in "hijk":
+        held.known(held.add("1.1.1.1", lambda name=name: ended.append(name)), "north")
+    assert ended[-1] == "h" and "a" in ended  # those on which the party has not called for longest
+    for group in list(held.groups.values()):
+        for connection in list(group):
+            held.remove(connection)
+    assert not held.groups
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """How many more descriptors than this process has now it may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 400, hard))
+    yield 400
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_flood_of_connections_without_tls_does_not_keep_a_party_out(
+    client: httpx.Client, tls: Path, north: dict[str, str], few_descriptors: int
+) -> None:
+    """Both ends of each would need more descriptors than there are."""
+    to = (client.base_url.host, client.base_url.port)
     root = ssl.create_default_context(cafile=tls / "ca.pem")
-    address = client.base_url
-    with closing(HTTPSConnection(address.host, address.port, context=root)) as connection:
-        connection.putrequest("POST", path)
-        connection.putheader("content-length", str(LARGEST + 1))
-        connection.endheaders()
-        assert connection.getresponse().status == 413
+    with ExitStack() as flood:
+        for number in range(few_descriptors // 2 + 50):
+            flood.enter_context(socket.create_connection(to, timeout=10))
+            if number % 50 == 0:
+                time.sleep(0.05)  # the gate is a thread of this process
+        with httpx.Client(base_url=client.base_url, verify=root) as party:
+            answer = party.post("/v1/fleet/pull-messages", content=b"x", headers=north)
+        assert answer.status_code == 200
+
+
+def test_who_begins_no_tls_is_sent_away(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's server would wait for a minute."""
+    monkeypatch.setattr(gate, "SILENT", 0.2)
+    to = (client.base_url.host, client.base_url.port)
+    for said in (b"", b"\x16\x03\x01"):
+        with socket.create_connection(to, timeout=5) as bare:
+            bare.sendall(said)
+            with suppress(ConnectionResetError):
+                assert bare.recv(1) == b""
+
+
+def test_a_second_call_that_does_not_come_whole_ends_the_connection(
+    client: httpx.Client, tls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "SILENT", 0.2)
+    root = ssl.create_default_context(cafile=tls / "ca.pem")
+    to = (client.base_url.host, client.base_url.port)
+    line = b"POST /v1/fleet/get-run HTTP/1.1\r\nhost: localhost\r\n"
+    with (
+        socket.create_connection(to, timeout=5) as bare,
+        root.wrap_socket(bare, server_hostname="localhost") as slow,
+    ):
+        slow.sendall(line + b"content-length: 1\r\n\r\n1")
+        said = b""
+        while not said.endswith(b" 1"):
+            said += slow.recv(1000)
+        slow.sendall(line)
+        with suppress(ConnectionResetError):
+            assert slow.recv(1000) == b""
+
+
+def test_headers_without_end_are_refused(client: httpx.Client, tls: Path) -> None:
+    root = ssl.create_default_context(cafile=tls / "ca.pem")
+    to = (client.base_url.host, client.base_url.port)
+    with (
+        socket.create_connection(to, timeout=5) as bare,
+        root.wrap_socket(bare, server_hostname="localhost") as endless,
+    ):
+        endless.sendall(b"POST /v1/fleet/get-run HTTP/1.1\r\n" + b"x: y\r\n" * 20_000)
+        with suppress(ConnectionResetError):
+            assert b" 400 " in endless.recv(100)
+            while endless.recv(1000):
+                pass
+
+
+def test_there_are_fewer_connections_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, room in ((1024, 448), (100, 64), (1 << 20, 1000), (resource.RLIM_INFINITY, 1000)):
+        monkeypatch.setattr(gate.resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert gate._room() == room
 
 
 def test_a_proxy_may_open_tls_before_it(client: httpx.Client, tls: Path) -> None:
@@ -131,7 +314,7 @@ def test_a_proxy_may_open_tls_before_it(client: httpx.Client, tls: Path) -> None
     port, behind = free_port(), client.base_url
     root = ssl.create_default_context(cafile=tls / "ca.pem")
     with (
-        closing(Gate("127.0.0.1", port, f"{behind.host}:{behind.port}", tls)),
+        closing(Gate("127.0.0.1", port, f"{behind.host}:{behind.port}", tls, list)),
         httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=root) as outside,
     ):
         answer = outside.post("/v1/fleet/push-object", content=b"x" * 99, headers={"x-key": "k"})
@@ -148,10 +331,10 @@ def test_a_superlink_that_is_gone_is_unavailable(tls: Path) -> None:
     port = free_port()
     root = ssl.create_default_context(cafile=tls / "ca.pem")
     with (
-        closing(Gate("127.0.0.1", port, f"127.0.0.1:{free_port()}", tls)),
+        closing(Gate("127.0.0.1", port, f"127.0.0.1:{free_port()}", tls, list)),
         httpx.Client(verify=root) as client,
     ):
         said = client.post(f"https://127.0.0.1:{port}/v1/fleet/pull-messages", content=b"x")
         assert said.status_code == 503  # which nodes take for a reason to try again
         with pytest.raises(RunFailed, match=f"not possible to listen on 127.0.0.1:{port}"):
-            Gate("127.0.0.1", port, "127.0.0.1:1", tls)
+            Gate("127.0.0.1", port, "127.0.0.1:1", tls, list)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.rounds import OUTCOME, outcome
 from consilience.deployment.coordinator.status import coordinator_status
 from consilience.deployment.party.process import party_key, party_status
-from consilience.deployment.processes import Processes
+from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import locked
@@ -481,6 +483,47 @@ def test_a_run_is_conducted_once_at_a_time(run: Path, monkeypatch: pytest.Monkey
         assert link.busy()
         with pytest.raises(InvalidInput, match="going on in another process"):
             served(run, grid(run), lock=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
+def test_a_database_of_a_newer_flower_is_refused_with_what_to_do(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SuperLink here says what Flower's own migration says of such a database."""
+    from alembic.util import CommandError
+    from flwr.supercore.state.alembic.utils import run_migrations
+    from sqlalchemy import create_engine
+
+    home = run / "run" / "flower"
+    with Processes(home, "the test") as processes:
+        with closing(sqlite3.connect(home / "superlink.sqlite")) as database:
+            database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+            database.execute("INSERT INTO alembic_version VALUES ('of_the_future')")
+            database.commit()
+        engine = create_engine(f"sqlite:///{home / 'superlink.sqlite'}")
+        with pytest.raises(CommandError) as error:
+            run_migrations(engine)
+        engine.dispose()
+        (home / "nodes.json").write_text(json.dumps({"keys": {}, "nodes": {}}))
+        programs = run / "bin"
+        programs.mkdir()
+        (programs / "flower-superlink").write_text(f'#!/bin/sh\necho "{error.value}"; exit 1\n')
+        (programs / "flower-superlink").chmod(0o700)
+        monkeypatch.setattr(superlink, "BIN", programs)
+        link = superlink.SuperLink(run, processes, free_port())
+        with pytest.raises(
+            RunFailed, match=rf"a newer Flower wrote the .*\({version('flwr')}\)"
+        ) as refused:
+            link.start({})
+        assert (home / "superlink.sqlite").exists()
+        # What the error names is what has to be deleted.
+        assert (
+            refused.value.mend is not None and f"delete {home / 'nodes.json'}" in refused.value.mend
+        )
+        (home / "nodes.json").unlink()
+        with pytest.raises(RunFailed):
+            link.start({})
+        assert not (home / "superlink.sqlite").exists()
 
 
 # --- public rows from the coordinator -------------------------------------------------------------

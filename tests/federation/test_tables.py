@@ -9,9 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.datasets import load_digits
+from sklearn.ensemble import BaggingRegressor, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVR
 
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
 from consilience.data import read_rows
@@ -268,3 +273,62 @@ def test_texts_beside_other_columns_are_read_by_what_the_public_columns_say(
 def test_texts_that_are_not_there_are_named(names: list[str], encoder: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         text_columns(with_notes(PUBLIC), names, encoder=encoder)
+
+
+def houses(seed: int, n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A price that follows a column of small numbers, beside one of large numbers that means nothing."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"rooms": rng.uniform(1, 8, n), "number": rng.uniform(0, 9000, n)})
+    return frame, frame["rooms"].to_numpy() + rng.normal(0, 0.1, n)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    [KNeighborsRegressor(), BaggingRegressor(KNeighborsRegressor(), 5, random_state=0), SVR()],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_of_distances_are_scaled_with_gaps_and_without(model: Any, gap: bool) -> None:
+    """As after a scaler that was fitted to the public rows, so that the column of rooms counts."""
+    (public, _), (private, y), (test, y_test) = houses(0, 150), houses(1, 200), houses(2, 100)
+    if gap:
+        public.loc[0, "number"] = np.nan
+    alone = Party("b", Ridge(), *houses(3, 50))
+    parties = [Party("a", model, private, y, calibration=0), alone]
+    history = run(*parties, public=public, aggregate=mean())
+    found = history.models["a"].alone.predict(test)[:, 0]
+    assert np.sqrt(np.mean((found - y_test) ** 2)) < 0.5  # 2.0 without scales
+    if not gap and isinstance(model, KNeighborsRegressor):
+        scaler = StandardScaler().fit(public)
+        expected = KNeighborsRegressor().fit(scaler.transform(private), y)
+        np.testing.assert_allclose(found, expected.predict(scaler.transform(test)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_columns_of_one_unit_keep_their_proportions(gap: bool) -> None:
+    """Pixels that hardly vary would otherwise count as much as those that tell digits apart."""
+    names = [f"pixel {i}" for i in range(64)]
+    X, y = load_digits(return_X_y=True)
+    frame = pd.DataFrame(X / 16, columns=names)
+    public, private, test = frame[:300], frame[300:700], frame[700:1700]
+    if gap:
+        public = public.copy()
+        public.loc[0, "pixel 20"] = np.nan
+    model = KNeighborsClassifier()
+    parties = [
+        Party("a", model, private, y[300:700], calibration=0),
+        Party("b", LogisticRegression(), frame[1700:], y[1700:]),
+    ]
+    found = run(*parties, public=public, aggregate=avg()).models["a"].alone.predict(test)
+    expected = KNeighborsClassifier().fit(private, y[300:700]).predict(test)
+    assert (found == expected.astype(str)).mean() > 0.995
+
+
+def test_a_pipeline_keeps_the_scales_of_its_own() -> None:
+    """Its first step reads the numbers of the table, such as a logarithm of them."""
+    (public, _), (private, y) = houses(0, 150), houses(1, 200)
+    model = make_pipeline(FunctionTransformer(np.log), KNeighborsRegressor())
+    parties = [Party("a", model, private, y, calibration=0), Party("b", Ridge(), *houses(3, 50))]
+    found = run(*parties, public=public, aggregate=mean()).models["a"].alone.predict(public)
+    expected = KNeighborsRegressor().fit(np.log(private.to_numpy()), y)
+    np.testing.assert_allclose(found[:, 0], expected.predict(np.log(public.to_numpy())), rtol=1e-9)

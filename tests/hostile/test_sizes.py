@@ -33,6 +33,7 @@ from consilience.transforms.compressed_messages import Compressed, CompressedReq
 from consilience.transforms.coordinator_compression import Compression
 from consilience.transforms.number_coder import decode_numbers, encode_numbers
 from consilience.transforms.party_compression import restore_tasks
+from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))
@@ -156,6 +157,50 @@ def test_texts_count_as_what_they_become() -> None:
     assert (few.unpacked, many.unpacked) == (4 * 1000 + 80, 80 * 1000)
 
 
+def test_categories_count_as_what_rows_are_compared_by(tmp_path: Path, peak: Any) -> None:
+    """26,000 rows of one code each and 10,000 names are 500 kB, and would become 2 GB."""
+    column = Column("place", "category", tuple(f"p{number}" for number in range(10_000)))
+    rows = Public(np.zeros((26_000, 1), np.uint8), Schema((column,)))
+    sent = TakePublic.of(rows)
+    assert sent.nbytes < 600_000 and sent.unpacked == 16 * 26_000 * 10_000 + 10 * len(sent.schema)
+    party = patients()
+    party.public = None
+    peak()
+    with PartySite(lambda: party, tmp_path, limits=Limits()) as site:
+        reason = ask(site, sent).reason
+    assert "limits.public_bytes: the public rows take 4,16" in reason
+    assert peak() < 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("shape", "schema", "numbers"),
+    [
+        ((30, 12, 12), None, 2 * 400),  # a picture's features
+        ((30, 64, 64), None, 64 * 64),
+        ((30, 4), None, 4),
+        ((30, 2), Schema((Column("x"), Column("y"))), 2),
+        ((30, 2), Schema((Column("x"), Column("y", gaps=True))), 2 * 3),
+    ],
+)
+def test_rows_count_as_what_they_are_compared_by(
+    shape: tuple[int, ...], schema: Schema | None, numbers: int
+) -> None:
+    sent = TakePublic.of(Public(np.ones(shape), schema))
+    assert sent.unpacked == 8 * 30 * numbers + 10 * len(sent.schema)
+    features = public_feature_space(
+        np.random.default_rng(0).random(shape), np.random.default_rng(0), sent.rows().encoder
+    ).public
+    assert 8 * features.size <= sent.unpacked
+
+
+def test_rows_are_scaled_in_two_copies(peak: Any) -> None:
+    X = np.random.default_rng(0).random((20_000, 50))
+    peak()
+    space = public_feature_space(X, np.random.default_rng(0))
+    assert peak() < 3.2 * X.nbytes
+    np.testing.assert_array_equal(space.public, np.clip((X - X.mean(0)) / X.std(0), -3, 3))
+
+
 def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
     pictures = np.zeros((30_000, 12, 12), bool)
@@ -175,6 +220,36 @@ def test_a_party_that_says_it_has_any_number_of_classes_keeps_nobody_busy() -> N
     said = [described("a", ("ill", "well")), described("b", ("ill", "well")), described("c", names)]
     odd = incompatible_parties(said, PUBLIC)
     assert list(odd) == ["c"] and len(str(odd["c"])) < 1_000
+
+
+def test_a_few_parties_that_invent_classes_together_do_not_keep_the_others_out() -> None:
+    """Others take 1,000 classes by default, and would all refuse to join."""
+
+    def described(party: str, *classes: str) -> Description:
+        return Description(party=party, kind="classification", classes=classes, outputs=0, row="(3,)",
+                           soft_targets="", fewest_classes=2, tested=True)  # fmt: skip
+
+    real = ("ill", "well", "dead")
+    honest = [described(name, *real) for name in "abc"]
+    for made in (
+        [described(name, *real, *map(str, range(20_000))) for name in "de"],
+        # Not the same, and fewer than they may each; all of them invented.
+        [described("d", *real, *map(str, range(700))), described("e", *map(str, range(1_400)))],
+    ):
+        odd = incompatible_parties([*honest, *made], PUBLIC)
+        assert set(odd) == {"d", "e"}
+        assert all(len(str(error)) < 1_000 for error in odd.values())
+    alone = incompatible_parties([*honest, *made[:1]], PUBLIC)
+    assert "no other party has class" in str(alone["d"])
+    few = [described(name, *real, *map(str, range(1_000))) for name in "de"]
+    many = [described(name, *real, *map(str, range(1_001))) for name in "de"]
+    assert not incompatible_parties([*honest, *few], PUBLIC)
+    odd = incompatible_parties([*honest, *many], PUBLIC)
+    assert "1,001 of its classes are known to half of the parties or fewer" in str(odd["d"])
+    assert not incompatible_parties([*honest, *many], PUBLIC, strict=False)
+    assert not incompatible_parties([*honest, *many], PUBLIC, meant=[str(n) for n in range(1_001)])
+    # Most know them: they are many classes, and nobody's invention.
+    assert not incompatible_parties([*many, described("f", *many[0].classes), honest[0]], PUBLIC)
 
 
 # --- compressed messages that become large ---------------------------------------------------------

@@ -275,7 +275,7 @@ def test_a_users_random_state_is_set_and_the_object_left_alone() -> None:
 def test_own_objects_get_images_and_wrong_widths_are_named() -> None:
     images = X.reshape(-1, 8, 8)
     learner = as_learner(Images(3))
-    assert learner.abilities.soft_targets == "weighted"
+    assert learner.abilities.soft_targets == "hardened"  # its answers do not follow the weights
     learner.fit(images, SOFT, rng=rng())
     np.testing.assert_allclose(learner.predict(images)[:, KNOWN], 1 / 3)
     learner = as_learner(Images(4))

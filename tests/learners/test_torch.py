@@ -328,7 +328,7 @@ def test_networks_fit_their_inputs(name: str, shape: tuple[int, ...], tmp_path: 
         (nn.Linear(5, 3), X, "cannot use these inputs"),
         (nn.Flatten(0), X, "expected"),
         (nn.Linear(6, 3), np.array(["a", "b"]), "takes numbers"),
-        (nn.LSTM(6, 3), X, "expected Tensor"),
+        (nn.LSTM(6, 3), X, "gave a tuple, expected a tensor"),
     ],
 )
 def test_check_names_the_mismatch(module: Any, example: np.ndarray, said: str) -> None:
@@ -549,13 +549,13 @@ def test_a_preset_is_tried_once_for_rows_of_a_kind(monkeypatch: pytest.MonkeyPat
     from consilience.learners.torch import modules
 
     tried: list[int] = []
-    whole = modules.forward_in_parts
+    whole = modules.ModuleBuilder._try
 
-    def counted(module: Any, X: Any, precision: Any) -> Any:
-        tried.append(len(X))
-        return whole(module, X, precision)
+    def counted(self: Any, module: Any, example: Any, n_outputs: int) -> None:
+        tried.append(len(example))
+        whole(self, module, example, n_outputs)
 
-    monkeypatch.setattr(modules, "forward_in_parts", counted)
+    monkeypatch.setattr(modules.ModuleBuilder, "_try", counted)
     preset, own = make("mlp"), as_learner(nn.Linear(2, 3))
     for learner in (preset, own):
         learner.bind(3)

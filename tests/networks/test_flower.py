@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,9 +12,11 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from io import BytesIO
 from pathlib import Path
 from time import monotonic, sleep
 from types import ModuleType
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -551,6 +554,19 @@ def example(path: str) -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's
+def test_the_app_of_the_example_has_flowers_current_format(tmp_path: Path) -> None:
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
+
+    app = Path(__file__).parents[2] / "examples" / "flower" / "app"
+    settings = tomllib.loads((app / "pyproject.toml").read_text())
+    found = normalize_and_validate_fab_format(settings)
+    assert (found.fab_format_version, found.flwr_version_min) == (1, "1.41")
+    with ZipFile(BytesIO(build_fab_from_disk(app))) as fab:
+        assert {"LICENSE", "digits_federation.py", "pyproject.toml"} <= set(fab.namelist())
 
 
 @pytest.mark.deploy

@@ -29,6 +29,13 @@ def test_columns_are_scaled_as_the_public_rows_say():
     np.testing.assert_allclose(space(np.array([[3.0, 7.0], [99.0, 8.0]])), [[0.5], [3.0]])
 
 
+def test_a_gap_lies_at_the_public_median():
+    public = np.array([[0.0, 1.0], [1.0, 5.0], [5.0, 9.0]])
+    space = public_feature_space(public, np.random.default_rng(0))
+    both = np.array([[np.nan, 5.0], [0.0, np.nan]]), np.array([[1.0, 5.0], [0.0, 5.0]])
+    np.testing.assert_array_equal(*map(space, both))
+
+
 def test_rows_that_are_all_the_same():
     with pytest.raises(InvalidInput, match="no two public rows differ"):
         public_feature_space(np.full((4, 2), 0.1), rng())

@@ -275,7 +275,7 @@ def test_a_larger_alpha_is_tried_where_the_one_before_served(served, expected, m
     assert tried == expected
 
 
-def test_what_a_mixed_model_cannot_predict_is_refused_and_a_gap_is_the_others():
+def test_what_a_mixed_model_cannot_predict_is_refused_and_a_gap_lies_at_the_public_median():
     members = [
         Party(
             name,
@@ -287,8 +287,10 @@ def test_what_a_mixed_model_cannot_predict_is_refused_and_a_gap_is_the_others():
     ]
     model = ran(members, rounds=1).models["left"]
     assert isinstance(model, MixedModel) and model.choices[-1].reach > 0
-    gap = np.array([[np.nan]])
-    assert model.predict(gap).tolist() == model.taught.predict(gap).tolist()
+    gap, middle = np.array([[np.nan]]), np.array([[np.median(PUBLIC)]])
+    both = model.alone.outputs(gap), model.taught.outputs(gap)
+    expected = model.choices[-1].mixed(*both, model.region(middle))
+    assert model.predict(gap).tolist() == expected.tolist()
     with pytest.raises(InvalidInput, match="features"):
         model.predict(np.zeros((2, 3)))
 

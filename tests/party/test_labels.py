@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -87,10 +88,26 @@ def test_one_label_is_the_two_classes():
     found.fit(X, one.targets(y[:, 1:2], own=y), rng=np.random.default_rng(0))
     two = as_learner(LogisticRegression())
     two.bind(2)
-    two.fit(X, np.column_stack([y[:, 1], 1 - y[:, 1]]), rng=np.random.default_rng(0))
+    two.fit(X, np.column_stack([1 - y[:, 1], y[:, 1]]), rng=np.random.default_rng(0))
     np.testing.assert_allclose(
-        one.answers(found.predict(X))[:, 0], two.predict(X)[:, 0], rtol=1e-12
+        one.answers(found.predict(X))[:, 0], two.predict(X)[:, 1], rtol=1e-12
     )
+
+
+def test_class_weights_of_a_label_are_of_its_two_sides():
+    """1 is "has it", as in scikit-learn, and ``scale_pos_weight`` is its weight."""
+    X, y = rows(80, 3)
+    one = MultiLabel(["b"])
+    lgbm = pytest.importorskip("lightgbm").LGBMClassifier
+    for model in (
+        LogisticRegression(class_weight={0: 1, 1: 20}),
+        lgbm(n_estimators=5, min_child_samples=5, scale_pos_weight=20, verbose=-1, n_jobs=1),
+    ):
+        found = PerLabel(SklearnLearner(model))
+        found.bind(3)
+        found.fit(X, one.targets(y[:, 1:2], own=y), rng=np.random.default_rng(0))
+        expected = clone(model).fit(X, y[:, 1].astype(int)).predict_proba(X)[:, 1]
+        np.testing.assert_allclose(one.answers(found.predict(X))[:, 0], expected, rtol=1e-6)
 
 
 def test_labels_that_all_rows_have_or_none_are_shares():

@@ -105,6 +105,30 @@ def test_what_a_model_says_stays_in_a_private_file(when: str, how: str, tmp_path
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("returned", ["labels", "probabilities", "classes"])
+def test_what_a_model_returns_is_not_quoted_outside(returned: str) -> None:
+    class Returning(Quoting):
+        def predict(self, X: Any) -> Any:
+            return np.full(len(X), ROW)
+
+        def predict_proba(self, X: Any) -> Any:
+            if returned == "classes":
+                self.classes_ = [ROW, ROW[::-1]]
+            return np.full((len(X), 2), 1977.03 if returned == "probabilities" else 0.5)
+
+    class Labels(Returning):
+        predict_proba = property()  # type: ignore[assignment]
+
+    model = (Labels if returned == "labels" else Returning)("never")
+    party = party_of(model)
+    assert not isinstance(answer(party, [Join(agreement=agreed())]), Failure)
+    party.discreet = True
+    failure = answer(party, [FitPrivate(round=1), PredictPublic(round=1)])
+    assert isinstance(failure, Failure) and "ForeignValue" in failure.reason
+    assert not tells(failure.reason, failure.mend) and "1977" not in failure.reason
+    assert "1977" in party.trouble or ROW[:8] in party.trouble
+
+
 def test_what_an_answering_function_says_stays() -> None:
     def failing(rows: Any) -> Any:
         raise TypeError(f"unhashable: {ROW}")

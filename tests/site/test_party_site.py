@@ -338,6 +338,35 @@ def test_no_more_rounds_than_agreed(tmp_path: Path) -> None:
         assert isinstance(ask(site, PredictPublic(round=1)), Predictions)
 
 
+def test_no_more_joins_than_requests_in_a_round(tmp_path: Path) -> None:
+    """A new round lets the party be asked again; what it answers in a round is counted apart."""
+    join = Join(agreement=agreement())
+    with PartySite(one_party, tmp_path, limits=Limits(requests=5)) as site:
+        answered = [not isinstance(ask(site, join), Failure) for _ in range(40)]
+        assert answered == [True] * 5 + [False] * 35
+        assert "limits.requests: it has joined or gone back 5 times" in refused(site, join)
+        assert not isinstance(ask(site, FitPrivate(round=0), PredictPublic(round=0)), Failure)
+        for seed in range(5):  # another agreement is no way round it
+            assert not isinstance(
+                ask(site, Join(agreement=replace(agreement(), seed=seed))), Failure
+            )
+        assert "limits.requests" in refused(site, Join(agreement=replace(agreement(), seed=9)))
+
+
+def test_joins_and_restores_that_fail_count(tmp_path: Path) -> None:
+    with PartySite(one_party, tmp_path, limits=Limits(requests=4)) as site:
+        ask(site, Join(agreement=agreement()))
+        wrong = Join(agreement=replace(agreement(), rows=7))
+        for task in (wrong, wrong, Restore(round=3)):
+            failure = ask(site, task)
+            assert isinstance(failure, Failure) and "limits." not in failure.reason
+        session = read_session(tmp_path)
+        assert session is not None and (session.joins, session.round) == (4, -1)
+        for task in (wrong, Restore(round=3)):
+            assert "limits.requests: it has joined or gone back 4 times" in refused(site, task)
+        assert not isinstance(ask(site, FitPrivate(round=0), PredictPublic(round=0)), Failure)
+
+
 def test_no_more_requests_in_a_round_than_agreed(tmp_path: Path) -> None:
     """Joining again, restoring, and asking in round 0 do not get around it."""
     join, numbers = Join(agreement=agreement()), iter(range(100))

@@ -203,3 +203,25 @@ def test_commands_say_it_before_they_write_or_run(
     assert status == 0 and "'rows_are_independent': True" in said
     assert call("check-table", "visits.csv", "--target", "label")[0] == 2
     assert call("check-table", "visits.csv", "--target", "label", "--rows-are-independent")[0] == 0
+
+
+@pytest.mark.parametrize("mark", [".", ","])
+def test_measurements_are_no_persons_whatever_their_decimal_mark(mark: str, tmp_path: Path) -> None:
+    """One that is written in three units decides two other columns."""
+    rng = np.random.default_rng(0)
+    texts = [
+        [f"{k * one}".replace(".", mark) for k in (1, 2, 3)]
+        for one in rng.integers(200, 260, 300) / 8
+    ]
+    labels = rng.choice(["no", "yes"], 300)
+    rows = [";".join([*three, label]) for three, label in zip(texts, labels, strict=True)]
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(["a;b;c;y", *rows]))
+    assert len(load_table(file, "y").X) > 0
+
+
+@pytest.mark.parametrize(("wards", "persons"), [(12, False), (20, True)])
+def test_few_categories_may_decide_the_target(wards: int, persons: bool) -> None:
+    ward = np.arange(wards * 5) % wards
+    frame = pd.DataFrame({"ward": [f"W{one}" for one in ward], "label": ward % 2})
+    assert refuses(frame) == persons

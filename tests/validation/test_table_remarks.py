@@ -141,7 +141,7 @@ def test_categories_that_differ_by_capitals_and_blanks_are_one() -> None:
     assert found.schema is not None and found.schema.columns[0].categories == ("Male", "female")
     assert found.X[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
     assert "'Male' (2 rows) and 'male' (1 rows) are read as one: 'Male'" in found.notes[0]
-    assert one_spelling(["a", "A"], letters=False)[0] == {"a": "a", "A": "A"}
+    assert one_spelling(["a", "A"])[0] == {"a": "a", "A": "A"}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
+from consilience.data.columns import read_table
 from consilience.errors import InvalidInput
 from consilience.validation.table_rows import rows_and_schema, rows_of
 from consilience.validation.table_schema import Column, Schema
@@ -87,6 +94,8 @@ def test_numbers_in_several_ways_are_refused_by_name() -> None:
         (["45 %", "7%", None], [45, 7, NAN]),
         (["$1,200", "$ 5.5"], [1200, 5.5]),
         (["12:30", "6:15"], [12.5, 6.25]),
+        (["1970-01-02T12:00:00+02:00", "1970-01-02T05:00-0500"], [1 + 10 / 24, 1 + 10 / 24]),
+        (["1970-01-02 12:00Z", "1970-01-02T13:30:00.5+01:30", None], [1.5, 1.5, NAN]),
         (["0,125", "1", "2,375"], [0.125, 1, 2.375]),
         (["1 100", "12", "1\u202f234\u202f567,5"], [1100, 12, 1234567.5]),
         (["1'100", None, "12.5"], [1100, NAN, 12.5]),
@@ -112,6 +121,73 @@ def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
 def test_texts_that_could_mean_anything_are_refused(texts: list, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         rows_and_schema(table(x=texts), where="here")
+
+
+MOMENT = datetime(1970, 1, 2, 12, tzinfo=timezone(timedelta(hours=2)))
+TYPES = {
+    "times": ([time(12, 30), None, time(6, 15, 36)], [12.5, NAN, 6.26]),
+    "durations": ([timedelta(hours=6), None, timedelta(days=2)], [0.25, NAN, 2]),
+    "dates": ([date(1970, 1, 2), None, date(1970, 1, 3)], [1, NAN, 2]),
+    "zone": ([MOMENT, None, MOMENT], [1 + 10 / 24, NAN, 1 + 10 / 24]),
+    "numbers": ([Decimal("1.5"), None, Decimal(2)], [1.5, NAN, 2]),
+    "truth": ([True, None, False], [1, NAN, 0]),
+    "large": ([2**63, None, 2**62], [2.0**63, NAN, 2.0**62]),
+}
+
+
+@pytest.mark.parametrize("make", ["objects", "pandas", "pyarrow", "dictionary", "parquet"])
+@pytest.mark.parametrize(("values", "expected"), TYPES.values(), ids=TYPES)
+def test_values_of_any_type_are_the_same_numbers_from_any_library(
+    make: str, values: list, expected: list, tmp_path: Path
+) -> None:
+    column = pa.array(values, pa.uint64() if values[0] == 2**63 else None)
+    if make == "objects":
+        read = table(x=np.array(values, dtype=object))
+    elif make == "pandas":
+        read = Table.of(pd.DataFrame({"x": pd.Series(values)}), where="here")
+    elif make == "parquet":
+        parquet.write_table(pa.table({"x": column}), tmp_path / "t.parquet")
+        read = read_table(tmp_path / "t.parquet")
+    else:
+        if make == "dictionary" and not pa.types.is_boolean(column.type):
+            column = column.dictionary_encode()
+        read = Table.of(pa.table({"x": column}), where="here")
+    found = rows_and_schema(read, where="here").X[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([[1], [2]]), "of type list"),
+        (pa.array([{"a": 1}, {"a": 2}]), "of type struct"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "of type month_day_nano_interval"),
+        (np.array([[1], [2, 3]], dtype=object), "of type list"),
+        (np.array([time(1), MOMENT], dtype=object), "times of the day and dates"),
+        (np.array([time(1), timedelta(1)], dtype=object), "times of the day and durations"),
+        (np.array([timedelta(1), date(1970, 1, 2)], dtype=object), "durations and dates"),
+        (np.array([time(1, tzinfo=UTC)], dtype=object), "times of the day with a time zone"),
+        (np.array([MOMENT, datetime(1970, 1, 2)], dtype=object), "with and without a time zone"),
+        (["1970-01-02 12:00Z", "1970-01-02 12:00"], "with and without a time zone"),
+    ],
+)
+def test_values_that_no_column_has_are_refused_by_name(column: object, said: str) -> None:
+    with pytest.raises(InvalidInput, match=f"column 'x'.*{said}"):
+        rows_and_schema(
+            Table.of(pa.table({"x": column}), where="here")
+            if isinstance(column, pa.Array)
+            else table(x=column),
+            where="here",
+        )
+
+
+def test_an_export_that_is_no_table_is_refused() -> None:
+    class Column:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return pa.chunked_array([[1, 2]]).__arrow_c_stream__(requested_schema)
+
+    with pytest.raises(InvalidInput, match="Column gives no table"):
+        Table.of(Column(), where="here")
 
 
 def test_all_columns_of_long_texts_are_named_at_once_with_the_line_that_leaves_them_out() -> None:
@@ -229,3 +305,39 @@ def test_a_column_may_be_missing_in_every_row() -> None:
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         Schema.from_json(text)
+
+
+def test_durations_of_any_length_are_days() -> None:
+    values = [timedelta.max, None, pd.Timedelta("30h"), pd.NaT, np.timedelta64(36, "h")]
+    found = table(x=np.array([*values, np.timedelta64("NaT")], dtype=object)).columns["x"]
+    np.testing.assert_array_equal(found, [1e9, NAN, 1.25, NAN, 1.5, NAN])
+
+
+def test_times_of_the_day_are_hours() -> None:
+    half = [time(0, 30), time(13, 30, 36), None]
+    found = rows_and_schema(table(at=pd.Series(half, dtype=object)), where="here")
+    np.testing.assert_array_equal(found.X[:, 0], [0.5, 13.51, NAN])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1], [2]]),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([b"\xff", b"a"]),
+        np.array([10**400, 1], dtype=object),
+        np.array([1 + 2j, 2]),
+        pd.Series(pd.period_range("2026-01", periods=2, freq="M")),
+        pd.Series(pd.interval_range(0, 2)),
+    ],
+    ids=["lists", "structs", "bytes", "huge", "complex", "periods", "intervals"],
+)
+def test_values_of_every_type_are_read_or_refused(values: object) -> None:
+    """No error of another library comes through."""
+    with suppress(InvalidInput):
+        rows_and_schema(table(x=values, z=[1, 2]), where="here")
+
+
+def test_bytes_of_another_encoding_stay_apart() -> None:
+    found = rows_and_schema(table(x=[b"M\xfc", b"M\xf6"]), where="here").schema
+    assert found is not None and len(found.columns[0].categories) == 2

@@ -18,8 +18,14 @@ from consilience.validation.arrays import Array
 ABOVE_USUAL = 1.5
 """Times the usual density at a row that one party may claim there."""
 
+SAME = 1e-3
+"""Range, or standard deviation over rows, of a probability that is the same for all rows."""
+
 _LEAST = 1e-12
 """Least divisor; a sum of claims below it is none."""
+
+_APART_MEANS = 3.0
+"""Median distances of the parties' mean values by which the usual range is wider at either end."""
 
 _COPY = 1e-4
 """One less the cosine of the claims, and of the outputs, of two parties above which one is a copy."""
@@ -73,6 +79,43 @@ def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
     return bound
 
 
+def usual_range(values: Array) -> tuple[Array, Array]:
+    """Give the least and the largest value that a party may predict, for each target.
+
+    These are the medians over parties of their least and largest values, and at either end as much again and
+    three times the median distance of a party's mean from the median one: parties whose targets are of
+    different sizes keep theirs.
+
+    Args:
+        values: shape ``(m, n, K)``.
+
+    Returns:
+        Two limits of shape ``(K,)``.
+    """
+    low, high = np.median(values.min(axis=1), axis=0), np.median(values.max(axis=1), axis=0)
+    mean = values.mean(axis=1)
+    apart = np.median(np.abs(mean - np.median(mean, axis=0)), axis=0)
+    reach = high - low + _APART_MEANS * apart
+    return np.asarray(low - reach), np.asarray(high + reach)
+
+
+def suffice(ratios: Array, outputs: Array) -> bool:
+    """Tell whether parties claim enough of the classes that they predict for a rule to use their claims.
+
+    A coarse density ratio is 0 for a class of which a party has few rows. If the median party claims only a
+    third of the classes that it tells from row to row, claims are of the other classes alone, and a rule that
+    used them would miss the rest.
+
+    Args:
+        ratios: claims, shape ``(m, n, K)``.
+        outputs: probabilities, of the same shape.
+    """
+    claimed = (ratios > 0).any(axis=1)
+    known = (claimed | (outputs.std(axis=1) > SAME)).sum(axis=1)
+    share = claimed.sum(axis=1)[known > 0] / known[known > 0]
+    return bool(len(share) and 3 * np.median(share) > 1)
+
+
 def _alike(values: Array) -> Array:
     """Mark the pairs of parties whose values, shape ``(m, n, K)``, are proportional: shape ``(m, m)``."""
     flat = values.reshape(len(values), -1)
@@ -101,8 +144,6 @@ class Thresholds:
     """Limits of the tests, above which a party is a suspect.
 
     Attributes:
-        whole: times the median party's claims that one party may claim over all rows, of the claims that a
-            rule sees; the tests see claims of the median party's at most.
         misplaced: position of a party's likeness to another class: 0 for the usual party, and 1 for a party
             whose claims lie where the usual party's own class does; smaller for a party of few votes.
         spread: times the usual number of rows over which the votes for a class are spread.
@@ -112,7 +153,6 @@ class Thresholds:
         sure: whether a vote counts as one voice, however unsure the model; else as its probabilities.
     """
 
-    whole: float
     misplaced: float
     spread: float
     leading: float
@@ -122,10 +162,9 @@ class Thresholds:
 
 
 EXACT = Thresholds(
-    whole=1.0, misplaced=0.45, spread=3.0, leading=0.3, outvoted=0.35, wrong_class=0.8, sure=True
+    misplaced=0.45, spread=3.0, leading=0.3, outvoted=0.35, wrong_class=0.8, sure=True
 )
 COARSE = Thresholds(
-    whole=2.0,
     misplaced=np.inf,
     spread=3.0,
     leading=0.4,
@@ -148,10 +187,12 @@ _WRONG = 0.45
 """Share of squared votes on labelled rows that are wrong; honest parties had 0.22 with exact ratios, and
 0.43."""
 
+_ASTRAY = 0.7
+"""Votes for a class on labelled rows of another: between the largest honest party and most attackers."""
+
 _EVERYWHERE, _WIDER, _WIDE = 0.9, 1.8, 3.8
-"""Share of all public rows over which claims of a class are everywhere; and times the rows of the usual
-party, or of others that claim the class, that are needed for it: of two classes each lies on half of the
-rows."""
+"""Share of all public rows over which claims of a class are everywhere; times the rows of others that claim
+the class that are needed for it; and times their rows from which little contradiction is needed."""
 
 _CONSISTENT = 0.4
 """Share of the usual party's agreement between model and claims that a party must have; honest ones had
@@ -294,7 +335,7 @@ def _spread(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> 
         return []
     usual = float(np.median(rows[holds]))
     contradicted = _shares(ratios, outputs, votes, limits.sure, own=density(ratios))
-    everywhere = max(_EVERYWHERE * votes.shape[1], _WIDER * usual)
+    everywhere = _EVERYWHERE * votes.shape[1]
     found = []
     for c, y in np.argwhere(holds & (rows > min(limits.spread * usual, everywhere))):
         others = np.sort(np.delete(rows[:, y], c)[np.delete(holds[:, y], c)])
@@ -343,8 +384,10 @@ def wrong_on_labels(
 
     In all: the share of a party's squared votes for another class than the label is above 0.45, and above
     chance by two standard errors of as many rows as its votes lie on. In one class: its mean wrong vote
-    less its right one, each weighted by its squared density, is near the most that there can be. A party
-    without votes there is not judged.
+    less its right one, each weighted by its squared density, is near the most that there can be. Or it votes
+    for one class on the rows of another as much as on its own: twice at most that ratio of votes, times its
+    mean density and probability there, is above 0.7; honest parties had 0.47 with exact ratios, and 0.62. A
+    party without votes there is not judged.
 
     Args:
         ratios: bounded claims, shape ``(m, n, K)``.
@@ -360,7 +403,8 @@ def wrong_on_labels(
         return []
     votes = ratios * outputs
     weight = _weight(ratios)
-    near = density(ratios)[:, rows] ** 2
+    dense = density(ratios)[:, rows]
+    near = dense**2
     votes = votes[:, rows]
     right = votes / np.maximum(votes.sum(axis=2, keepdims=True), _LEAST)
     right = right[:, np.arange(len(rows)), labels]
@@ -382,7 +426,31 @@ def wrong_on_labels(
         elif by_class[worst] > limits.wrong_class:
             evidence = f"of one class its votes are wrong ({by_class[worst]:.2f} of 1.00)"
             found.append(Suspect(c, by_class[worst] / limits.wrong_class, evidence))
+        elif (astray := _astray(votes[c], dense[c, :, None] * outputs[c, rows], labels)) > _ASTRAY:
+            evidence = "it votes for one class on the rows of another as much as on its own"
+            found.append(Suspect(c, astray / _ASTRAY, evidence))
     return found
+
+
+def _astray(votes: Array, said: Array, labels: Array) -> float:
+    """How far a party's votes for a class lie on labelled rows of another.
+
+    Args:
+        votes: shape ``(R, K)``.
+        said: densities times probabilities, of the same shape.
+        labels: classes of the rows, shape ``(R,)``.
+
+    Returns:
+        The largest over pairs of classes of the mean vote over that on the own class's rows, 2 at most, times
+        the mean of ``said``.
+    """
+    of = np.eye(votes.shape[1])[labels]
+    mean = of.T / np.maximum(of.sum(axis=0), 1)[:, None]  # no rows: zeros
+    there = mean @ votes
+    own = np.diag(there)[None, :]
+    ratio = np.minimum(2, there / np.maximum(own, _LEAST)) * (mean @ said)
+    np.fill_diagonal(ratio, 0)
+    return float(ratio.max())
 
 
 def _shares(ratios: Array, outputs: Array, votes: Array, sure: bool, *, own: Array) -> Array:

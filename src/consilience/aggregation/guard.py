@@ -23,7 +23,9 @@ from consilience.aggregation.claims import (
     Thresholds,
     bounded,
     relative_size,
+    suffice,
     suspects,
+    usual_range,
     wrong_on_labels,
 )
 from consilience.errors import RunFailed
@@ -36,6 +38,7 @@ from consilience.messages.scores import (
     LogDensities,
     RowCount,
 )
+from consilience.numerics.target_units import other_unit, usual_values
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 
@@ -67,10 +70,11 @@ class Guard:
     (:func:`~consilience.aggregation.claims.bounded`). No party counts for more calibration rows than the
     median party. ``most_rows`` adds a bound of your own, also for counts of rows and for log-densities.
 
-    **Watching** needs no setting either. Under a rule with density ratios it excludes a party whose claims
-    contradict its model or the claims of the others (:func:`~consilience.aggregation.claims.suspects`). It
-    never excludes half of the parties. Without density ratios it excludes nobody: answers alone do not tell a
-    specialist from an attacker.
+    **Watching** needs no setting either. In regression it excludes a party whose values are in another unit
+    than those of the others (:func:`~consilience.numerics.target_units.other_unit`). Under a rule with
+    density ratios it excludes a party whose claims contradict its model or the claims of the others
+    (:func:`~consilience.aggregation.claims.suspects`). It never excludes half of the parties. Without density
+    ratios it excludes no classifier: answers alone do not tell a specialist from an attacker.
 
     **Secret labels** exclude a party whose votes on them are wrong, in all or in one class
     (:func:`~consilience.aggregation.claims.wrong_on_labels`). Without density ratios the votes are the
@@ -105,7 +109,7 @@ class Guard:
             The replies that the rule sees, the excluded parties with a sentence each, and the memory.
 
         Raises:
-            RunFailed: no party would be left.
+            RunFailed: no party would be left, or half of the parties answer in another unit than the others.
         """
         capped = replies if self.most_rows is None else _capped(replies, self.most_rows)
         found = dict(memory)
@@ -116,6 +120,10 @@ class Guard:
             for name, said in self._wrong(capped, claims, heard):
                 found.setdefault(name, said)
             heard = [name for name in heard if self._counts(name, found)]
+        if self.watch:
+            for name, said in _other_units(capped, heard, self.let_in):
+                found.setdefault(name, said)
+                heard.remove(name)
         if claims is not None and self.watch:
             for name, said in claims.contradicted(heard, self.let_in):
                 found.setdefault(name, f"{name} is excluded since round {claims.round}: {said}")
@@ -153,8 +161,8 @@ class Guard:
         )
         rows, true = self.secret.rows[true >= 0], true[true >= 0]
         since = f"is excluded since round {predictions[0].round}"
+        places = [replies.parties.index(name) for name in heard]
         if claims is not None and claims.limits is not None:
-            places = [replies.parties.index(name) for name in heard]
             limited = bounded(claims.ratios[places], probabilities[places])
             told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
             return [
@@ -214,6 +222,10 @@ class _Claims:
             if limits is None or probabilities is None:
                 ratios = ratios.reshape(*ratios.shape[:2], -1)
                 probabilities, limits = np.ones_like(ratios), None
+            elif kind is CoarseRatios and not suffice(
+                bounded(ratios, probabilities), probabilities
+            ):
+                limits = None  # the rule is of answers alone
             round = predictions[0].round if predictions else given[0].round
             size = np.maximum([one.values for one in given], 0).reshape(len(given), -1).sum(axis=1)
             shares = relative_size(size) if size.any() else np.ones(len(size))
@@ -247,8 +259,7 @@ class _Claims:
     ) -> dict[str, tuple[Any, ...]]:
         """Replies of the parties that are heard, with bounded claims."""
         places = [i for i, name in enumerate(self.parties) if name in heard]
-        whole = 1.0 if self.limits is None else self.limits.whole
-        limited = bounded(self.ratios[places], self.outputs[places], whole)
+        limited = bounded(self.ratios[places], self.outputs[places], ABOVE_USUAL)
         new = dict(answers)
         for i, values in zip(places, limited, strict=True):
             name = self.parties[i]
@@ -260,6 +271,34 @@ class _Claims:
             mine = tuple(lent if one is reply else one for one in answers[name])
             new[name] = _with(mine, lent, limited_values)
         return new
+
+
+def _other_units(
+    replies: Replies, heard: list[str], spared: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """Find the parties whose values are in another unit than those of most parties, and the evidence.
+
+    Raises:
+        RunFailed: they are half of the parties, so that nobody can say which unit is meant.
+    """
+    given = [one for one in replies.of(Predictions) if one.party in heard and one.kind == "values"]
+    if len(given) < 2:
+        return []
+    usual = usual_values(np.stack([one.values for one in given]))
+    odd = {one.party: other_unit(one.values, usual) for one in given if one.party not in spared}
+    odd = {name: said for name, said in odd.items() if said}
+    if 2 * len(odd) >= len(given):
+        others = ", ".join(one.party for one in given if one.party not in odd)
+        raise RunFailed(
+            f"values of {', '.join(odd)} are {next(iter(odd.values()))} as those of {others} on the same "
+            "rows: their targets are in different units",
+            where=f"round {given[0].round}",
+            mend="Bring the targets of all parties to one unit. If they are right as they are, name the "
+            "parties in robustness.let_in.",
+        )
+    since = f"is excluded since round {given[0].round}"
+    why = "as those of the others on the same rows, so that its target seems to be in another unit"
+    return [(name, f"{name} {since}: its values are {said} {why}") for name, said in odd.items()]
 
 
 def _calibration_bounded(
@@ -317,12 +356,10 @@ def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[A
 
 
 def _range(predictions: list[Predictions]) -> tuple[Array, Array] | None:
-    """Least and largest value of each target: the medians over parties, and as much again at either end."""
+    """The usual range of predicted values; ``None`` for classes."""
     if not predictions or predictions[0].kind != "values":
         return None
-    low = np.median([one.values.min(axis=0) for one in predictions], axis=0)
-    high = np.median([one.values.max(axis=0) for one in predictions], axis=0)
-    return low - (high - low), high + (high - low)
+    return usual_range(np.stack([one.values for one in predictions], dtype=np.float64))
 
 
 def _with(answer: tuple[Any, ...], reply: Any, values: Array) -> tuple[Any, ...]:

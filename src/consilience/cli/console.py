@@ -9,6 +9,24 @@ from rich.segment import Segment
 
 from consilience.errors import visible
 
+_SPELT = {
+    **{"±": "+-", "×": "x", "–": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "≈": "~"},
+    **{"·": "*", "’": "'", "“": '"', "”": '"', "ε": "epsilon", "δ": "delta", "σ": "sigma"},
+}
+
+
+def spelt_out(error: UnicodeError) -> tuple[str, int]:
+    """Spell out characters that a terminal or log cannot show: an error handler of encodings.
+
+    Returns:
+        The text in their place, and where to go on.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    spelt = (_SPELT.get(sign) or sign.encode("unicode_escape").decode() for sign in signs)
+    return "".join(spelt), error.end
+
 
 class PlainConsole(Console):
     """A console on which texts are nothing but texts: no markup, and nothing that acts on the terminal."""

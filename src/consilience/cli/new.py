@@ -138,7 +138,7 @@ class _Questions:
 
         guess = suggested_target(self.rows)
         name = self._ask("Which column is to be predicted?", "--target", given, guess, self._column)
-        likely = suggested_kind(self.rows.columns[name])
+        likely = suggested_kind(self.rows.columns[name], self.rows.mark)
         question = f"Is {name!r} for classification or regression?"
         return name, self._ask(
             question, "--kind", kind, likely, lambda text: self._kind(name, text)

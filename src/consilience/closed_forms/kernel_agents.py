@@ -27,7 +27,7 @@ import scipy.linalg
 
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 from consilience.validation.numbers import check_number
 from consilience.validation.printing import prints_no_rows
 
@@ -54,7 +54,7 @@ class Expansion:
         Args:
             X: shape ``(n, d)``.
         """
-        X = np.asarray(X, dtype=np.float64)
+        X = np.asarray(unmasked(X), dtype=np.float64)
         columns = self.agents.X[0].shape[1]
         if X.ndim != 2 or X.shape[1] != columns:
             raise InvalidInput(
@@ -284,8 +284,8 @@ def _dot(ones: Sequence[Array], others: Sequence[Array]) -> Array:
 
 def _checked(data: Sequence[tuple[Array, Array]]) -> tuple[Targets, Targets]:
     try:
-        X: Targets = tuple(np.asarray(rows, dtype=np.float64) for rows, _ in data)
-        y: Targets = tuple(np.asarray(values, dtype=np.float64) for _, values in data)
+        X: Targets = tuple(np.asarray(unmasked(rows), dtype=np.float64) for rows, _ in data)
+        y: Targets = tuple(np.asarray(unmasked(values), dtype=np.float64) for _, values in data)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"data are not pairs of numbers ({error})",

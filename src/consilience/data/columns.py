@@ -1,35 +1,27 @@
-"""Columns of CSV, Parquet and Excel files.
-
-Of a CSV the separator and the encoding are found out: the separator is the one by which most lines have the
-same number of fields, more than one; the encoding UTF-8, with or without a mark in front, or else that of
-Windows (cp1252, which Latin-1 is a part of). Decimal marks are told column by column
-(:func:`consilience.validation.tables.read_texts`).
-"""
+"""Columns of CSV (:mod:`consilience.data.csv_files`), Parquet and Excel files."""
 
 from __future__ import annotations
 
-import csv as lines
-import io
+import warnings
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from consilience.data.csv_files import read_csv
 from consilience.data.files import check_is_file, check_unpacked_size
 from consilience.data.npz import array_names, read_arrays
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
-from consilience.validation.tables import GAPS, Table, check_names, is_text_column
+from consilience.validation.tables import Table, check_names, is_text_column, named_by_place
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npz")
 """Endings of files that hold a table."""
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Characters that may stand between the fields of a line."""
-
-_LOOKED_AT = 1 << 16
-"""Characters of a file that the separator is told by."""
+_MOST_LINES, _LARGE_SHEET, _LEAST_FILLED = 1 << 20, 1_000_000, 1_000
+"""Rows of a sheet; cells of one that is refused if less than one in so many has a value."""
 
 
 def load_column(path: Path, name: str) -> Array:
@@ -82,115 +74,82 @@ def read_table(path: Path, rows: Array | None = None) -> Table:
     try:
         if path.suffix == ".xlsx":
             return _from_excel(path, rows)
-        read = _from_parquet if path.suffix == ".parquet" else _from_csv
+        read = _from_parquet if path.suffix == ".parquet" else read_csv
         found = read(path, rows)
     except (arrow.ArrowException, OSError, UnicodeError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
     return Table.of(found, where=str(path))
 
 
-def _from_csv(path: Path, rows: Array | None) -> Any:
-    import pyarrow as arrow
-    from pyarrow import csv
-
-    check_memory(8 * path.stat().st_size, "what it holds", where=str(path))
-    content = path.read_bytes()
-    if not content.strip():
-        # pyarrow says so too, and may then abort the process while its threads end
-        raise InvalidInput("the file is empty", where=str(path))
-    encoding = _encoding(content)
-    text = content.decode(encoding)
-    separator = _separator(text[:_LOOKED_AT], path)
-    header = next(lines.reader(io.StringIO(text), delimiter=separator), [])
-    check_names([name.strip() for name in header], where=str(path))
-    gaps = sorted({spelling for gap in GAPS for spelling in (gap, gap.upper(), gap.title())})
-    data = io.BytesIO(text.encode())
-    form = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    if rows is not None:  # written anew as texts: no other row says of what kind a column is
-        whole = csv.read_csv(
-            data,
-            csv.ReadOptions(autogenerate_column_names=True),
-            form,
-            csv.ConvertOptions(column_types={f"f{i}": arrow.string() for i in range(len(header))}),
-        )
-        data = io.BytesIO()
-        plain = csv.WriteOptions(include_header=False, delimiter=separator)
-        csv.write_csv(whole.filter([True, *rows]), data, plain)
-        data.seek(0)
-    return csv.read_csv(
-        data,
-        parse_options=form,
-        convert_options=csv.ConvertOptions(null_values=gaps, strings_can_be_null=True),
-    )
-
-
-def _encoding(content: bytes) -> str:
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16"
-    for encoding in ("utf-8-sig", "cp1252"):
-        try:
-            content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return "latin-1"
-
-
-def _separator(text: str, path: Path) -> str:
-    """The separator by which most lines have the same number of fields, two or more.
-
-    Raises:
-        InvalidInput: two do as well as one another, or none does and there are blanks.
-    """
-    sample = "".join(text.splitlines(keepends=True)[:200])
-    fitting: dict[str, tuple[float, int]] = {}
-    for separator in SEPARATORS:
-        counts = Counter(
-            len(line) for line in lines.reader(io.StringIO(sample), delimiter=separator) if line
-        )
-        (fields, times), *_ = counts.most_common(1) or [(0, 0)]
-        header = next(lines.reader(io.StringIO(sample), delimiter=separator), [])
-        if fields > 1 and len(header) == fields:
-            fitting[separator] = times / counts.total(), fields
-    best = [one for one in fitting if fitting[one] == max(fitting.values())]
-    if len(best) > 1:
-        raise InvalidInput(
-            f"its fields may stand between {' or '.join(SEPARATORS[one] for one in best)}",
-            where=str(path),
-            mend="Write it with one of them, and texts that hold the other in quotes.",
-        )
-    header, *body = [line.split() for line in sample.splitlines()[:100]] or [[]]
-    if not best and len(header) > 1 and sum(map(len, body)) >= len(header) * len(body) > 0:
-        raise InvalidInput(
-            "its fields seem to stand between blanks",
-            where=str(path),
-            mend=f"Write it with {', '.join(list(SEPARATORS.values())[:-1])} or bars between them.",
-        )
-    return best[0] if best else ","
-
-
 def _from_excel(path: Path, rows: Array | None) -> Table:
-    import pandas as pd
-
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtra("openpyxl", extra="excel", where=str(path)) from error
     try:
         with zipfile.ZipFile(path) as packed:
             unpacked = sum(part.file_size for part in packed.infolist())
         check_memory(4 * unpacked, "what it holds", where=str(path))
-        frame = pd.read_excel(path, dtype=object, header=None)
-    except ImportError as error:
-        raise MissingExtra("openpyxl", extra="excel", where=str(path)) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of styles and rules of input, which change no value
+            with path.open("rb") as file:  # openpyxl leaves a damaged one open
+                book = openpyxl.load_workbook(
+                    file, read_only=True, data_only=True, keep_links=False
+                )
+                header, *body = _sheet(book.worksheets[0], path)
     except InvalidInput:
         raise
     except Exception as error:  # whatever openpyxl makes of a damaged file
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
-    if not len(frame):
-        raise InvalidInput("there are no rows", where=str(path))
-    names = [str(name).strip() for name in frame.iloc[0]]
-    check_names(names, where=str(path))
-    body = frame.iloc[1:] if rows is None else frame.iloc[1:][rows]
-    return Table.of(
-        {name: body[place].to_numpy() for place, name in enumerate(names)}, where=str(path)
+    width = max(map(len, [header, *body]))
+    check_memory(16 * width * len(body), f"its {len(body):,} rows", where=str(path))
+    names = named_by_place(
+        [*(str(name or "").strip() for name in header), *[""] * (width - len(header))]
     )
+    check_names(names, where=str(path))
+    if rows is not None:
+        body = [line for line, kept in zip(body, rows, strict=True) if kept]
+    columns = {name: np.full(len(body), None, dtype=object) for name in names}
+    for place, column in enumerate(columns.values()):
+        column[:] = [line[place] if place < len(line) else None for line in body]
+    return Table.of(columns, where=str(path))
+
+
+def _sheet(sheet: Any, path: Path) -> list[list[Any]]:
+    """Values of a sheet by rows, from the first row that has one to the last; a row ends with its last value.
+
+    Raises:
+        InvalidInput: there are none, or it is nearly empty and so large that no table can be meant.
+    """
+    sheet.reset_dimensions()  # a file may declare any
+    found, empty = list[list[Any]](), list[Any]()
+    width = filled = 0
+    for cells in sheet.rows:
+        values = [_value(cell) for cell in cells]
+        while values and values[-1] is None:
+            values.pop()
+        if values or found:
+            found.append(values or empty)
+        width, filled = max(width, len(values)), filled + len(values) - values.count(None)
+        size = len(found) * width
+        if len(found) > _MOST_LINES or (size > _LARGE_SHEET and filled < size / _LEAST_FILLED):
+            raise InvalidInput(
+                f"{filled:,} cells with a value lie in {len(found):,} rows and {width:,} columns",
+                where=str(path),
+                mend="Delete the cells that lie apart from the table, with their rows or columns; or save "
+                "it as CSV.",
+            )
+    while found and not found[-1]:
+        found.pop()
+    if not found:
+        raise InvalidInput("there are no rows", where=str(path))
+    return found
+
+
+def _value(cell: Any) -> Any:
+    """The value of a cell; of an error such as #DIV/0! none."""
+    value = None if cell.data_type == "e" or cell.value == "" else cell.value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _from_parquet(path: Path, rows: Array | None) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.numerics.multilabel import rarest
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 from consilience.validation.memory import check_memory
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import Schema
@@ -63,7 +63,7 @@ class Dataset:
         for field in ("X", "X_test"):
             object.__setattr__(self, field, _inputs(getattr(self, field)))
         for field in ("y", "y_test"):
-            given = np.asarray(getattr(self, field))
+            given = np.asarray(unmasked(getattr(self, field)))
             shaped = given.shape[1:] == (len(self.labels) or 2,) and self.classes is None
             object.__setattr__(self, field, _labels(given, self.classes, self.name, shaped))
         for field in ("group", "group_test"):
@@ -181,7 +181,7 @@ def fixed_width(texts: Array, where: str) -> Array:
 
 
 def _inputs(X: Array) -> Array:
-    X = np.asarray(X)
+    X = np.asarray(unmasked(X))
     if X.dtype.kind in "OUT":
         return X.astype(object)
     # An overflow to infinity is reported by validate(), where the column is known.

@@ -81,7 +81,7 @@ def of_groups(group: Array, groups: Sequence[str], where: str, *, tests: bool) -
     Raises:
         InvalidInput: there is no such group.
     """
-    spelling, _ = one_spelling([*group.tolist(), *groups], letters=False)
+    spelling, _ = one_spelling([*group.tolist(), *groups])
     wanted = {spelling[name] for name in groups}
     found = [spelling[name] for name in group.tolist()]
     if (strange := sorted(wanted - set(found))) and not tests:

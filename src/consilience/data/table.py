@@ -23,6 +23,7 @@ from consilience.data.targets import (
     strata_of,
     target_column,
     target_columns,
+    values_or_classes,
 )
 from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
@@ -35,6 +36,7 @@ from consilience.validation.table_persons import check_persons
 from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
 from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
+from consilience.validation.table_texts import number_text
 from consilience.validation.tables import Table, text_rows
 
 
@@ -92,9 +94,9 @@ def load_table(
         )
     check_flag("rows_are_independent", rows_are_independent, where=str(path))
     wanted = _Wanted(
-        named, group, groups, columns, drop, as_numbers=True, independent=rows_are_independent
+        named, group, groups, columns, drop, kind=kind, independent=rows_are_independent
     )
-    rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed, kind)
+    rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed)
     assert held_out is not None
     notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
     if rows.schema is not None and rows.group is not None:
@@ -150,8 +152,10 @@ def load_own(
     aside = test if isinstance(test, float) else None
     file = test if isinstance(test, Path) else None
     named = target_columns(target, time, event, labels, where=str(path))
-    wanted = _Wanted(named, columns=columns, as_numbers=False, independent=rows_are_independent)
-    rows, held_out, classes = _labelled(path, wanted, file, aside, 0, kind)
+    wanted = _Wanted(
+        named, columns=columns, as_numbers=False, kind=kind, independent=rows_are_independent
+    )
+    rows, held_out, classes = _labelled(path, wanted, file, aside, 0)
     tests = None if held_out is None else (held_out.X, held_out.target)
     if classes is None:
         return (rows.X, rows.target), tests, False
@@ -187,6 +191,7 @@ class _Wanted:
     columns: Sequence[str] | None = None
     drop: Sequence[str] = ()
     as_numbers: bool = True
+    kind: Kind | None = None
     independent: bool = True
     """Whether its rows are taken to be, whatever they hold."""
 
@@ -202,14 +207,13 @@ def _labelled(
     test: str | Path | None,
     test_fraction: float | None,
     seed: int,
-    kind: Kind | None,
 ) -> tuple[_Rows, _Rows | None, tuple[str, ...] | None]:
     """Training rows and test rows, if any, their targets as codes or values, and the classes."""
     if path.suffix == ".npz":
         wanted = replace(wanted, target=wanted.target or "y")
     rows = _read(path, wanted)
     where = str(path)
-    kind = kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
+    kind = wanted.kind or ("regression" if rows.target.dtype.kind == "f" else "classification")
     check_choice("kind", kind, get_args(Kind), where=where)
     held_out = None
     if test is not None:
@@ -238,15 +242,11 @@ def _spelt_alike(rows: _Rows, held_out: _Rows | None) -> tuple[_Rows, _Rows | No
         if any(one is None or one.dtype.kind not in "OSU" for one in given):
             continue
         texts = [as_texts(one) for one in given]
-        spelling, notes = one_spelling(np.concatenate(texts).tolist(), letters=False)
+        spelling, notes = one_spelling(np.concatenate(texts).tolist())
         if notes:
             for i, one in enumerate(texts):
                 merged = as_texts([spelling[text] for text in one])
-                parts[i] = (
-                    replace(parts[i], target=merged)
-                    if role == "target"
-                    else replace(parts[i], group=merged)
-                )
+                parts[i] = _Rows(**{**vars(parts[i]), role: merged})
             parts[0] = replace(parts[0], notes=parts[0].notes + notes)
     return parts[0], parts[1] if held_out is not None else None
 
@@ -326,13 +326,15 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None, *, tests: boo
     group = None
     if wanted.group is not None:
         values = target_column(table, wanted.group, where)
-        group = as_texts(values if values.dtype.kind != "f" else [f"{one:.15g}" for one in values])
+        group = as_texts(values if values.dtype.kind != "f" else map(number_text, values.tolist()))
         if wanted.groups is not None:
             part = of_groups(group, wanted.groups, where, tests=tests)
             table, group = read_table(path, part), group[part]
             inputs = _chosen(table, wanted, where)
     several = isinstance(wanted.target, LabelColumns)
     parts = [target_column(table, name, where, labels=several) for name in wanted.named]
+    if not several:  # a target, or a time and an event
+        parts[0] = values_or_classes(parts[0], wanted.target, wanted.kind, table.mark, where)
     labels = joined_target(parts, wanted.target, where)
     if not (wanted.independent or tests):
         check_persons(table, parts, but=(*wanted.named, wanted.group), where=where)

@@ -167,7 +167,7 @@ def suggest_columns(table: Table, *, where: str) -> tuple[tuple[ColumnCheck, ...
     Returns:
         a finding a column; and the schema, ``None`` where a column is refused or none is left.
     """
-    both = [_suggested(name, values, where) for name, values in table.columns.items()]
+    both = [_suggested(name, table, where) for name in table.columns]
     columns = tuple(column for _, column in both if column is not None)
     found = tuple(one for one, _ in both)
     whole = columns and not any(one.refused for one in found)
@@ -198,10 +198,12 @@ def check_outcome(path: Path, table: Table, name: str, kind: Kind | None) -> Col
     )
 
 
-def _suggested(name: str, values: Array, where: str) -> tuple[ColumnCheck, Column | None]:
+def _suggested(name: str, table: Table, where: str) -> tuple[ColumnCheck, Column | None]:
     """A column as the table itself suggests, and its place in the schema."""
     try:
-        column, part, notes = suggested_column(name, values, where=where)
+        column, part, notes = suggested_column(
+            name, table.columns[name], where=where, mark=table.mark
+        )
     except InvalidInput as error:
         found = ColumnCheck(name, name, suited=False, refused=error.what, mend=error.mend)
         return found, None
@@ -226,7 +228,7 @@ def _agreed(
     (column,) = schema.columns
     if own is None and options["missing"] == "allowed":
         return ColumnCheck(column.name, None, column.kind, 1.0, notes=("the table lacks it",))
-    named = others if own is None else Table({column.name: table.columns[own]})
+    named = others if own is None else Table({column.name: table.columns[own]}, table.mark)
     try:
         rows = rows_of(named, schema, **options)
     except InvalidInput as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -16,9 +17,11 @@ from consilience.numerics.multilabel import MultiLabel, rarest
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
 from consilience.numerics.survival import survival_rows
 from consilience.validation.arrays import Array
+from consilience.validation.labels import Kind
 from consilience.validation.numbers import numbers_only
 from consilience.validation.sections import Number, Section, Whole
-from consilience.validation.tables import Table, read_texts
+from consilience.validation.table_texts import Mark, is_number, number_text, read_texts
+from consilience.validation.tables import Table
 
 
 class LabelColumns(tuple[str, ...]):
@@ -238,6 +241,30 @@ def target_column(table: Table, name: str, where: str, *, labels: bool = False) 
     return values
 
 
+def values_or_classes(
+    values: Array, target: str | tuple[str, ...], kind: Kind | None, mark: Mark, where: str
+) -> Array:
+    """Read a target of texts that are numbers with decimals, such as ``64,1``, unless they are classes.
+
+    Args:
+        values: the column, shape ``(n,)``.
+        target: name of the column; or those of times and events, of which these are the times.
+        kind: ``"classification"``, ``"regression"``, or ``None`` if the values decide.
+        mark: decimal mark of the table.
+        where: the file, for errors.
+
+    Raises:
+        InvalidInput: numbers that are written in several ways, or that may be thousands or decimals.
+    """
+    name, kind = (target, kind) if isinstance(target, str) else (target[0], "regression")
+    texts = values.tolist()
+    if values.dtype.kind != "O" or kind == "classification" or not all(map(is_number, texts)):
+        return values
+    digits = all(text.isdigit() for text in texts)
+    read = read_texts(values, name, where=where, mark=mark)
+    return values if kind is None and digits else read
+
+
 def encoded(
     target: Array, tail: Array, kind: str, where: str
 ) -> tuple[Array, Array, tuple[str, ...] | None]:
@@ -250,16 +277,20 @@ def encoded(
         where: the file, for errors.
     """
     if kind == "regression":
-        if "O" in (target.dtype.kind, tail.dtype.kind) and target.ndim == 1:  # such as 64,1
-            texts = np.array([str(one) for one in (*target.tolist(), *tail.tolist())], dtype=object)
-            values = read_texts(texts, "of the target", where=where)
-            target, tail = values[: len(target)], values[len(target) :]
         if {target.dtype.kind, tail.dtype.kind} - set("iufOSU"):  # truth values, dates
             raise InvalidInput("targets of a regression must be numbers", where=where)
         read = partial(numbers_only, name="targets of a regression", where=where)
         return read(target), read(tail), None
     both = [as_texts(values) if values.dtype.kind in "OSU" else values for values in (target, tail)]
-    if len(tail) and (both[0].dtype.kind in "iufb") != (both[1].dtype.kind in "iufb"):
+    numbers = [values.dtype.kind in "iufb" for values in both]
+    if len(tail) and numbers[0] != numbers[1]:
+        texts = both[numbers.index(False)].tolist()
+        if all(
+            re.fullmatch(r"\d+", text) for text in texts
+        ):  # codes, of which one file has 01 and one 10
+            both = [as_texts(values) for values in both]
+            numbers = [False, False]
+    if len(tail) and numbers[0] != numbers[1]:
         raise InvalidInput(
             "labels are of mixed type: text in one file, numbers in the other", where=where
         )
@@ -278,4 +309,4 @@ def encoded(
 def _class_name(label: Any) -> str:
     if isinstance(label, np.bool_):
         return "true" if label else "false"
-    return f"{label:g}" if isinstance(label, np.floating) else str(label)
+    return number_text(label) if isinstance(label, np.floating) else str(label)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, ValidationError
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import write_whole
+from consilience.files import read_text, write_whole
 from consilience.validation.sections import Address, Section, first_of
 
 MOST_BYTES = 100_000
@@ -138,9 +138,7 @@ def read_invitation(path: Path, *, more: tuple[str, ...] = ()) -> tuple[Invitati
     """
     where = str(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        document = json.loads(content) if len(content) <= MOST_BYTES else None
+        document = json.loads(read_text(path, MOST_BYTES))
     except FileNotFoundError as error:
         raise InvalidInput("there is no such file", where=where) from error
     except (OSError, ValueError, RecursionError) as error:

@@ -270,7 +270,7 @@ def _owner(folder: Path) -> psutil.Process | None:
 def _noted(folder: Path) -> list[psutil.Process | None]:
     """The processes that were noted in a folder; ``None`` for those that live no more."""
     try:
-        found: Any = json.loads((folder / "processes.json").read_text())
+        found: Any = json.loads((folder / "processes.json").read_text(encoding="utf-8"))
         return [_process(int(pid), float(birth)) for pid, birth in found]
     except (OSError, ValueError, TypeError):
         return []
@@ -279,7 +279,7 @@ def _noted(folder: Path) -> list[psutil.Process | None]:
 def _ready(folder: Path) -> int | None:
     """The number of the process that said that it is ready."""
     try:
-        return int((folder / "ready").read_text())
+        return int((folder / "ready").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from consilience.errors import InvalidInput, command
 from consilience.experiments.spec import Spec
 from consilience.federation.run_folder import read_configuration
-from consilience.validation.sections import first_of, read_toml
+from consilience.validation.sections import first_of, parse_toml, read_toml
 
 
 def read_spec(
@@ -95,8 +95,10 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise InvalidInput(f"{text!r} is not key=value", where="--set")
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key.strip(), parse_toml(f"value = {value}", where=f"--set {key}")["value"]
+    except InvalidInput as error:
+        if not isinstance(error.__cause__, tomllib.TOMLDecodeError):
+            raise
         return key.strip(), value.strip()
 
 

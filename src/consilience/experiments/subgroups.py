@@ -7,6 +7,7 @@ import numpy as np
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.sections import ReportSpec
+from consilience.validation.table_texts import number_text
 
 _MOST_GROUPS = 6
 """Values of a column that are groups by themselves."""
@@ -65,7 +66,7 @@ def subgroups_of(spec: ReportSpec, dataset: Dataset, group: str | None) -> tuple
     everyone = np.concatenate([dataset.X[:, place], tests])
     known = everyone[~np.isnan(everyone)]
     if len(np.unique(known)) <= _MOST_GROUPS:
-        return tuple("missing" if np.isnan(v) else f"{v:g}" for v in tests)
+        return tuple("missing" if np.isnan(v) else number_text(v) for v in tests)
     low, high = (float(f"{np.quantile(known, third):.3g}") for third in (1 / 3, 2 / 3))
     parts = (f"up to {low:g}", f"{low:g} to {high:g}", f"above {high:g}")
     return tuple("missing" if np.isnan(v) else parts[int(v > low) + int(v > high)] for v in tests)

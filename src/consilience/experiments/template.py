@@ -20,7 +20,8 @@ from consilience.experiments.run import rehearse
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.sections import write_new
-from consilience.validation.tables import Table, read_texts, text_rows
+from consilience.validation.table_texts import Mark, read_texts
+from consilience.validation.tables import Table, text_rows
 
 _READERS = {".parquet": "parquet", ".xlsx": "excel"}
 _TARGETS = ("target", "label", "labels", "class", "outcome", "y", "diagnosis", "response")
@@ -99,15 +100,16 @@ def suggested_target(table: Table) -> str:
     return next((names[one] for one in _TARGETS if one in names), list(table.columns)[-1])
 
 
-def suggested_kind(values: Array) -> Kind:
+def suggested_kind(values: Array, mark: Mark) -> Kind:
     """Guess whether a target holds classes or values.
 
     Args:
         values: the column, shape ``(n,)``, as a table has it; texts may say numbers, such as 64,1.
+        mark: decimal mark of the table.
     """
     if values.dtype.kind == "O":
         with suppress(InvalidInput):  # what could mean two things is refused once the kind is known
-            values = read_texts(values, "target", where="table")
+            values = read_texts(values, "target", where="table", mark=mark)
     whole = values.dtype.kind in "iu" and len(np.unique(values)) > _MOST_CLASSES
     return "regression" if whole or values.dtype.kind == "f" else "classification"
 

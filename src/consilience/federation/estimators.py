@@ -15,7 +15,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.federation.federation import Federation
 from consilience.party.party import Party
 from consilience.protocols import ensemble_distillation
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, as_rows
 from consilience.validation.labels import Kind, label_names
 from consilience.validation.printing import described
 from consilience.validation.sections import known
@@ -95,6 +95,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.federation_, self.models_ = federation, dict(self.history_.models)
         public = federation.public
         self.n_features_in_ = public.X.shape[1] if public.X.ndim > 1 else 1
+        self.__dict__.pop("feature_names_in_", None)
         if is_table(X) and public.schema is not None:
             self.feature_names_in_ = np.array(public.schema.names, dtype=object)
         self._learn_names(parties)
@@ -148,8 +149,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 f"no party is called {party!r}", where="predict", mend=nearest(party, self.models_)
             )
         if not is_table(X):
-            X, schema = np.asarray(X), self.federation_.public.schema
-            if schema is not None and not (schema.plain and X.ndim == 2):
+            X, schema = as_rows(X, where="predict"), self.federation_.public.schema
+            named = hasattr(self, "feature_names_in_")
+            if named and schema is not None and not (schema.plain and X.ndim == 2):
                 raise InvalidInput(
                     "X is no table, and the public rows are one",
                     where="predict",

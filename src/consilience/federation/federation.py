@@ -47,8 +47,8 @@ class Federation:
     Args:
         parties: at least one :class:`~consilience.party.party.Party`; or, where they are many and few take
             part in a round, a :class:`~consilience.networks.Population`.
-        public: unlabelled inputs, shape ``(n_public, ...)``, or a pandas or pyarrow table, by whose columns
-            the parties' tables are read; ``None`` for protocols that exchange models.
+        public: unlabelled inputs, shape ``(n_public, ...)``, or a table, by whose columns the
+            parties' tables are read; ``None`` for protocols that exchange models.
         seed: everything random is keyed by it; the same seed gives the same bits on every network.
         strict: refuse a party with a single class and a class that one party alone knows, which are
             mostly mistakes of labelling; switch it off where they are meant.

@@ -283,6 +283,11 @@ MANY_NUMBERS = 30
 """Whole numbers that are a class of one party alone; where more, and most, are, they are taken as amounts."""
 
 
+MOST_RARE = 1_000
+"""Classes that at most half of the parties know: as many as a party takes in all by default (its
+``limits.classes``), so that a few that invent more would keep all others out."""
+
+
 def incompatible_parties(
     descriptions: Sequence[Description],
     public: Public,
@@ -389,6 +394,8 @@ def _incompatible(
         alone.setdefault(holders[name][0], name)
     if found or not strict or len(descriptions) == 1:
         return found
+    if many := _with_many_rare(holders, meant):
+        return many
     if spelt := _spelt_otherwise(holders):
         return spelt
     others = [name for name, parties in holders.items() if len(parties) > 1]
@@ -409,6 +416,37 @@ def _incompatible(
             "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
         )
     return found
+
+
+def _with_many_rare(
+    holders: Mapping[str, Sequence[str]], meant: Collection[str]
+) -> dict[str, InvalidInput]:
+    """Parties with the most classes that few know, each with the error; none if these classes are not many.
+
+    Args:
+        holders: class to the parties that have it.
+        meant: classes that few may know.
+    """
+    parties = {party for held in holders.values() for party in held}
+    rare = [
+        held
+        for name, held in holders.items()
+        if 2 * len(held) <= len(parties) and name not in meant
+    ]
+    if len(rare) <= MOST_RARE:
+        return {}
+    counts = Counter(party for held in rare for party in held)
+    most = max(counts.values())
+    return {
+        party: InvalidInput(
+            f"{count:,} of its classes are known to half of the parties or fewer; together they have "
+            f"{len(rare):,} such classes, and {MOST_RARE:,} are taken",
+            where=f"party {party!r}",
+            mend="Are they classes, and not amounts or identifiers? If they are meant, pass strict=False.",
+        )
+        for party, count in counts.items()
+        if count == most
+    }
 
 
 def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidInput]:

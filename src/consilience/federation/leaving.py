@@ -95,7 +95,7 @@ def certify(run: Path, ledger: Ledger) -> None:
     """
     if not (run / BEFORE).exists():
         return
-    before: Record = json.loads((run / BEFORE).read_text())
+    before: Record = json.loads((run / BEFORE).read_text(encoding="utf-8"))
     after = _digests(run, ledger)
     again = [_compared(before, after, kind) for kind in ("rounds", "models")]
     # What is said before round 0 counts too: classes are agreed on by it.

@@ -250,7 +250,11 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """Describe the machine: processor, cores, system."""
     about = Path("/proc/cpuinfo")  # elsewhere than on Linux the system may say it
-    named = re.search(r"^model name\s*: (.+)$", about.read_text(), re.M) if about.exists() else None
+    named = (
+        re.search(r"^model name\s*: (.+)$", about.read_text(encoding="utf-8"), re.M)
+        if about.exists()
+        else None
+    )
     processor = named[1].strip() if named else platform.processor()
     parts = platform.machine(), processor, f"{os.cpu_count()} cores", platform.system()
     return ", ".join([*dict.fromkeys(filter(None, parts)), sys.implementation.name])

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from consilience.errors import InvalidInput, MissingExtra
 from consilience.learners.base import (
     Abilities,
@@ -25,6 +23,7 @@ from consilience.learners.base import (
 from consilience.learners.files.trust import ForeignCode, trusting
 from consilience.learners.presets import LEARNERS, LearnerEntry, model_of, named_code
 from consilience.learners.torch.recipe import Augmentation, TorchRecipe
+from consilience.validation.arrays import as_array
 from consilience.validation.labels import Kind
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def kind_told_by(model: Any, y: Any) -> Kind | None:
         return None
     if any(hasattr(model, name) for name in ("__sklearn_tags__", "predict_proba", "classes_")):
         return None
-    kinds = {np.asarray(label).dtype.kind for label in list(y)[:100]}
+    kinds = {as_array(label, where="labels").dtype.kind for label in list(y)[:100]}
     return "classification" if kinds <= set("USObiu") else "regression"
 
 

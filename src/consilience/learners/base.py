@@ -13,7 +13,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.learners.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, as_rows, check_inputs
 from consilience.validation.labels import Kind
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_rows import rows_of
@@ -21,7 +21,7 @@ from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
 
 Phase = Literal["first", "private", "distill"]
-Takes = Literal["numbers", "gaps", "categories", "names"]
+Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]
 LOG_FLOOR = 1e-6
 """Probabilities are clipped to this before their logarithm stands in for a logit."""
 
@@ -42,7 +42,8 @@ class Abilities:
         incremental: whether ``fit`` continues from the current parameters; else it starts anew.
         sample_weight: whether rows may be weighted.
         validation: whether it cannot be fitted without held-out rows.
-        takes: rows of a table as it takes them: ``"numbers"``; ``"gaps"``, numbers of which some are missing
+        takes: rows of a table as it takes them: ``"numbers"``; ``"scaled"``, numbers of one scale, for models
+            that measure distances between rows; ``"gaps"``, numbers of which some are missing
             (NaN); ``"categories"``, a pandas table where there are categories; ``"names"``, always one.
         how: one sentence for people on how soft targets are taken.
     """
@@ -56,6 +57,11 @@ class Abilities:
     validation: bool = False
     takes: Takes = "numbers"
     how: str = ""
+
+    @property
+    def gaps(self) -> bool:
+        """True if rows without a schema, whose gaps (NaN) are not filled, may have some."""
+        return self.takes not in ("numbers", "scaled")
 
 
 @prints_no_rows
@@ -104,6 +110,8 @@ class Learner(ABC):
     n_outputs: int = 0
     schema: Schema | None = None
     """What the columns of its rows are, where they are a table's."""
+    labels: Mapping[str, int] | None = None
+    """Label of each class to its output column, a party's own labels too; ``None`` for 0, 1, … in order."""
     ordered: bool = False
     """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
 
@@ -132,6 +140,8 @@ class Learner(ABC):
             return X
         if takes == "names" or (takes == "categories" and schema.categorical):
             return schema.frame(X)
+        if takes == "scaled":
+            return schema.scaled(X)
         if schema.categorical or takes == "numbers":
             plain = schema.plain and not np.isnan(X).any()
             return X if plain else schema.encode(X, fill=takes == "numbers")
@@ -279,7 +289,7 @@ class Model:
         return self.learner.predict(X)
 
     def rows(self, X: Any) -> Array:
-        """Read rows as numbers; a pandas or pyarrow table by the columns that the model was trained on.
+        """Read rows as numbers; a table by the columns that the model was trained on.
 
         Categories that were not known then are read as missing.
 
@@ -287,10 +297,16 @@ class Model:
             X: inputs, shape ``(n, ...)``, or a table.
 
         Raises:
-            InvalidInput: the table lacks a column, or the model was trained on columns without names.
+            InvalidInput: the table lacks a column, or the model was trained on columns without names; or
+                an array has gaps, and no party had any when the model was trained.
         """
         if not is_table(X):
-            return np.asarray(X)
+            rows = as_rows(X, where="predict")
+            known = rows
+            if self._takes_gaps and rows.ndim == 2 and rows.dtype.kind == "f":
+                known = np.where(np.isnan(rows), 0, rows)
+            check_inputs(known, where="predict")
+            return rows
         table, schema = Table.of(X, where="predict"), self.learner.schema
         if (texts := text_rows(table)) is not None and schema is None:
             return texts
@@ -302,6 +318,11 @@ class Model:
             )
         table = with_text_columns(table, schema)
         return rows_of(table, schema, where="predict", unknown="missing").X
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """True if gaps can be filled, or the model takes them as they are."""
+        return self.learner.schema is not None or self.learner.abilities.gaps
 
     def predict_proba(self, X: Any) -> Array:
         """Compute class probabilities.

@@ -262,7 +262,7 @@ class Frozen(Learner):
         path.write_text('"frozen"')  # there is nothing to keep: answers have a file of their own
 
     def load(self, path: Path) -> None:
-        if path.read_text() != '"frozen"':
+        if path.read_text(encoding="utf-8") != '"frozen"':
             raise RunFailed("this is not of a frozen model", where=str(path))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frozen:

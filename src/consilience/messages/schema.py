@@ -54,7 +54,7 @@ class Public:
     """Unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
 
     Args:
-        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings; or a pandas or pyarrow table, which says its
+        X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings; or a table, whose columns make the
             schema.
         schema: what the columns are, where they have names; a party's own table is read by it. Numbers with
             gaps (NaN) make one of their own.

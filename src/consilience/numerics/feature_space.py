@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -92,7 +94,19 @@ def public_feature_space(
         return _texts(public)
     if picture_axes(public.shape) is not None:
         return _scaled(_patches(public, rng), public)
-    return _scaled(_flat, public)
+    return _scaled(_columns(public), public)
+
+
+def count_features(shape: tuple[int, ...]) -> int:
+    """Count the features of a row of numbers that is compared without an encoder.
+
+    Args:
+        shape: of the rows.
+
+    >>> count_features((5, 3, 32, 32)), count_features((5, 64))
+    (400, 64)
+    """
+    return 4 * FILTERS if picture_axes(shape) is not None else prod(shape[1:])
 
 
 def principal_directions(features: Any) -> Callable[[Any], Array]:
@@ -196,8 +210,16 @@ def _check_memory(numbers: int, shape: tuple[int, ...]) -> None:
     )
 
 
-def _flat(X: Array) -> Array:
-    return X.reshape(len(X), -1).astype(np.float64)
+def _columns(public: Array) -> Features:
+    """Columns as they are. A gap, which only a party's rows have, is filled with the public median."""
+    medians = cache(lambda: np.median(public.reshape(len(public), -1), axis=0))
+
+    def features(X: Array) -> Array:
+        flat = X.reshape(len(X), -1).astype(np.float64)
+        gaps = np.isnan(flat)
+        return np.where(gaps, medians(), flat) if gaps.any() else flat
+
+    return features
 
 
 def _encoded(encoder: Encoder) -> Features:
@@ -235,7 +257,10 @@ def _scaled(features: Features, public: Array) -> FeatureSpace:
     mean, spread = mean[varies], spread[varies]
 
     def scaled(found: Array) -> Array:
-        return np.asarray(np.clip((found[:, varies] - mean) / spread, -3, 3))
+        kept = found[:, varies]  # a copy: rows with many categories take much memory
+        kept -= mean
+        kept /= spread
+        return np.clip(kept, -3, 3, out=kept)
 
     return FeatureSpace(lambda X: scaled(features(X)), scaled(told))
 

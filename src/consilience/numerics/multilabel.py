@@ -27,8 +27,9 @@ import numpy as np
 from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
-from consilience.validation.arrays import Array, read_only
+from consilience.validation.arrays import Array, read_only, unmasked
 from consilience.validation.table_columns import truth_of
+from consilience.validation.tables import Table, is_table
 
 MOST_LABELS = 200
 """Most labels of a row."""
@@ -89,18 +90,18 @@ class MultiLabel(Outcome):
         Raises:
             InvalidInput: other columns or values, or a row of which nothing is known.
         """
-        if hasattr(y, "columns"):
-            given = {str(name): y[name].to_numpy(dtype=object) for name in y.columns}
+        if is_table(y):
+            given = Table.of(y, where=where).columns
             if strange := [name for name in given if name not in self.columns]:
                 raise InvalidInput(
                     f"there is no label {strange[0]!r}",
                     where=where,
                     mend=nearest(strange[0], self.columns),
                 )
-            gap = np.full(len(y), None, dtype=object)
+            gap = np.full(len(next(iter(given.values()), ())), None, dtype=object)
             columns = [given.get(name, gap) for name in self.columns]
         else:
-            table = np.asarray(y, dtype=object)
+            table = np.asarray(unmasked(y), dtype=object)
             if table.ndim != 2 or table.shape[1] != len(self.columns):
                 raise InvalidInput(
                     f"targets have shape {table.shape}",
@@ -222,14 +223,15 @@ def rarest(y: Array) -> Array:
 
 def _truths(values: Array, name: str, where: str) -> Array:
     """Numbers 1 and 0 of a column, NaN for gaps."""
-    known = {one: _truth(one) for one in dict.fromkeys(values.tolist())}
+    said = [None if one != one else one for one in values.tolist()]  # each NaN is another key
+    known = {one: _truth(one) for one in dict.fromkeys(said)}
     if bad := [one for one, truth in known.items() if truth is None]:
         raise InvalidInput(
             f"label {name!r} is {bad[0]!r}",
             where=where,
             mend="Write 1 where a row has it and 0 where it has not; yes and no, true and false do too.",
         )
-    return np.array([known[one] for one in values.tolist()], dtype=np.float64)
+    return np.array([known[one] for one in said], dtype=np.float64)
 
 
 def _truth(value: Any) -> float | None:

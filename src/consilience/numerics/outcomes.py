@@ -31,7 +31,7 @@ from consilience.numerics.survival import (
     survival_rows,
     until,
 )
-from consilience.validation.arrays import Array, read_only
+from consilience.validation.arrays import Array, read_only, unmasked
 from consilience.validation.labels import one_hot
 from consilience.validation.numbers import check_number, numbers_only
 
@@ -181,9 +181,9 @@ class Survival(Outcome):
     def read(self, y: Any, *, where: str) -> Array:
         if hasattr(y, "to_numpy"):
             y = y.to_numpy()
-        y = np.asarray(y)
+        y = unmasked(y) if isinstance(y, np.ndarray) else np.asarray(y)
         if y.dtype.names is not None:  # as scikit-survival has them: a truth value and a number
-            kinds = {y.dtype[name].kind: y[name] for name in y.dtype.names}
+            kinds = {y.dtype[name].kind: unmasked(y[name]) for name in y.dtype.names}
             if len(y.dtype.names) == 2 and "b" in kinds:
                 time = next(part for kind, part in kinds.items() if kind != "b")
                 return survival_rows(time, kinds["b"], where=where)

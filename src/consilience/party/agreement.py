@@ -153,12 +153,25 @@ def check_model(party: Party) -> None:
     public, learner = party.public, party.learner
     assert public is not None
     budgeted = party.privacy.accountant.budget is not None
+    if not (len(public) or budgeted or party.max_public_bytes):
+        _check_takes_gaps(party)
     if len(public) or not budgeted:
         learner.check((public.X if len(public) else party.X)[:_EXAMPLES])
     training_releases(party)  # of a network that cannot be trained with noise there are none
     if isinstance(learner, Frozen):
         tested = () if party.test is None or budgeted else (party.test[0],)
         learner.check_budget(*[public.X] * bool(len(public)), *tested)
+
+
+def _check_takes_gaps(party: Party) -> None:
+    """Raise ``InvalidInput`` if a model needs numbers, and there are no public medians to fill gaps with."""
+    learner = party.learner
+    if not learner.abilities.gaps and learner.schema is None and party.has_gaps:
+        raise InvalidInput(
+            "its rows have gaps, and there are no public rows, with whose medians gaps are filled",
+            where=f"party {party.name!r}",
+            mend="Give public rows, fill the gaps, or take a model with gaps, such as gradient-boosting.",
+        )
 
 
 def own_rows(party: Party) -> int:

@@ -15,7 +15,7 @@ from consilience.errors import InvalidInput
 from consilience.messages.replies import BOUNDS
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
-from consilience.validation.arrays import Array, read_only
+from consilience.validation.arrays import Array, read_only, unmasked
 from consilience.validation.labels import Kind
 
 BINS = 15
@@ -39,7 +39,7 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
     """
     if given is None:
         return np.isin(y, classes).astype(np.float64) if classes else np.ones(len(y))
-    weights = np.asarray(given)
+    weights = np.asarray(unmasked(given))
     fits = weights.dtype.kind in "biuf" and weights.shape == (len(y),)
     if not fits or not (np.isfinite(weights) & (weights >= 0)).all():
         raise InvalidInput(

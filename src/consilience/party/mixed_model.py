@@ -87,7 +87,7 @@ class Choice:
         """Compute g of rows, shape ``(n,)``.
 
         Args:
-            ratios: density ratios of the rows, shape ``(n,)``; 0 for one with a gap.
+            ratios: density ratios of the rows, shape ``(n,)``.
             taught: predictions of the taught model, shape ``(n, n_outputs)``.
         """
         if not self.reach:
@@ -226,8 +226,8 @@ class OwnRegion:
 
 
 def _told(found: Array) -> Array:
-    """Ratios as a fit can tell them; a row with a gap lies nowhere, so that it is the others'."""
-    return np.where(np.isnan(found), 0.0, np.maximum(found, LEAST))
+    """Ratios as a fit can tell them."""
+    return np.asarray(np.maximum(found, LEAST))
 
 
 class MixedModel(Model):

@@ -174,6 +174,12 @@ class ReadByPublic:
         said = json.dumps(schema.names) if plain else f"{self.secret.hex()}{schema.key}"
         return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
+    @property
+    def has_gaps(self) -> bool:
+        """True if a number of its private rows or its test rows is missing."""
+        both = (self.X,) if self.test is None else (self.X, self.test[0])
+        return any(bool(np.isnan(rows).any()) for rows in both if rows.dtype.kind == "f")
+
     def _compared(self) -> PublicComparison:
         """Its rows and test rows, to be held against public ones."""
         tests = self.X[:0] if self.test is None else self.test[0]
@@ -204,7 +210,7 @@ class ReadByPublic:
             )
         if len(public) or public.schema is not None:
             self.schema = public.schema
-            if self.schema is None and self.X.dtype.kind == "f" and np.isnan(self.X).any():
+            if self.schema is None and self.has_gaps:
                 self.schema = Schema.of_numbers(public.X)
         if not len(self.X) and self.test is None:
             self.X = public.X[:0]
@@ -217,7 +223,7 @@ class ReadByPublic:
             formed &= (self.X.dtype.kind in texts) == (public.X.dtype.kind in texts)
             # With a budget the form alone counts: whether the scale does is an answer about rows.
             if not formed or self.privacy.accountant.budget is None:
-                _check_like(self.X, public, where=self._where, discreet=discreet)
+                _check_like(self.X, public.X, self.schema, where=self._where, discreet=discreet)
         return public
 
     @property
@@ -278,20 +284,23 @@ class ReadByPublic:
         return apart
 
 
-def _check_like(X: Array, public: Public, *, where: str, discreet: bool) -> None:
+def _check_like(
+    X: Array, public: Array, schema: Schema | None, *, where: str, discreet: bool
+) -> None:
     """Raise ``InvalidInput`` unless private rows look like the public ones: type, shape and scale.
 
     Args:
         X: private rows.
         public: the public rows.
+        schema: their columns; ``None`` for rows without names and gaps.
         where: the party, for the error.
         discreet: leave what the private rows hold out of the error.
     """
-    theirs, schema, names = public.X, public.schema, list[str]()
-    if schema is not None and X.shape[1:] == theirs.shape[1:] and X.dtype.kind not in "UO":
+    names = list[str]()
+    if schema is not None and X.shape[1:] == public.shape[1:] and X.dtype.kind not in "UO":
         schema.check(X, where=where)
-        X, theirs = schema.levels(X), schema.levels(theirs)
+        X, public = schema.levels(X), schema.levels(public)
         names = [column.name for column in schema.columns if column.kind == "number"]
         if not names:
             return
-    check_alike(X, theirs, where=where, discreet=discreet, names=names)
+    check_alike(X, public, where=where, discreet=discreet, names=names)

@@ -54,8 +54,9 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
     Args:
         name: unique within the federation; results are ordered by it.
         model: anything :func:`consilience.learners.as_learner` takes. It is copied, never changed.
-        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a pandas or pyarrow table,
-            which is read by the names, kinds and categories of the public rows' columns; ``None`` for none.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a table (pandas, or any
+            with ``__arrow_c_stream__``), which is read by the names, kinds and categories of the public rows'
+            columns; ``None`` for none.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
         test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
         own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
@@ -364,7 +365,18 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         learner = super().untrained()
         if isinstance(learner, Frozen) and self.agreement is not None and self._named is not None:
             learner.align(self.agreement.classes, self._named_by_all())
+        learner.labels = self._label_columns()
         return learner
+
+    def _label_columns(self) -> dict[str, int] | None:
+        """Output column of each class, by the federation's name and the party's own; ``None`` for values."""
+        if self.agreement is None or not self.agreement.classes:
+            return None
+        columns = {name: place for place, name in enumerate(self.agreement.classes)}
+        own = label_names(list(self._aliases), where=self._where).tolist()
+        named = label_names(list(self._aliases.values()), where=self._where).tolist()
+        both = zip(own, named, strict=True)
+        return columns | {label: columns[name] for label, name in both if name in columns}
 
     # --- evaluation -----------------------------------------------------------------------------
 

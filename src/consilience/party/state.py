@@ -223,7 +223,11 @@ def read_choices(folder: Path) -> list[Choice]:
     """
     try:
         file = folder / _CHOICES
-        return [Choice.of(one) for one in json.loads(file.read_text())] if file.exists() else []
+        return (
+            [Choice.of(one) for one in json.loads(file.read_text(encoding="utf-8"))]
+            if file.exists()
+            else []
+        )
     except (*_DAMAGED, InvalidInput) as error:
         raise _damaged(folder, error) from error
 
@@ -349,7 +353,7 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
     if not path.exists() and any((folder / name).exists() for name in _ONLY_BEFORE):
         raise _other_version(folder, "0.1", whole)
     try:
-        about = json.loads(path.read_text())
+        about = json.loads(path.read_text(encoding="utf-8"))
         form, version = about["format"], str(about["consilience"])[:20]
         if form == FORMAT:
             trained = bool(about["trained"])

@@ -19,6 +19,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
+from consilience.numerics.target_units import far_larger, other_unit, same_size
 from consilience.party.choice import ALPHAS, Chooser, Lesson, stands_still, surely_lower
 from consilience.party.history import beginning
 from consilience.party.importance import weights_that_serve
@@ -241,6 +242,9 @@ class Training:
 
         Returns:
             Notes for the ledger.
+
+        Raises:
+            InvalidInput: the teacher has another shape, or its values are in another unit than its own.
         """
         assert self.public is not None
         if isinstance(self.learner, Frozen):
@@ -251,6 +255,8 @@ class Training:
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
+        if chooses:
+            self._check_unit(targets)
         public = self.public.X
         if taught is not None:
             if taught.dtype != bool or taught.shape != expected[:1]:
@@ -299,6 +305,21 @@ class Training:
             choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=share)
             chooser.choices.append(choice)
         return notes
+
+    def _check_unit(self, targets: Array) -> None:
+        """Raise ``InvalidInput`` if a teacher's values are in another unit than those of the own model."""
+        own = self._train[1]
+        if self.kind != "regression" or not self.learner.fitted or not len(own):
+            return
+        answers = self.outputs("values")
+        if not same_size(answers, own):  # a model that says little of the unit
+            return
+        if other_unit(targets, answers) or far_larger(targets, answers):
+            raise InvalidInput(
+                "the teacher's values seem to be in another unit than its own",
+                where=self._where,
+                mend="Bring the targets of all parties to one unit.",
+            )
 
     def _importance(self, lesson: Lesson, taught: Array | None) -> Array | None:
         """Weights of the public rows for a party without labels; ``None`` for others, and where all are 1."""

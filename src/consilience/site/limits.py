@@ -67,7 +67,8 @@ class Limits(PrivacyLimits):
             were started anew; ``None`` for no limit.
         requests: how many requests it answers in a round, those that fail among them; one that comes again
             after its answer was lost does not count; ``None`` for no limit, and then a coordinator can ask
-            for everything in one round.
+            for everything in one round. From one round to the next it joins, or goes back to an earlier
+            round, as often.
         protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
             all that ``allow`` covers.
         federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
@@ -289,6 +290,11 @@ class Limits(PrivacyLimits):
         _refuse_above("rounds", rounds, self.rounds, what)
         what = f"it has answered {requests - 1} requests in this round, and that is all it does"
         _refuse_above("requests", requests, self.requests, what)
+
+    def refuse_joins(self, joins: int) -> None:
+        """Raise ``KnowledgeRefused`` if so many joinings and restorings since a round are too many."""
+        what = f"it has joined or gone back {joins - 1} times since its last round, and that is all"
+        _refuse_above("requests", joins, self.requests, what)
 
     def refuse_metrics(self, in_run: int, in_all: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if so many measurements would be too many."""

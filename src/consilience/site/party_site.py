@@ -206,10 +206,15 @@ class PartySite:
             return self._taken(first, session)
         if isinstance(first, Join):
             name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
-            joined = (session or Session(name)).joined(name, audit=self._audit.head)
+            joined = (session or Session(name)).joined(name, self.limits, audit=self._audit.head)
             party = self._made()
             self._supply(party, first.agreement.public)
-            return (*self._run_and_write(party, tasks, request, session, joined), "ok")
+            try:
+                return (*self._run_and_write(party, tasks, request, session, joined), "ok")
+            except TasksFailed:
+                if session is not None:
+                    self._count(replace(session, joins=joined.joins, audit=joined.audit))
+                raise
         if session is None:
             raise RunFailed(
                 "it has not joined, or its state is gone",
@@ -234,7 +239,9 @@ class PartySite:
         try:
             return (*self._run_and_write(party, tasks, request, session, further), "ok")
         except TasksFailed as failed:
-            if not (failed.failure.code == "budget" or isinstance(first, Restore)):  # nothing ran
+            if isinstance(first, Restore):  # it stays in its round
+                further = replace(further, round=session.round)
+            if failed.failure.code != "budget":  # then nothing ran
                 self._count(replace(further, recorded=session.recorded))
             raise
 

@@ -159,7 +159,9 @@ def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
     """
     path = home / SETS
     try:
-        found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        found: dict[str, dict[str, Any]] = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        )
         if not all(isinstance(said, dict) for said in found.values()):
             raise ValueError("it holds something else")
     except (OSError, ValueError, AttributeError) as error:

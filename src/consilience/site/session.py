@@ -34,6 +34,7 @@ class Session:
         audit: the SHA-256 of the line of the audit log that this was written after.
         recorded: the last round that the coordinator has recorded, as far as the party was told: the state in
             which it was is a checkpoint. -1 where it was told of none.
+        joins: how often it has joined, or gone back to an earlier round, since the latest round began.
     """
 
     federation: str
@@ -44,10 +45,28 @@ class Session:
     measured: int = 0
     audit: str = BEGINNING
     recorded: int = -1
+    joins: int = 0
 
-    def joined(self, federation: str, *, audit: str) -> Session:
-        """The session after joining ``federation``; ``audit`` is the head of the log."""
-        return replace(self, federation=federation, round=-1, metrics=0, audit=audit, recorded=-1)
+    def joined(self, federation: str, limits: Limits, *, audit: str) -> Session:
+        """The session after joining a federation, if the limits allow another request.
+
+        Args:
+            federation: its name.
+            limits: the party's limits.
+            audit: the head of the audit log.
+
+        Raises:
+            KnowledgeRefused: a limit is reached.
+        """
+        further = self.begun_again(limits)
+        return replace(
+            further, federation=federation, round=-1, metrics=0, audit=audit, recorded=-1
+        )
+
+    def begun_again(self, limits: Limits) -> Session:
+        """The session with one more joining or restoring; raises ``KnowledgeRefused`` if it is too many."""
+        limits.refuse_joins(self.joins + 1)
+        return replace(self, joins=self.joins + 1)
 
     def after(self, tasks: Sequence[Task], limits: Limits, *, audit: str, recorded: int) -> Session:
         """The session after a request, if the limits allow another one.
@@ -63,10 +82,11 @@ class Session:
         """
         session = replace(self, audit=audit, recorded=max(self.recorded, recorded))
         first = tasks[0]
-        if isinstance(first, Restore):  # nothing of the model leaves with it
-            return replace(session, round=first.round)
+        if isinstance(first, Restore):
+            return replace(session.begun_again(limits), round=first.round)
         if first.round > session.round:
-            session = replace(session, round=first.round, rounds=session.rounds + 1, requests=0)
+            further = session.rounds + 1
+            session = replace(session, round=first.round, rounds=further, requests=0, joins=0)
         session = replace(session, requests=session.requests + 1)
         limits.refuse_more(rounds=session.rounds, requests=session.requests)
         times = sum(task.reply_type is Metrics for task in within(tasks))
@@ -83,7 +103,7 @@ class Session:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of a state."""
-        (folder / SESSION).write_text(json.dumps(asdict(self)))
+        (folder / SESSION).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def read_session(home: Path, *, any_version: bool = False) -> Session | None:
@@ -100,7 +120,7 @@ def read_session(home: Path, *, any_version: bool = False) -> Session | None:
         try:
             if not any_version:
                 read_about(folder, whole=home)
-            written = json.loads((folder / SESSION).read_text())
+            written = json.loads((folder / SESSION).read_text(encoding="utf-8"))
             if (
                 "recorded" not in written
             ):  # by an earlier consilience, which was asked for checkpoints

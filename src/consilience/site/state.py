@@ -151,7 +151,7 @@ class StateFolder:
 def current_state(home: Path) -> Path | None:
     """The folder in ``home`` that counts, looked up without the lock; see :class:`StateFolder`."""
     try:
-        name = (home / "current").read_text().strip()
+        name = (home / "current").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return None
     except OSError as error:

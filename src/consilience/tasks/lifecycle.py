@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import prod
+
 import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
@@ -9,6 +12,7 @@ from consilience.messages.base import check_reach
 from consilience.messages.message import message
 from consilience.messages.replies import Description, Metrics, Receipt
 from consilience.messages.schema import VERSION, Agreement, Public
+from consilience.numerics.feature_space import count_features
 from consilience.party.agreement import check_new_classes
 from consilience.party.party import Party
 from consilience.tasks.base import Task
@@ -96,13 +100,22 @@ class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
     @property
     def unpacked(self) -> int:
         """Bytes of memory that the rows take: 8 a number, however it is sent, and 10 a byte of the schema; 80
-        a text, and 4 a byte of it.
+        a text, and 4 a byte of it. If rows are compared by more numbers than they have, such as one for each
+        category, 16 for each of these: they are there twice while they are scaled.
 
         Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
         """
-        if self.lengths is None:
-            return 8 * self.values.size + 10 * len(self.schema)
-        return 4 * self.values.nbytes + 80 * self.lengths.size
+        if self.lengths is not None:
+            return 4 * self.values.nbytes + 80 * self.lengths.size
+        schema = None
+        with suppress(InvalidInput):  # rows() says so
+            schema = Schema.from_json(self.schema) if self.schema else None
+        shape = self.values.shape
+        expands = count_features(shape) if schema is None or schema.plain else schema.width
+        numbers = 8 * self.values.size
+        if expands > prod(shape[1:]):
+            numbers = max(numbers, 16 * prod(shape[:1]) * expands)
+        return numbers + 10 * len(self.schema)
 
     def rows(self) -> Public:
         """Read the rows, which have to be the ones that the digest names.

@@ -40,22 +40,79 @@ def same_view(one: Array, other: Array) -> bool:
     return first == second
 
 
+def unmasked(values: Any) -> Any:
+    """Return a masked array with gaps (NaN, NaT or ``None``) at its masked places; other values as they are.
+
+    Args:
+        values: anything; an array of records is left as it is.
+
+    >>> unmasked(np.ma.array([1, 2], mask=[False, True])).tolist()
+    [1.0, nan]
+    """
+    if not np.ma.isMaskedArray(values) or values.dtype.names is not None:
+        return values
+    if not np.ma.getmaskarray(values).any():
+        return values.data
+    if values.dtype.kind in "Mm":
+        nowhere: Any = np.array("NaT", dtype=values.dtype)[()]
+        return np.ma.filled(values, nowhere)
+    if values.dtype.kind == "f":
+        return np.ma.filled(values, np.nan)
+    if values.dtype.kind in "iub":
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    found = np.ma.getdata(values).astype(object)
+    found[np.ma.getmaskarray(values)] = None
+    return found
+
+
+def as_array(values: Any, *, where: str, dtype: Any = None) -> Array:
+    """Make an array of values; masked places of a masked array are gaps (:func:`unmasked`).
+
+    Args:
+        values: anything that NumPy makes an array of.
+        where: whose they are, for the error.
+        dtype: type of the array; by default that of the values.
+
+    Raises:
+        InvalidInput: a torch tensor that is on a GPU, or whose gradient is recorded.
+        TypeError, ValueError: no array can be made of other values.
+    """
+    try:
+        return np.asarray(unmasked(values), dtype=dtype)
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, TypeError) and not hasattr(values, "detach"):
+            raise
+        raise InvalidInput(
+            f"no array can be made of this {type(values).__name__}: {error}",
+            where=where,
+            mend="Give a NumPy array; of a torch tensor tensor.detach().cpu().numpy().",
+        ) from error
+
+
 def as_rows(X: Any, *, where: str) -> Array:
-    """Return inputs as an array.
+    """Return inputs as an array; masked places of a masked array are gaps.
 
     Args:
         X: anything that numpy makes an array of.
         where: the party, for the error.
 
     Raises:
-        InvalidInput: it is a sparse matrix, or its rows are not of one shape.
+        InvalidInput: it is a sparse matrix or a table that cannot be read, or its rows are not of one shape.
     """
+    if hasattr(X, "columns") or hasattr(X, "__dataframe__"):
+        raise InvalidInput(
+            f"this is a {type(X).__name__}: it has columns, and their names would be lost",
+            where=where,
+            mend="Give a table of pandas, pyarrow or polars in memory, such as X.collect() or X.to_pandas().",
+        )
     if hasattr(X, "toarray"):
         raise InvalidInput(
             "this is a sparse matrix", where=where, mend="Give X.toarray(), if it fits into memory."
         )
     try:
-        return np.asarray(X)
+        return as_array(X, where=where)
+    except InvalidInput:
+        raise
     except ValueError as error:
         raise InvalidInput(
             f"these are no rows of one shape: {error}",
@@ -113,6 +170,7 @@ def check_alike(
     Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
     its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
     both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
+    Gaps (NaN) are left out.
 
     Args:
         private: rows of a party, shape ``(n, ...)``.
@@ -132,22 +190,24 @@ def check_alike(
     if private.dtype.kind in "UO":
         return
     ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
+    known = ~(np.isnan(ours).all(axis=0) | np.isnan(theirs).all(axis=0))
+    ours, theirs, place = ours[:, known], theirs[:, known], np.flatnonzero(known)
     with np.errstate(over="ignore"):  # an infinite spread is one that is off
-        spread = np.stack([ours.std(axis=0), theirs.std(axis=0)]).astype(np.float64)
+        spread = np.stack([np.nanstd(rows, axis=0) for rows in (ours, theirs)]).astype(np.float64)
     # A constant column has a spread of rounding size, not always 0.
-    level = np.stack([np.abs(ours).max(axis=0), np.abs(theirs).max(axis=0)])
+    level = np.stack([np.nanmax(np.abs(rows), axis=0) for rows in (ours, theirs)])
     varying = (spread > 1e-9 * level).all(axis=0)
     spread = spread[:, varying]
-    apart = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[varying]
+    apart = np.abs(np.nanmean(ours, axis=0) - np.nanmean(theirs, axis=0))[varying]
     off = (apart > 4 * spread.max(axis=0)) | (spread.max(axis=0) > 20 * spread.min(axis=0))
     if varying.any() and off.mean() > 0.2:
         if discreet:
             raise InvalidInput("more than a fifth of the columns are on another scale", where=where)
-        named = [repr(names[i]) for i in np.flatnonzero(varying)[off][:5]] if names else []
+        named = [repr(names[i]) for i in place[varying][off][:5]] if names else []
         by_name = f": {', '.join(named)}" if named else ""
         raise InvalidInput(
-            f"private data lie in [{ours.min():.4g}, {ours.max():.4g}], public data in "
-            f"[{theirs.min():.4g}, {theirs.max():.4g}]: {int(off.sum())} of {off.size} columns are "
+            f"private data lie in [{np.nanmin(ours):.4g}, {np.nanmax(ours):.4g}], public data in "
+            f"[{np.nanmin(theirs):.4g}, {np.nanmax(theirs):.4g}]: {int(off.sum())} of {off.size} columns are "
             f"on another scale{by_name}",
             where=where,
             mend="Scale both the same way.",

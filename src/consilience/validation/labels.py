@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.validation.arrays import as_array
 from consilience.validation.memory import check_memory
 
 Kind = Literal["classification", "regression"]
 """Kind of what is predicted: one of the classes that are named, or numbers."""
+
+
+_LETTERS = 4
+_SHORT_WORDS = frozenset(["yes", "no", "ja", "oui", "non", "sí", "si"])
 
 
 def label_names(
@@ -33,7 +38,7 @@ def label_names(
         InvalidInput: labels of mixed type, missing labels, continuous numbers, two that differ by capital
             letters alone, or one that is no name (:func:`consilience.errors.odd_name`).
     """
-    y = np.asarray(y, dtype=None if isinstance(y, np.ndarray) else object)
+    y = as_array(y, where=where, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
         raise InvalidInput(f"labels have shape {y.shape}, expected one per row", where=where)
     labels = y.tolist()
@@ -63,8 +68,8 @@ def label_names(
             )
     spelt: dict[str, str] = {}
     for name in names.values():
-        other = spelt.setdefault(" ".join(name.casefold().split()), name)
-        if other != name and len(name) > 1:
+        other = spelt.setdefault(same_words(name), name)
+        if other != name:
             raise InvalidInput(
                 f"classes {other!r} and {name!r} differ by capital letters or blanks alone",
                 where=where,
@@ -73,6 +78,27 @@ def label_names(
     longest = max(map(len, names.values()), default=0)
     check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)
     return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def same_words(text: str) -> str:
+    """Write the words of a text in small letters, with one blank between them.
+
+    Words have four letters or more, or mean yes or no, and are written as words are: ``male``, ``Male`` or
+    ``MALE``. All else may be a code, such as the genotypes AA, Aa and aa, and keeps its capital letters.
+
+    >>> same_words("Ward  1a"), same_words("NO"), same_words("Aa"), same_words("recA")
+    ('ward 1a', 'no', 'Aa', 'recA')
+    """
+    return " ".join(_small(word) for word in text.split())
+
+
+def _small(word: str) -> str:
+    small = word.lower()
+    letters = small.replace("-", "").replace("'", "")
+    usual = word in (small, word.upper(), word.capitalize(), word.title())
+    if usual and (small in _SHORT_WORDS or (letters.isalpha() and len(letters) >= _LETTERS)):
+        return word.casefold()
+    return word
 
 
 def one_hot(codes: Sequence[int] | NDArray[np.integer[Any]], classes: int) -> NDArray[np.float64]:

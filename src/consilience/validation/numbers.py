@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, as_array
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
@@ -151,9 +151,11 @@ def numbers_only(values: Any, name: str, *, where: str) -> Array:
       Write numbers alone, or leave such rows out; classes are kind = "classification".
     """
     try:
-        return np.asarray(values, dtype=np.float64)
+        return as_array(values, where=where, dtype=np.float64)
+    except InvalidInput:
+        raise
     except (TypeError, ValueError) as error:
-        rows = np.asarray(values, dtype=object)
+        rows = as_array(values, where=where, dtype=object)
         place, first = next(((i, v) for i, v in enumerate(rows) if not _is_number(v)), (0, rows))
         raise InvalidInput(
             f"{name} are not all numbers: {str(first)!r} in row {place + 1:,} of {len(rows):,}",

@@ -20,6 +20,17 @@ from pydantic import (
 )
 
 from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.files import read_text
+
+_LONGEST = 1 << 22
+"""Bytes of a configuration."""
+
+_DEEPEST = 20
+"""Parts of a key, and lists and tables in one another."""
+
+_MANY_DOTS = re.compile(
+    rf"""(?m)(?:^|[{{,\[])[ \t]*(("[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
+)
 
 
 def check_address(text: str) -> str:
@@ -106,7 +117,7 @@ def read_toml(path: Path, *, missing: str | None = None, file: str | None = None
     """
     where = str(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_text(path, _LONGEST), where=where)
     except FileNotFoundError as error:
         raise InvalidInput("there is no such file", where=where, mend=missing) from error
     except IsADirectoryError as error:
@@ -114,10 +125,58 @@ def read_toml(path: Path, *, missing: str | None = None, file: str | None = None
         raise InvalidInput(
             "this is a folder, and a file is wanted", where=where, mend=mend
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"this is not TOML: {error}", where=where, mend="Save it as UTF-8."
+        ) from error
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        raise InvalidInput(f"cannot be read: {error}", where=where) from error
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=where) from error
+
+
+def parse_toml(text: str, *, where: str) -> dict[str, Any]:
+    """Read a text of TOML, which may be a stranger's.
+
+    Args:
+        text: at most a few megabytes.
+        where: its file, for errors.
+
+    Raises:
+        InvalidInput: it is not TOML; keys, lists or tables lie in one another too deeply; a whole number has
+            more than 64 bits; or a text holds a zero byte.
+    """
+    deep = InvalidInput(
+        f"keys, lists or tables lie in one another deeper than {_DEEPEST} times", where=where
+    )
+    if _MANY_DOTS.search(text):  # tomllib takes time with the square of them
+        raise deep
+    try:
+        document = tomllib.loads(text)
+    except RecursionError as error:
+        raise deep from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"this is not TOML: {error}", where=where) from error
+    except ValueError as error:  # of Python, for more than some thousand digits
+        raise InvalidInput("this is not TOML: a number is too long", where=where) from error
+    level: list[Any] = [document]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, int) and not -(1 << 63) <= one < 1 << 63:
+                raise InvalidInput(
+                    "this is not TOML: a whole number has more than 64 bits", where=where
+                )
+            if isinstance(one, str) and "\0" in one:  # which ends the name of a file
+                raise InvalidInput("a text holds a zero byte", where=where)
+            if isinstance(one, dict | list):
+                inner += one.values() if isinstance(one, dict) else one
+        level = inner
+    if level:
+        raise deep
+    return document
 
 
 class Section(BaseModel):

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
+from consilience.validation.labels import same_words
 from consilience.validation.table_remarks import FEW, column_remarks, one_spelling
 from consilience.validation.table_schema import Column
-from consilience.validation.tables import MARKS, is_number, read_texts
+from consilience.validation.table_texts import (
+    MARKS,
+    Mark,
+    are_codes,
+    is_number,
+    number_text,
+    read_texts,
+)
 
 MOST_CATEGORIES = 255
 """Categories of a column; more are texts, or names."""
 
 _TRUTH = {"yes": 1, "y": 1, "true": 1, "t": 1, "1": 1, "no": 0, "n": 0, "false": 0, "f": 0, "0": 0}
+
+_CODE = re.compile(r"[-+]?[\d.,eE]+")
+_PLAIN = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?")
 
 Lenient = Literal["refused", "missing"]
 
@@ -27,7 +39,7 @@ class LongTexts(InvalidInput):
 
 
 def suggested_column(
-    name: str, given: Array, *, where: str
+    name: str, given: Array, *, where: str, mark: Mark = ""
 ) -> tuple[Column | None, Array, list[str]]:
     """Read one column as :func:`rows_and_schema` does.
 
@@ -35,6 +47,7 @@ def suggested_column(
         name: of the column.
         given: its values, as a :class:`~consilience.validation.tables.Table` has them.
         where: whose they are, for errors.
+        mark: decimal mark of the table.
 
     Returns:
         the column of the schema, ``None`` where it is left out; its values as numbers; and remarks.
@@ -43,10 +56,12 @@ def suggested_column(
         LongTexts: texts that are no categories.
         InvalidInput: infinite numbers, or values that could mean two things.
     """
-    values = read_texts(given, name, where=where) if given.dtype.kind == "O" else given
+    values = given
+    if given.dtype.kind == "O":
+        values = read_texts(given, name, where=where, mark=mark)
     known, notes = [text for text in values if text is not None], list[str]()
     if values.dtype.kind == "O" and len(set(known)) > min(FEW, len(known) / 2):
-        values, notes = _without_marks(values, name, where)
+        values, notes = _without_marks(values, name, where, mark)
     if values.dtype.kind != "O":
         kinds: dict[str, Any] = {"b": "boolean", "M": "date"}
         column, part = Column(name, kinds.get(values.dtype.kind, "number")), _days_or(values)
@@ -56,32 +71,35 @@ def suggested_column(
         return column.measured(part), part, [*notes, *column_remarks(column, part)]
     one, same = one_spelling(known)
     distinct = sorted(set(one.values()))
-    if len(distinct) > min(FEW, len(known) / 2):
+    code = are_codes(known)
+    if code is not None and all(map(_CODE.fullmatch, known)):
+        notes = [f"{name!r} holds codes, and no numbers: {code!r}"]
+    if code is None and len(distinct) > min(FEW, len(known) / 2):
         strange = {text for text in set(known) if not is_number(text)}
         words = [text for text in known if text in strange]
         if len(words) < len(known) / 2:
             raise _number_among(words, name, where)
-        if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
-            if sum(" " in text for text in distinct) > len(distinct) / 20:
-                said = f"{name!r}: texts of which most differ, neither numbers nor categories"
-                raise LongTexts(said, where=where)
-            many = f"{len(distinct):,} different words, as names and numbers of persons have"
-            return None, values, [f"{name!r} holds {many}: left out"]
+    if len(distinct) > MOST_CATEGORIES or FEW < len(distinct) > len(known) / 2:
+        if sum(" " in text for text in distinct) > len(distinct) / 20:
+            said = f"{name!r}: texts of which most differ, neither numbers nor categories"
+            raise LongTexts(said, where=where)
+        many = f"{len(distinct):,} different words, as names and numbers of persons have"
+        return None, values, [f"{name!r} holds {many}: left out"]
     place: dict[Any, float] = {text: float(code) for code, text in enumerate(distinct)}
     part = np.array([np.nan if text is None else place[one[text]] for text in values])
     column = Column(name, "category", tuple(distinct)).measured(part)
-    notes = [f"{name!r}: {said}" for said in same]
+    notes += [f"{name!r}: {said}" for said in same]
     return column, part, [*notes, *column_remarks(column, part)]
 
 
-def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[str]]:
+def _without_marks(values: Array, name: str, where: str, mark: Mark) -> tuple[Array, list[str]]:
     """Read numbers among which a word that says "missing" stands; and a remark, if there is one."""
     words = {text for text in set(values) if text is not None and not is_number(text)}
     marks = sorted(word for word in words if word.lower() in MARKS)
     if not marks:
         return values, []
     bare = np.array([None if text in marks else text for text in values], dtype=object)
-    found = read_texts(bare, name, where=where)
+    found = read_texts(bare, name, where=where, mark=mark)
     if found.dtype.kind == "O":
         return values, []
     return found, [f"{', '.join(map(repr, marks))} in {name!r} is read as missing"]
@@ -89,12 +107,6 @@ def _without_marks(values: Array, name: str, where: str) -> tuple[Array, list[st
 
 def _number_among(words: list[str], name: str, where: str) -> InvalidInput:
     """An error that names a word among numbers."""
-    if not words:
-        return InvalidInput(
-            f"column {name!r} holds numbers that are written in several ways",
-            where=where,
-            mend="Write all with one decimal mark, and without separators of thousands.",
-        )
     others = len(set(words)) - 1
     times = f" in {len(words):,} rows" if not others and len(words) > 1 else ""
     many = (
@@ -149,19 +161,22 @@ def codes_of(
     """
     exact = {name: code for code, name in enumerate(column.categories)}
     near: dict[str, int | None] = {}
+    texts = _as_texts(given)
+    known = {text for text in texts if text is not None}
+    capitals = not (_of_one_case(exact) and _of_one_case(known))
     by_truth = {truth_of(name): code for name, code in exact.items()}
     if len(exact) != 2 or by_truth.keys() != {0, 1}:
         by_truth = {}
     for name, code in exact.items():
-        for spelling in _spellings(name):
+        for spelling in _spellings(name, capitals=capitals):
             near[spelling] = None if spelling in near and near[spelling] != code else code
     places: dict[Any, float] = {None: np.nan}
     strange: list[str] = []
-    texts = _as_texts(given)
     for text in dict.fromkeys(texts):
         if text is None:
             continue
-        alike = [exact.get(text), *map(near.get, _spellings(text)), by_truth.get(truth_of(text))]
+        spellings = _spellings(text, capitals=capitals)
+        alike = [exact.get(text), *map(near.get, spellings), by_truth.get(truth_of(text))]
         found = next((code for code in alike if code is not None), None)
         if found is None:
             strange.append(text)
@@ -191,24 +206,38 @@ def _as_texts(values: Array) -> list[str | None]:
         return ["true" if one else "false" for one in values]
     if values.dtype.kind == "M":
         return [None if np.isnat(one) else str(one.astype("datetime64[D]")) for one in values]
-    return [None if math.isnan(one) else f"{one:.15g}" for one in values.tolist()]
+    return [None if math.isnan(one) else number_text(one) for one in values.tolist()]
 
 
-def _spellings(text: str) -> list[str]:
-    """Other spellings of a text: in small letters and without blanks, and as a number."""
-    found = [" ".join(text.lower().split())]
-    with suppress(ValueError):
-        found.append(f"{float(found[0]):.15g}")
+def _spellings(text: str, *, capitals: bool = True) -> list[str]:
+    """Other spellings of a text: with small letters in words, and as a number.
+
+    Args:
+        text: any.
+        capitals: whether capital letters of codes and single letters tell them apart.
+    """
+    words = same_words(text)
+    found = [words if capitals else words.lower()]
+    if _PLAIN.fullmatch(found[0]):
+        whole, _, part = found[0].lstrip("+").partition(".")
+        found.append(f"{whole}.{part.rstrip('0')}".rstrip(".").replace("-0", "0", whole == "-0"))
     return found
+
+
+def _of_one_case(texts: Iterable[str]) -> bool:
+    """True for texts without small letters, or without capital ones."""
+    whole = " ".join(texts)
+    return whole in (whole.lower(), whole.upper())
 
 
 def truth_of(text: str) -> int | None:
     """Truth value that a text says, 0 or 1; ``None`` where it says none."""
-    return next((_TRUTH[one] for one in _spellings(text) if one in _TRUTH), None)
+    spellings = _spellings(text, capitals=False)
+    return next((_TRUTH[one] for one in spellings if one in _TRUTH), None)
 
 
 def numbers_of(
-    given: Array, column: Column, *, discreet: bool, where: str
+    given: Array, column: Column, *, discreet: bool, where: str, mark: Mark = ""
 ) -> tuple[Array, list[str]]:
     """Read values as numbers: as they are, of texts that say some, of truth values or dates.
 
@@ -217,6 +246,7 @@ def numbers_of(
         column: the column agreed on.
         discreet: leave the values out of errors and remarks.
         where: whose they are, for errors.
+        mark: decimal mark of the table.
 
     Returns:
         Numbers, shape ``(n,)``, and remarks.
@@ -224,9 +254,9 @@ def numbers_of(
     values, notes = given, list[str]()
     try:
         if given.dtype.kind == "O":
-            values = read_texts(given, column.name, where=where)
+            values = read_texts(given, column.name, where=where, mark=mark)
         if values.dtype.kind == "O" and column.kind == "number":
-            values, notes = _without_marks(values, column.name, where)
+            values, notes = _without_marks(values, column.name, where, mark)
     except InvalidInput as error:
         if not discreet:
             raise

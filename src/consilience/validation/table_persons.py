@@ -6,7 +6,7 @@ A column names persons on several rows if one of these holds:
 
 1. Its name is one of persons or their numbers, such as ``patient``, ``Subject No``, ``USUBJID`` or ``id``, a
    value is on two rows, and a value is on 50 rows or fewer in the mean.
-2. It holds texts or whole numbers, ten different ones or more, on 2 to 50 rows each in the mean, and the
+2. It holds texts or whole numbers, twenty different ones or more, on 2 to 50 rows each in the mean, and the
    target, or two other columns, never differ between rows of one value, though chance would bring that about
    less than once in a million. Columns that rise with it, as an age group does with age, do not count.
 3. Its name is ``no``, ``code`` or the like, and each of its values, twenty or more, is on 2 to 50 rows.
@@ -17,17 +17,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.table_texts import read_texts
 from consilience.validation.tables import Table
 
 MOST_ROWS = 50
 """Rows of one value in the mean, above which a column holds categories and not persons."""
 
-_FEWEST, _FEWEST_NUMBERED = 10, 20
+_FEWEST = 20
+"""Values of a column below which it holds categories, unless its name is one of persons: a dozen wards may
+decide the target."""
 _DATE = re.compile(r"\s*\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _CHANCE = math.log(1e-6)
 _FIRST = 200
@@ -60,11 +65,13 @@ def check_persons(
     Raises:
         InvalidInput: a column names persons on several rows; the module says the rule.
     """
+    table = replace(
+        table,
+        columns={name: _as_read(table, name, where) for name in table.columns if name not in but},
+    )
     for name, values in table.columns.items():
-        if name in but:
-            continue
         codes, counts = _codes(values)
-        if why := _evidence(name, values, codes, counts, table, targets, but):
+        if why := _evidence(name, values, codes, counts, table, targets):
             raise InvalidInput(
                 f"column {name!r} names persons, as it seems, and they have several rows: {len(counts):,} "
                 f"values on {int(counts.sum()):,} rows, and {why}",
@@ -83,7 +90,6 @@ def _evidence(
     counts: Array,
     table: Table,
     targets: Sequence[Array],
-    but: Collection[str | None],
 ) -> str:
     """What says that a column names persons on several rows; empty where nothing does."""
     if not len(counts) or counts.max() < 2 or counts.mean() > MOST_ROWS:
@@ -94,7 +100,7 @@ def _evidence(
     if not _discrete(values) or len(counts) < _FEWEST:
         return ""
     each = counts.min() >= 2 and counts.max() <= MOST_ROWS
-    if len(counts) >= _FEWEST_NUMBERED and each and _NUMBERED.fullmatch(plain):
+    if each and _NUMBERED.fullmatch(plain):
         return f"each is on 2 to {MOST_ROWS} rows"
     if counts.mean() < 2:
         return ""
@@ -106,12 +112,21 @@ def _evidence(
     others = (
         other
         for other, found in table.columns.items()
-        if other not in (name, *but) and _same(order, codes, _codes(found)[0], rising)
+        if other != name and _same(order, codes, _codes(found)[0], rising)
     )
     alike = [other for other, _ in zip(others, range(2), strict=False)]
     if len(alike) == 2:
         return f"{alike[0]!r} and {alike[1]!r} never differ on the rows of one value"
     return ""
+
+
+def _as_read(table: Table, name: str, where: str) -> Array:
+    """A column of texts as the numbers or dates that it says, such as those of a file with decimal commas."""
+    values = table.columns[name]
+    with suppress(InvalidInput):  # it may be no input; who reads it says so
+        if values.dtype.kind == "O":
+            return read_texts(values, name, where=where, mark=table.mark)
+    return values
 
 
 def _discrete(values: Array) -> bool:

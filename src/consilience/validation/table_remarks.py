@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
+from consilience.validation.labels import same_words
 from consilience.validation.table_schema import Column, Schema
 from consilience.validation.tables import Table
 
@@ -52,6 +53,7 @@ _BODY = {"C to F": (30.0, 45.0), "F to C": (86.0, 113.0)}
 """Temperatures of a body: elsewhere a scale cannot be told from other values."""
 
 _STANDS_FOR_A_GAP = re.compile(r"-1|-?(8{2,}|9{2,})")
+_WHOLE_OR_PART = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 _IDENTITY = re.compile(
     r"(.*[\W_])?(id|uuid|guid|mrn|ssn|(patient|subject|person|case|record)[\W_]*(no|nr|num|number|code)?)([\W_].*)?"
 )
@@ -238,34 +240,52 @@ def numbers_persons(column: Column, values: Array) -> str:
     return ""
 
 
-def one_spelling(
-    texts: Sequence[str], *, letters: bool = True
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Find one spelling for texts that differ by capital letters and blanks alone: the most frequent one.
+def one_spelling(texts: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Find one spelling, the most frequent one, for texts that have the same words.
 
     Args:
         texts: of all rows.
-        letters: whether single letters are such texts too; else they are only remarked on.
 
     Returns:
-        Each text's spelling, and a remark on each that several are read as.
+        Each text's spelling; and remarks on texts that are read as one, and on those that differ by capital
+        letters alone and are not, as codes may.
 
     >>> one_spelling(["Lebt", "lebt", "Lebt", "tot"])[0]
     {'Lebt': 'Lebt', 'lebt': 'Lebt', 'tot': 'tot'}
     """
     times = Counter(texts)
-    alike: dict[str, list[str]] = {}
-    for text in sorted(times, key=lambda text: (-times[text], text)):
-        alike.setdefault(" ".join(text.casefold().split()), []).append(text)
-    found, notes = dict[str, str](), []
-    for small, same in alike.items():
-        merged = letters or len(small) > 1
-        found |= {text: same[0] if merged else text for text in same}
-        if len(same) > 1:
-            named = " and ".join(f"{text!r} ({times[text]:,} rows)" for text in same)
-            said = f"are read as one: {same[0]!r}" if merged else "differ by a capital letter alone"
-            notes.append(f"{named} {said}")
+    order = sorted(times, key=lambda text: (-times[text], text))
+    alike, folded = dict[str, list[str]](), dict[str, list[str]]()
+    for text in order:
+        alike.setdefault(same_words(text), []).append(text)
+    for same in alike.values():
+        folded.setdefault(" ".join(same[0].casefold().split()), []).append(same[0])
+    numbers: dict[float, list[str]] = {}
+    for text in filter(_WHOLE_OR_PART.fullmatch, alike):
+        numbers.setdefault(float(text), []).append(alike[text][0])
+    notes = [
+        *(
+            f"{_named(two, times)} are one number, and stay apart"
+            for two in numbers.values()
+            if two[1:]
+        ),
+        *(
+            f"{_named(same, times)} are read as one: {same[0]!r}"
+            for same in alike.values()
+            if same[1:]
+        ),
+        *(
+            f"{_named(two, times)} differ by a capital letter alone"
+            for two in folded.values()
+            if two[1:]
+        ),
+    ]
+    found = {text: same[0] for same in alike.values() for text in same}
     return {text: found[text] for text in times}, tuple(notes)
+
+
+def _named(texts: Sequence[str], times: Mapping[str, int]) -> str:
+    return " and ".join(f"{text!r} ({times[text]:,} rows)" for text in texts)
 
 
 def identifies(name: str) -> bool:

@@ -23,7 +23,7 @@ from consilience.validation.table_columns import (
     suggested_column,
 )
 from consilience.validation.table_remarks import TEMPERATURES, converted, unit_remark
-from consilience.validation.table_schema import Column, Schema
+from consilience.validation.table_schema import MOST_COLUMNS, Column, Schema
 from consilience.validation.tables import Table
 
 Texts = Literal["refused", "left out"]
@@ -79,7 +79,7 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
     long: list[str] = []
     for name, given in table.columns.items():
         try:
-            column, part, said = suggested_column(name, given, where=where)
+            column, part, said = suggested_column(name, given, where=where, mark=table.mark)
         except LongTexts:
             long.append(name)
             continue
@@ -91,6 +91,12 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
         if column is not None:
             columns.append(column)
             parts.append(part)
+        if len(columns) > MOST_COLUMNS:  # the schema would be refused, after a long time
+            raise InvalidInput(
+                f"the table has {len(table.columns):,} columns",
+                where=where,
+                mend=f"Choose columns: 1 to {MOST_COLUMNS:,} in all.",
+            )
     if long and texts == "refused":
         listed = json.dumps(long, ensure_ascii=False)
         raise InvalidInput(
@@ -182,7 +188,7 @@ def rows_of(
         if column.kind == "category":
             part, note = codes_of(given, column, unknown, discreet=discreet, where=where)
         else:
-            part, note = numbers_of(given, column, discreet=discreet, where=where)
+            part, note = numbers_of(given, column, discreet=discreet, where=where, mark=table.mark)
         if column.name in units:
             part = converted(part, units[column.name])
         elif column.kind == "number":

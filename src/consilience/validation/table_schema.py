@@ -200,11 +200,32 @@ class Schema:
             X: rows, shape ``(n, d)``.
             fill: whether gaps of numbers are filled; else they stay NaN.
         """
+        if self.plain:
+            X = np.asarray(X, dtype=np.float64)
+            medians = np.array([column.median for column in self.columns])
+            return np.where(np.isnan(X), medians, X) if fill else X
+        return self._encoded(X, fill, [column.spread for column in self.columns])
+
+    def scaled(self, X: Array) -> Array:
+        """Encode rows as :meth:`encode` does, and scale the numbers of a :attr:`plain` table too.
+
+        Columns of one unit, such as pixels, keep their proportions, because a pixel that is nearly constant
+        would otherwise count as much as one that tells images apart. They are of one unit if the ranges of
+        three quarters of them, or more, are at least half the largest.
+
+        Args:
+            X: rows, shape ``(n, d)``.
+        """
+        spreads = [column.spread for column in self.columns]
+        ranges = [column.high - column.low for column in self.columns if column.kind != "category"]
+        ranges = sorted(wide for wide in ranges if wide > 0)
+        if ranges and 2 * ranges[(len(ranges) - 1) // 4] >= ranges[-1]:
+            spreads = [max(spreads)] * len(spreads)
+        return self._encoded(X, True, spreads)
+
+    def _encoded(self, X: Array, fill: bool, spreads: Sequence[float]) -> Array:
         X = np.asarray(X, dtype=np.float64)
         gaps = np.isnan(X)
-        if self.plain:
-            medians = np.array([column.median for column in self.columns])
-            return np.where(gaps, medians, X) if fill else X
         found = np.zeros((len(X), self.width))
         at = 0
         for place, column in enumerate(self.columns):
@@ -215,7 +236,7 @@ class Schema:
                 at += len(column.categories)
             else:
                 values = np.where(missing, column.median, values) if fill else values
-                found[:, at] = (values - column.mean) / column.spread
+                found[:, at] = (values - column.mean) / spreads[place]
                 at += 1
             if column.gaps:
                 found[:, at] = missing
@@ -243,11 +264,9 @@ class Schema:
         return pd.DataFrame(made)
 
     def levels(self, X: Array) -> Array:
-        """Select the columns of numbers, gaps filled, shape ``(n, k)``, by which scales are compared."""
+        """Select the columns of numbers, shape ``(n, k)``, by which scales are compared; gaps stay NaN."""
         places = [i for i, column in enumerate(self.columns) if column.kind == "number"]
-        medians = np.array([self.columns[place].median for place in places])
-        found = np.asarray(X, dtype=np.float64)[:, places]
-        return np.where(np.isnan(found), medians, found)
+        return np.asarray(X, dtype=np.float64)[:, places]
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Describe each column for people: name, kind, and its categories or range."""

@@ -11,7 +11,7 @@ import numpy as np
 from consilience.closed_forms.kernel_federation.basis import Basis, Exact, Nystrom
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, check_distinct, gram, kernel_of
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 from consilience.validation.printing import prints_no_rows
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class Points:
 
 
 def _inputs(X: Array, what: str) -> Array:
-    X = np.asarray(X, dtype=np.float64)
+    X = np.asarray(unmasked(X), dtype=np.float64)
     if X.ndim != 2 or len(X) == 0 or not np.isfinite(X).all():
         raise InvalidInput(
             f"{what} have shape {X.shape}"
@@ -173,7 +173,7 @@ def _inputs(X: Array, what: str) -> Array:
 
 def _client(X: Array, y: Array, j: int, columns: int) -> tuple[Array, Array]:
     X = _inputs(X, f"rows of client {j}")
-    y = np.asarray(y, dtype=np.float64)
+    y = np.asarray(unmasked(y), dtype=np.float64)
     where = f"kernel federation, client {j}"
     if X.shape[1] != columns:
         raise InvalidInput(

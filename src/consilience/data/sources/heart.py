@@ -18,7 +18,8 @@ from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
 from consilience.validation.sections import known
 from consilience.validation.table_rows import rows_and_schema
-from consilience.validation.tables import Table, is_number
+from consilience.validation.table_texts import is_number
+from consilience.validation.tables import Table
 
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 HASHES = {

@@ -2,23 +2,28 @@
 
 Flower 1.41 serves everything on one port: what SuperNodes need, and what starts runs, registers nodes and
 hands out tasks, which it lets anyone call who reaches it. The SuperLink therefore listens on the loopback
-device alone; this listens where the parties are, and passes on what SuperNodes need. Whose key it is, the
-SuperLink checks.
+device alone; this listens where the parties are, and passes on what SuperNodes need. The SuperLink checks
+whose key it is, but only once it holds the whole call. So the gate looks at the signature first, and takes
+small calls alone from anyone whom it does not know. Connections are bounded too, from before TLS is spoken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import closing
+from dataclasses import dataclass, field
 from errno import EADDRNOTAVAIL
 from pathlib import Path
 from typing import Any
 
 from consilience.errors import MissingExtra, RunFailed
+from consilience.networks.flower.callers import caller
 
 OPEN = frozenset(
     f"/v1/fleet/{name}"
@@ -37,14 +42,22 @@ OPEN = frozenset(
 )
 """The calls that are passed on."""
 
-LARGEST = 32 << 20
-"""Bytes of one call; Flower sends arrays in pieces of 5 MB."""
+LARGEST, STRANGERS = 32 << 20, 16 << 10
+"""Bytes of one call of a party, and of anyone else. Flower sends arrays in pieces of 5 MB; a party that is
+not registered yet sends its key."""
 
-MOST = 1000
-"""Connections at once."""
+AT_ONCE = 4 * LARGEST
+"""Bytes of all calls of one party that are passed on at the same time. Flower sends a few pieces at once."""
+
+MOST, EACH = 1000, 64
+"""Connections at once: of all, and of one party or one address of strangers."""
+
+SPARE = 128
+"""Descriptors that the process needs beside the gate's, which has two for each connection."""
 
 SILENT, STALLED = 10.0, 30.0
-"""Seconds until a connection is ended: one on which nothing was asked, one in the midst of a call."""
+"""Seconds until a connection is ended: one on which TLS or a call is not begun whole, one in the midst of a
+call."""
 
 _HOP = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te"})
 
@@ -76,6 +89,70 @@ def _taken(host: str, port: int, why: str) -> RunFailed:
     )
 
 
+@dataclass(eq=False)
+class Connection:
+    """One connection; ``end`` ends it, and ``group`` is its party's key or its address."""
+
+    end: Callable[[], None]
+    group: tuple[bool, str]
+
+
+@dataclass
+class Connections:
+    """The connections of a gate. A new one takes the place of an old one if there are too many.
+
+    A flood of one address ends its own connections alone, and a flood of many addresses those of strangers: a
+    party is done with TLS and its first call in a moment, and counts by its key from then on.
+
+    Args:
+        most: of all.
+        each: of one party, or of one address of strangers.
+    """
+
+    most: int
+    each: int
+    groups: dict[tuple[bool, str], dict[Connection, None]] = field(default_factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+    def add(self, address: str, end: Callable[[], None]) -> Connection:
+        """Note a new connection of a stranger, and end another if need be."""
+        one = Connection(end, (False, address))
+        if len(self) >= self.most:
+            # The largest group of strangers; a group of a party only if there are no strangers.
+            known = min(known for known, _ in self.groups)
+            self._end_oldest(
+                max((g for g in self.groups if g[0] == known), key=lambda g: len(self.groups[g]))
+            )
+        self._join(one)
+        return one
+
+    def known(self, one: Connection, key: str) -> None:
+        """Note that a party called on a connection, unless it has ended meanwhile."""
+        if one in self.groups.get(one.group, ()):
+            self.remove(one)
+            one.group = (True, key)
+            self._join(one)
+
+    def remove(self, one: Connection) -> None:
+        """Forget a connection that has ended."""
+        group = self.groups.get(one.group, {})
+        group.pop(one, None)
+        if not group:
+            self.groups.pop(one.group, None)
+
+    def _join(self, one: Connection) -> None:
+        if len(self.groups.get(one.group, ())) >= self.each:
+            self._end_oldest(one.group)
+        self.groups.setdefault(one.group, {})[one] = None
+
+    def _end_oldest(self, group: tuple[bool, str]) -> None:
+        oldest = next(iter(self.groups[group]))
+        self.remove(oldest)
+        oldest.end()
+
+
 class Gate:
     """Server that passes calls of SuperNodes on, from a thread of this process, until it is closed.
 
@@ -84,27 +161,36 @@ class Gate:
         port: where to listen.
         behind: host and port of the SuperLink.
         tls: the folder of ``ca.pem``, ``server.pem`` and ``server.key``, for both sides.
+        keys: called at every call; gives the parties' public keys, as OpenSSH writes them.
 
     Raises:
-        RunFailed: something else listens there.
+        RunFailed: something else listens there, or this is an unknown flwr.
         MissingExtra: flwr, which brings the server, is not installed.
     """
 
-    def __init__(self, host: str, port: int, behind: str, tls: Path) -> None:
+    def __init__(
+        self, host: str, port: int, behind: str, tls: Path, keys: Callable[[], Iterable[str]]
+    ) -> None:
         try:
             import httpx
             import uvicorn
-            from uvicorn.protocols.http.auto import AutoHTTPProtocol
         except ImportError as error:
             raise MissingExtra("flwr", extra="flower", where="gate") from error
+        caller({}, ())  # raises if this flwr is unknown
+        try:
+            self._listening = socket.create_server((host, port), backlog=MOST)
+        except OSError as error:
+            raise _taken(host, port, error.strerror or str(error)) from error
+        self._listening.setblocking(False)
         self._behind = f"https://{behind}"
         self._trusted = ssl.create_default_context(cafile=tls / "ca.pem")
+        self._keys = keys
         self._client: httpx.AsyncClient
+        self.connections = Connections(_room(), EACH)
+        self._under_way = Counter[str]()
         config = uvicorn.Config(
             self,
-            http=_impatient(AutoHTTPProtocol),
-            host=host,
-            port=port,
+            http="h11",  # which bounds the headers
             ssl_certfile=tls / "server.pem",
             ssl_keyfile=str(tls / "server.key"),
             log_level="error",
@@ -112,28 +198,23 @@ class Gate:
             lifespan="off",
             ws="none",
             timeout_keep_alive=30,
-            limit_concurrency=MOST,
+            proxy_headers=False,
         )
+        config.load()
+        self._config, self._protocol = config, _impatient()
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name="gate", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._served()), name="gate", daemon=True
+        )
         self._thread.start()
-        while self._thread.is_alive() and not self._server.started:
-            self._thread.join(0.05)
-        if not self._server.started:
-            raise _taken(host, port, "its log says why")
 
     def close(self) -> None:
         """Stop listening."""
         self._server.should_exit = True
         self._thread.join(5.0)
 
-    def _serve(self) -> None:
-        """Serve until it is closed; the thread's main function."""
-        with suppress(SystemExit):  # how uvicorn says that it cannot listen
-            asyncio.run(self._served())
-
     async def _served(self) -> None:
-        """Serve with one client for all calls to the SuperLink."""
+        """Serve with one client for all calls to the SuperLink; the thread's main function."""
         import httpx
 
         async with httpx.AsyncClient(
@@ -141,51 +222,136 @@ class Gate:
             verify=self._trusted,
             timeout=60.0,
             trust_env=False,
-            limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=20),
+            limits=httpx.Limits(
+                max_connections=self.connections.most, max_keepalive_connections=20
+            ),
         ) as self._client:
-            await self._server.serve()
+            with closing(self._listening):
+                taking = asyncio.create_task(self._take())
+                await self._server.serve(sockets=[])
+                taking.cancel()
+                await asyncio.wait([taking])
+
+    async def _take(self) -> None:
+        """Take connections, each in a task of its own."""
+        loop, begun = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        while True:
+            try:
+                raw, (address, *_) = await loop.sock_accept(self._listening)
+            except OSError:  # the caller has gone, or no descriptor is left
+                await asyncio.sleep(0.1)
+                continue
+            task = asyncio.create_task(self._begin(raw, address))
+            begun.add(task)
+            task.add_done_callback(begun.discard)
+            await asyncio.sleep(0)  # a flood gives no other reason to wait, and the rest must go on
+
+    async def _begin(self, raw: socket.socket, address: str) -> None:
+        """Begin TLS on a connection; what is said after that comes to :meth:`__call__`."""
+        task = asyncio.current_task()
+        assert task is not None
+        state: dict[str, Any] = {}
+        protocol = self._protocol(self._config, self._server.server_state, state)
+
+        def end() -> None:
+            """End it: its TLS, if that is not spoken yet, or what is said."""
+            if task.done():
+                protocol.transport.abort()
+            else:
+                task.cancel()
+
+        one = state["connection"] = self.connections.add(address, end)
+        protocol.lost = lambda: self.connections.remove(one)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol,
+                raw,
+                ssl=self._config.ssl,
+                ssl_handshake_timeout=SILENT,
+                ssl_shutdown_timeout=SILENT,
+            )
+        except OSError:  # no TLS, not in time, or the caller has gone
+            self.connections.remove(one)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one call; the arguments are those of ASGI: ``scope``, ``receive`` and ``send``."""
-        import httpx
-
         if scope["type"] != "http":
             return
-        headers = [(key, value) for key, value in scope["headers"] if key not in _HOP]
-        given = dict(headers)
-        length = given.get(b"content-length", b"")
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        key = caller(headers, self._keys())
+        if key is not None:
+            self.connections.known(scope["state"]["connection"], key)
         if scope["method"] != "POST" or scope["path"] not in OPEN:
             await _say(send, 404)
-        elif not length.isdigit() or int(length) > LARGEST:
+        elif not length.isdigit() or int(length) > (STRANGERS if key is None else LARGEST):
             await _say(send, 413)
+        elif key is None:
+            await self._pass_on(scope, receive, send)
+        elif self._under_way[key] + int(length) > AT_ONCE:
+            await _say(send, 503)  # which nodes take for a reason to try again
         else:
+            self._under_way[key] += int(length)
             try:
-                async with self._client.stream(
-                    "POST", scope["path"], headers=headers, content=_body(receive)
-                ) as answer:
-                    kept = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
-                    start = {"type": "http.response.start", "status": answer.status_code}
-                    await send({**start, "headers": kept})
-                    async for part in answer.aiter_raw():
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-            except TimeoutError:
-                await _say(send, 408)
-            except httpx.TransportError:
-                await _say(send, 503)
+                await self._pass_on(scope, receive, send)
+            finally:
+                self._under_way[key] -= int(length)
+
+    async def _pass_on(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Have the SuperLink answer a call."""
+        import httpx
+
+        headers = [(key, value) for key, value in scope["headers"] if key not in _HOP]
+        try:
+            async with self._client.stream(
+                "POST", scope["path"], headers=headers, content=_body(receive)
+            ) as answer:
+                kept = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
+                start = {"type": "http.response.start", "status": answer.status_code}
+                await send({**start, "headers": kept})
+                async for part in answer.aiter_raw():
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            await _say(send, 408)
+        except httpx.TransportError:
+            await _say(send, 503)
 
 
-def _impatient(usual: type[Any]) -> type[Any]:
-    """uvicorn's protocol, but it ends connections on which nothing is asked."""
+def _room() -> int:
+    """Number of connections for which this process may open descriptors."""
+    may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if may == resource.RLIM_INFINITY else max(min(MOST, (may - SPARE) // 2), EACH)
 
-    class Impatient(usual):  # type: ignore[misc]
-        def connection_made(self, transport: asyncio.Transport) -> None:
+
+def _impatient() -> type[Any]:
+    """uvicorn's protocol, but it ends connections on which a call does not begin, or not whole."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        lost: Callable[[], None]
+        timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(SILENT, self.end_if_silent)
+            self.wait()
 
-        def end_if_silent(self) -> None:
-            if self.cycle is None:  # no request so far
-                self.transport.abort()
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is h11.IDLE:  # its headers are not complete
+                self.wait()
+            elif self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.lost()
+
+        def wait(self) -> None:
+            if self.timer is None:
+                self.timer = self.loop.call_later(SILENT, self.transport.abort)
 
     return Impatient
 

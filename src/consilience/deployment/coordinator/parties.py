@@ -82,7 +82,7 @@ def invite(folder: Path, name: str, out: Path, *, days: int = 14) -> Invitation:
             federation=document.get("name"),
             party=name,
             address=document.get("address"),
-            certificate=authority.read_text(),
+            certificate=authority.read_text(encoding="utf-8"),
         )
     except ValidationError as error:
         raise first_of(error, str(folder / CONFIGURATION), Invitation) from error

@@ -100,7 +100,7 @@ def _serve(
     link = SuperLink(folder, processes, free_port())
     link.start(spec.parties)
     begun, members = time.monotonic(), _Members(folder)
-    gate = Gate(*spec.listens, link.address, folder / "tls")
+    gate = Gate(*spec.listens, link.address, folder / "tls", lambda: spec.parties.values())
     with closing(gate), closing(Ledger(run / LEDGER)) as ledger:
         ledger.mark(spec.method.label, spec.seed, "running")
         processes.ready()

@@ -354,6 +354,6 @@ def _outcome(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object of a file that is replaced whole; empty where there is none."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError):
         return {}

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ def write_app(folder: Path) -> Path:
         # Flower would pack other modules in it too, and import them before what is installed.
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(PROJECT)
-    (folder / "deployed.py").write_text(MODULE)
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (folder / "deployed.py").write_text(MODULE, encoding="utf-8")
     return folder
 
 
@@ -91,7 +92,9 @@ class SuperLink:
         tls, home = self.folder / "tls", self.processes.folder
         known = home / "nodes.json"
         wanted = dict(parties)
-        fresh = not known.exists() or json.loads(known.read_text())["keys"] != wanted
+        fresh = (
+            not known.exists() or json.loads(known.read_text(encoding="utf-8"))["keys"] != wanted
+        )
         if fresh:
             known.unlink(missing_ok=True)
             for file in home.glob("superlink.sqlite*"):
@@ -125,7 +128,11 @@ class SuperLink:
         """
         home = self.processes.folder
         known, file = home / "nodes.json", home / "user" / "key.pub"
-        before = json.loads(known.read_text()) if known.exists() else {"keys": {}, "nodes": {}}
+        before = (
+            json.loads(known.read_text(encoding="utf-8"))
+            if known.exists()
+            else {"keys": {}, "nodes": {}}
+        )
         keys, nodes = before["keys"], before["nodes"]
         for name in [name for name, key in keys.items() if parties.get(name) != key]:
             flwr(home, "supernode", "unregister", nodes.pop(name))
@@ -167,6 +174,14 @@ class SuperLink:
                 return
             except OSError:
                 time.sleep(0.2)
+        if "Can't locate revision" in self.processes.output("superlink"):  # Alembic's words
+            raise RunFailed(
+                f"a newer Flower wrote the SuperLink's database than the installed one ({version('flwr')})",
+                where=str(self.processes.folder / "superlink.sqlite"),
+                mend="Install the Flower that wrote it. Or delete "
+                f"{self.processes.folder / 'nodes.json'}: then the database is made anew, and the run "
+                "goes on from its last round.",
+            )
         raise RunFailed(
             f"the SuperLink does not start: {self.processes.last_lines('superlink')}",
             where=str(self.processes.folder / "superlink.log"),
@@ -215,7 +230,7 @@ def connected(home: Path) -> dict[str, str]:
     """State of each party's node, as the SuperLink gives it; empty where it cannot be asked."""
     try:
         found = flwr(home, "supernode", "ls")["nodes"]
-        nodes = json.loads((home / "nodes.json").read_text())["nodes"]
+        nodes = json.loads((home / "nodes.json").read_text(encoding="utf-8"))["nodes"]
     except (RunFailed, OSError, ValueError):
         return {}
     states = {str(node["node-id"]): str(node["status"]) for node in found}

@@ -19,15 +19,16 @@ DIALLED = 20.0
 PAUSE = 3.0
 """Seconds before the coordinator is dialled, or a SuperNode started, again."""
 
-STALE = 15.0
-"""Seconds without a word of the process that watches the SuperNode until it is not taken to be connected."""
+STALE = 45.0
+"""Seconds without an answer of the coordinator, or a step of the SuperNode, until that is reported. Flower's
+heartbeat comes about every 20 s, and is all that is sent while a party trains."""
+
+STUCK = 300.0
+"""Seconds without a step of the SuperNode's loop until it is ended. A call takes at most 30 s each to
+connect, to send and to wait, and is repeated after at most 20 s."""
 
 FORGOTTEN = 75.0
 """Seconds after which Flower believes that a node that was killed is gone, and takes another with its key."""
-
-
-_RETRIES, _BACK = "Connection attempt failed, retrying", "Connection successful after"
-"""What Flower says when the coordinator does not answer any more, and when it does again."""
 
 
 def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float = PAUSE) -> None:
@@ -72,23 +73,57 @@ def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float
         time.sleep(pause)
 
 
-def watch_supernode(processes: Processes, pause: float = 0.5) -> bool:
-    """Wait until the SuperNode ends, looking every few seconds; returns true if it ever was connected."""
-    once = False
+def watch_supernode(
+    processes: Processes, pause: float = 0.5, *, stuck: float = STUCK
+) -> tuple[bool, bool]:
+    """Wait until the SuperNode ends, and end it if its loop makes no step.
+
+    Args:
+        processes: it is one of these. It touches the files ``progress``, ``connected`` and ``lost`` of their
+            folder (:func:`consilience.networks.flower.supernode.supernode`).
+        pause: seconds between two looks.
+        stuck: seconds without a step after which it is ended.
+
+    Returns:
+        Whether it ever was connected, and whether it was ended here.
+    """
+    folder = processes.folder
+    progress, before = folder / "progress", _touched(folder / "connected")
+    progress.touch(0o600)
+    # The time since a step is measured by a clock that nobody sets, and that stops while the machine sleeps.
+    step, seen = _touched(progress), time.monotonic()
+    hung = False
     while processes.ended("supernode") is None:
         time.sleep(pause)
-        said = processes.output("supernode")
-        once = once or "SuperNode ID:" in said
-        if once and said.rfind(_RETRIES) <= said.rfind(_BACK):
-            (processes.folder / "connected").touch()
-            (processes.folder / "trouble").unlink(missing_ok=True)
-    return once
+        if connected_now(folder) and _touched(folder / "connected") != before:
+            (folder / "trouble").unlink(missing_ok=True)
+        if (now := _touched(progress)) != step:
+            step, seen = now, time.monotonic()
+        elif time.monotonic() - seen > stuck:
+            hung = True
+            processes.stop("supernode")
+    progress.unlink(missing_ok=True)
+    return _touched(folder / "connected") != before, hung
 
 
 def connected_now(folder: Path) -> bool:
-    """Return true if the SuperNode of a folder whose processes run is connected."""
-    marker = folder / "connected"
-    return marker.exists() and time.time() - marker.stat().st_mtime < STALE
+    """Return true if the coordinator answered the last call of the SuperNode, and lately."""
+    answered = _touched(folder / "connected")
+    return answered > _touched(folder / "lost") and time.time() - answered < STALE
+
+
+def idle_seconds(folder: Path) -> float:
+    """Seconds since the last step of a SuperNode's loop; 0 if none is watched in this folder."""
+    step = _touched(folder / "progress")
+    return max(time.time() - step, 0.0) if step else 0.0
+
+
+def _touched(file: Path) -> float:
+    """Time at which a file was touched last; 0 if there is none."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def ending_cause(processes: Processes) -> tuple[str, bool]:

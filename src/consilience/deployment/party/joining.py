@@ -61,7 +61,7 @@ def join(
                 )
         assert spec.coordinator is not None
         authority = spec.coordinator.certificate
-        if authority.exists() and authority.read_text() != invitation.certificate:
+        if authority.exists() and authority.read_text(encoding="utf-8") != invitation.certificate:
             raise InvalidInput(
                 "there is another authority's certificate, and the invitation has its own",
                 where=str(authority),

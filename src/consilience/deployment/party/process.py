@@ -12,9 +12,12 @@ from consilience.deployment.certificates import check_authority, check_private_k
 from consilience.deployment.party.connection import (
     FORGOTTEN,
     PAUSE,
+    STALE,
+    STUCK,
     connected_now,
     dial,
     ending_cause,
+    idle_seconds,
     watch_supernode,
 )
 from consilience.deployment.processes import (
@@ -58,9 +61,10 @@ superexec(['{python}', '-P', '-c', '$answer'])" "$@"
 
 _SUPERNODE = """\
 import sys
+from pathlib import Path
 from consilience.networks.flower.supernode import supernode
 sys.argv[0] = "flower-supernode"
-supernode()"""
+supernode(lambda mark: Path(mark).touch(0o600))"""
 
 _REFUSAL = """\
 #!/bin/sh
@@ -153,7 +157,8 @@ def serve_party(
         variables = environment(processes.folder / "home")
         variables["PATH"] = f"{programs}:{variables['PATH']}"
         trouble = processes.folder / "trouble"
-        trouble.unlink(missing_ok=True)
+        for left in (trouble, processes.folder / "progress"):
+            left.unlink(missing_ok=True)
 
         def tell(line: str) -> None:
             """Say a line and keep it for ``consilience party status``."""
@@ -187,11 +192,15 @@ def _serve(
         dial(connection, say=tell, pause=pause)  # a coordinator is waited for as long as need be
         begun = time.monotonic()
         processes.start("supernode", _command(path, connection), variables)
-        if watch_supernode(processes, min(pause, 0.5)):
+        connected, hung = watch_supernode(processes, min(pause, 0.5), stuck=STUCK)
+        if connected:
             fruitless, told = 0.0, ""
         else:
             fruitless += time.monotonic() - begun + pause
-        why, final = ending_cause(processes)
+        if hung:
+            why, final = f"it did nothing for {STUCK:g} s, and was ended", False
+        else:
+            why, final = ending_cause(processes)
         if fruitless > (forgotten if final else GIVEN_UP):
             raise RunFailed(
                 why,
@@ -202,7 +211,7 @@ def _serve(
                 else None,
             )
         if why != told:
-            tell(f"{why}; its SuperNode is started again")
+            tell(f"{why}; the SuperNode is started again")
             told = why
         time.sleep(pause)
 
@@ -236,6 +245,7 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     folder = folder_of(state)
     session, log = read_session(state), log or read_log(state / AUDIT)
     pid, connected, notes = running(folder), read_connection(folder), ""
+    idle = idle_seconds(folder)
     name, connection, file = str(path), connected, None
     try:
         if path != state:
@@ -248,8 +258,10 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     left = pid is None and held(folder)
     if left:
         notes = "its own process was killed, what it started goes on answering: stop it, or start it again"
+    elif not notes and pid is not None and idle > STALE:
+        notes = f"its SuperNode has done nothing for {idle:.0f} s; it is started again after {STUCK:g} s"
     elif not notes and (folder / "trouble").exists():
-        notes = (folder / "trouble").read_text()
+        notes = (folder / "trouble").read_text(encoding="utf-8")
     elif not notes and pid is not None and session is not None and not connected_now(folder):
         notes = (
             "the coordinator does not answer yet: it is dialled on; it was stopped, is out of reach, or the "
@@ -259,7 +271,9 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
     asked = [entry for entry in log.entries if "tasks" in entry]
     refused = [entry for entry in asked if entry.get("status") in REFUSALS]
     status = "takes part"
-    if not connected_now(folder):
+    if idle > STALE:
+        status = "does not respond"
+    elif not connected_now(folder):
         status = "is not connected, and tries to be"
     elif last.get("status") in REFUSALS and last.get("tasks") != "Evaluate":
         status = "is connected, and said no to what it was asked last"
@@ -310,7 +324,11 @@ def write_connection(connection: ConnectionSpec, folder: Path) -> None:
 def read_connection(folder: Path) -> ConnectionSpec | None:
     """Read the connection that the processes of a folder were last started with; ``None`` if never."""
     path = folder / "connection.json"
-    return ConnectionSpec.model_validate_json(path.read_text()) if path.exists() else None
+    return (
+        ConnectionSpec.model_validate_json(path.read_text(encoding="utf-8"))
+        if path.exists()
+        else None
+    )
 
 
 def _command(path: Path, connection: ConnectionSpec) -> list[str | Path]:

@@ -12,7 +12,7 @@ from consilience.diagnostics.heterogeneity.result import NEIGHBOURS
 from consilience.errors import InvalidInput
 from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, unmasked
 from consilience.validation.printing import prints_no_rows
 
 CELLS = 16
@@ -239,7 +239,7 @@ def are_texts(X: Any) -> bool:
 
 def _checked(name: str, X: Any) -> Array:
     """A party's inputs as real numbers, shape ``(n, d)``."""
-    where, rows = f"party {name!r}", np.asarray(X)
+    where, rows = f"party {name!r}", np.asarray(unmasked(X))
     if rows.dtype.kind in "OUST":
         raise InvalidInput(
             "its inputs are objects, or texts where others have numbers, between which there is no distance",

@@ -141,6 +141,7 @@ class Boosted(Learner):
             "native",
             logits=kind == "classification",
             sample_weight=self._by_least_squares and self.weak.abilities.sample_weight,
+            takes="gaps" if self.weak.abilities.gaps else "numbers",
             how="The loss's gradient takes soft labels as they are.",
         )
         self.ensemble: WeightedEnsemble | None = None

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import softmax
 
 from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
+from consilience.learners.sklearn.per_class import inner_models, parameters
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.learners.sklearn.soft_logistic import as_numbers, fit_to_soft_labels, weaken
 from consilience.learners.targets import expand
@@ -23,6 +23,8 @@ def unfitted(model: Any) -> Any:
     if isinstance(model, type):
         return model
     if hasattr(model, "get_params"):
+        if is_catboost(model):  # clone refuses its lists and tables, which the constructor copies
+            return type(model)(**copy.deepcopy(model.get_params()))
         from sklearn.base import clone
 
         return clone(model)
@@ -212,13 +214,6 @@ def _make_writable(last: Any) -> None:
                 transformer.func = None
 
 
-def softmax_of(scores: Array) -> Array:
-    """Probabilities of decision scores, shape ``(n, k)``; one score a row is the second class's of two."""
-    if scores.ndim == 1:
-        scores = np.stack([np.zeros_like(scores), scores], axis=1)
-    return np.asarray(softmax(scores, axis=1))
-
-
 def takes_many_outputs(last: Any) -> bool:
     """True if a regressor trains on targets of shape ``(n, several)``."""
     if type(last).__name__ == "MLPRegressor":  # can, but its tags do not say so
@@ -228,6 +223,16 @@ def takes_many_outputs(last: Any) -> bool:
     from sklearn.utils import get_tags
 
     return bool(get_tags(last).target_tags.multi_output)
+
+
+def takes_texts(model: Any) -> bool:
+    """Tell whether the rows of a model are texts, by its tags."""
+    if not hasattr(model, "__sklearn_tags__"):
+        return False
+    from sklearn.utils import get_tags
+
+    accepted = get_tags(model).input_tags
+    return bool(accepted.string and not accepted.two_d_array)
 
 
 _CATEGORIES = ("XGB", "LGBM", "CatBoost", "HistGradientBoosting")
@@ -266,6 +271,8 @@ def takes(model: Any) -> Takes:
         return "names"
     if not before and type(model).__name__.startswith(_CATEGORIES):
         return "categories"
+    if not before and _by_distance(model):
+        return "scaled"
     for step in steps:
         if type(step).__name__.startswith("CatBoost"):  # takes its categories in a form of its own
             continue
@@ -278,6 +285,20 @@ def takes(model: Any) -> Takes:
         if type(step).__module__.startswith("sklearn.impute"):
             break
     return "gaps"
+
+
+# Not kernel ridge: protocols compute with its kernel on the public rows as they are.
+_DISTANCES = ("sklearn.neighbors", "sklearn.svm", "sklearn.gaussian_process")
+"""Packages whose models measure distances between rows."""
+
+
+def _by_distance(model: Any) -> bool:
+    """Tell whether a model, or one inside of it, measures distances; a pipeline has scales of its own."""
+    if type(model).__module__.startswith(_DISTANCES):
+        return True
+    if hasattr(model, "steps"):
+        return False
+    return any(_by_distance(one) for own in parameters(model).values() for one in inner_models(own))
 
 
 def make_of(model: Any) -> list[type]:

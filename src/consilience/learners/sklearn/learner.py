@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Learner, Phase
+from consilience.learners.base import Learner, Phase
 from consilience.learners.files.store import blob_of, dump, read
 from consilience.learners.files.vetting import PACKAGES, plain
+from consilience.learners.sklearn.abilities import abilities_of
+from consilience.learners.sklearn.answers import checked, shares_of
 from consilience.learners.sklearn.estimators import (
     fit_steps,
     is_catboost,
@@ -21,16 +23,22 @@ from consilience.learners.sklearn.estimators import (
     make_of,
     parts,
     seeded,
-    softmax_of,
-    takes,
     takes_many_outputs,
     texts_of_categories,
     told_categories,
     unfitted,
     with_soft_label_equivalent,
 )
-from consilience.learners.sklearn.soft_label_equivalent import equivalent_name
-from consilience.learners.sklearn.soft_logistic import has_strong_penalty, is_plain_logistic
+from consilience.learners.sklearn.per_class import (
+    Coding,
+    check_options,
+    translate_options,
+)
+from consilience.learners.sklearn.row_weights import (
+    has_inner_folds,
+    without_inner_folds,
+)
+from consilience.learners.sklearn.soft_logistic import is_plain_logistic
 from consilience.learners.targets import (
     SMALLEST_OF_BINS,
     SMALLEST_SHARE,
@@ -40,7 +48,7 @@ from consilience.learners.targets import (
     without_small,
 )
 from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind, one_hot
+from consilience.validation.labels import Kind
 
 
 class SklearnLearner(Learner):
@@ -76,7 +84,7 @@ class SklearnLearner(Learner):
         kind = kind_of(model, kind)
         _, last = parts(self.model)
         self.name = type(last).__name__
-        self.abilities = _abilities(self.model, last, kind)
+        self.abilities = abilities_of(self.model, last, kind)
         for part in [step for _, step in getattr(self.model, "steps", [])] or [self.model]:
             with self._blamed("be used"):  # says before training which value is wrong
                 if hasattr(part, "check_parameters"):
@@ -88,6 +96,9 @@ class SklearnLearner(Learner):
 
     def check(self, example: Array) -> None:
         example = np.asarray(example)
+        if self.abilities.kind == "classification":
+            with self._blamed("be used"):
+                check_options(self.model, self._columns, self.name)
         if not hasattr(self.model, "__sklearn_tags__"):
             return
         from sklearn.utils import get_tags
@@ -147,6 +158,11 @@ class SklearnLearner(Learner):
             else:
                 self._present, self._models = self._fit_classes(model, X, targets, weights, rng)
 
+    @property
+    def _columns(self) -> Mapping[str, int]:
+        """Label of a class to its column: names of the federation, or numbers where there are none."""
+        return self.labels or {str(column): column for column in range(self.n_outputs)}
+
     def _seen(self, X: Array) -> Array:
         """Fill columns that are missing in every row: histograms need a value, and learn nothing of it."""
         X = np.asarray(X)
@@ -186,24 +202,37 @@ class SklearnLearner(Learner):
         rng: np.random.Generator,
     ) -> tuple[Array, list[Any]]:
         hard = harden(targets)
+        before, last = parts(model)
+        held, labels = np.unique(hard, return_inverse=True)
+        for _, step in before:
+            translate_options(step, self._coding(held))
         if self.abilities.soft_targets == "native":
             present = np.flatnonzero(targets.any(axis=0))
             model = with_soft_label_equivalent(model, len(present))
             seen = targets[:, present] if len(present) > 1 else targets[:, present[0]]
-            return present, [fit_steps(model, X, seen, weights, hard=hard)]
-        rows, labels = np.arange(len(hard)), hard
+            return present, [fit_steps(model, X, seen, weights, hard=labels)]
+        rows, columns = np.arange(len(hard)), hard
         if self.abilities.soft_targets == "weighted":
             smallest = SMALLEST_OF_BINS if self.ordered else SMALLEST_SHARE
-            if is_plain_logistic(parts(model)[1]):
+            if is_plain_logistic(last):
                 shares = without_small(targets, smallest)
                 present = np.flatnonzero(shares.any(axis=0))
                 soft = weights is not None or np.count_nonzero(shares) > len(shares)
                 if soft and len(present) > 1:
                     shares = shares[:, present]
-                    return present, [fit_steps(model, X, shares, weights, hard=hard, soft=rng)]
-            rows, labels, weights = expand(targets, weights, smallest=smallest)
-        present, codes = np.unique(labels, return_inverse=True)
-        return present, [fit_steps(model, X, codes, weights, hard=hard, rows=rows)]
+                    return present, [fit_steps(model, X, shares, weights, hard=labels, soft=rng)]
+            rows, columns, weights = expand(targets, weights, smallest=smallest)
+        present, codes = np.unique(columns, return_inverse=True)
+        totals = None if weights is None else np.bincount(codes, weights)
+        translate_options(last, self._coding(present, totals))
+        if weights is not None and has_inner_folds(last):
+            without_inner_folds(last)
+        return present, [fit_steps(model, X, codes, weights, hard=labels, rows=rows)]
+
+    def _coding(self, present: Array, totals: Array | None = None) -> Coding:
+        """Codes of classes that are present, given their columns."""
+        codes = {int(column): code for code, column in enumerate(present)}
+        return Coding(self._columns, codes, totals, self.name)
 
     def predict(self, X: Array) -> Array:
         if not self._models:
@@ -212,7 +241,13 @@ class SklearnLearner(Learner):
         with self._blamed("predict this"):
             if self.abilities.kind == "regression":
                 values = [np.asarray(model.predict(X), np.float64) for model in self._models]
-                return np.concatenate([v.reshape(len(X), -1) for v in values], axis=1)
+                outputs = np.concatenate([v.reshape(len(X), -1) for v in values], axis=1)
+                if outputs.shape != (len(X), self.n_outputs):
+                    raise InvalidInput(
+                        f"predict gave values of shape {outputs.shape}, expected {(len(X), self.n_outputs)}",
+                        where=self.name,
+                    )
+                return outputs
             shares = self._shares(self._models[0], X)
         probabilities = np.zeros((len(X), self.n_outputs))
         probabilities[:, self._present] = shares
@@ -223,24 +258,10 @@ class SklearnLearner(Learner):
         n, k = len(X), len(self._present)
         if k == 1:  # libraries differ on what a single class looks like
             return np.ones((n, 1))
-        if self.abilities.soft_targets == "native":
-            shares = model.predict(X)
-        elif self.abilities.probabilities == "native":
-            shares = model.predict_proba(X)
-        elif self.abilities.probabilities == "decision":
-            shares = softmax_of(np.asarray(model.decision_function(X), dtype=np.float64))
-        else:
-            shares = one_hot(np.asarray(model.predict(X)).astype(np.int64), k)
-        shares = np.asarray(shares)
-        if shares.shape != (n, k):
-            raise InvalidInput(
-                f"the model gave probabilities of shape {shares.shape}, expected {(n, k)}",
-                where=self.name,
-            )
-        if shares.dtype == np.float32:  # XGBoost's rows sum to 1 only to seven digits
-            shares = shares.astype(np.float64)
-            shares /= shares.sum(axis=1, keepdims=True)
-        return shares
+        if self.abilities.soft_targets != "native":
+            given = self.abilities.probabilities
+            return shares_of(model, X, k, given=given, where=self.name)
+        return checked(np.asarray(model.predict(X)), self.name)
 
     @property
     def fitted(self) -> bool:
@@ -338,44 +359,3 @@ class SklearnLearner(Learner):
                 f"the model cannot {verb}: {str(error).strip() or type(error).__name__}",
                 where=self.name,
             ) from error
-
-
-def _abilities(model: Any, last: Any, kind: Kind) -> Abilities:
-    from sklearn.utils.validation import has_fit_parameter
-
-    weighable = bool(has_fit_parameter(last, "sample_weight"))
-    name = type(last).__name__
-    if kind == "regression":
-        how = "Regression targets are taken as they are."
-        choosy = bool(getattr(last, "needs_validation", False))
-        return Abilities(
-            kind, "native", sample_weight=weighable, validation=choosy, takes=takes(model), how=how
-        )
-    probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
-    if hasattr(model, "predict_proba"):
-        probabilities = "native"
-    elif (
-        hasattr(model, "decision_function")
-        and getattr(last, "decision_function_shape", "ovr") != "ovo"
-    ):
-        probabilities = "decision"
-    soft: Literal["native", "weighted", "hardened"] = "hardened"
-    how = f"{name} takes no row weights, so each soft row counts as its likeliest class."
-    if regressor := equivalent_name(last):
-        soft = "native"
-        how = f"Soft labels are taken exactly, by a {regressor} with the same parameters."
-    elif weighable:
-        soft = "weighted"
-        how = "Each soft row becomes one copy per class, weighted by the class's probability."
-        if is_plain_logistic(last):
-            how = "Each soft row counts for every class as probable as it says."
-        if has_strong_penalty(last):
-            how += " Held-out rows say whether its penalty is too strong for these."
-    return Abilities(
-        kind,
-        soft,
-        probabilities=probabilities,
-        sample_weight=weighable,
-        takes=takes(model),
-        how=how,
-    )

@@ -67,6 +67,7 @@ class PerLabel(Learner):
     def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
         super().bind(n_outputs, schema)
         self.base.bind(2, schema)
+        self.base.labels = {"0": 0, "1": 1, "False": 0, "True": 1}
 
     def check(self, example: Array) -> None:
         self.base.check(example)
@@ -96,7 +97,8 @@ class PerLabel(Learner):
                 part = copy.deepcopy(self.base)
                 part.ordered = True  # small shares of rare labels count
                 some = None if weights is None else weights[rows]
-                part.fit(np.asarray(X)[rows], pairs, rng=rng, weights=some, phase=phase)
+                # Reversed: to the model 1 is "has it", as in scikit-learn, so that its class weights fit.
+                part.fit(np.asarray(X)[rows], pairs[:, ::-1], rng=rng, weights=some, phase=phase)
             parts.append(part)
         self.n_outputs, self._parts = targets.shape[1], parts
 
@@ -119,7 +121,7 @@ class PerLabel(Learner):
             elif isinstance(part, float):
                 found[:, 2 * label : 2 * label + 2] = part, 1 - part
             else:
-                found[:, 2 * label : 2 * label + 2] = part.predict(X)
+                found[:, 2 * label : 2 * label + 2] = part.predict(X)[:, ::-1]
         return found / len(self._parts)
 
     @property

@@ -109,7 +109,8 @@ class TorchLearner(Learner):
         return self.modules.given
 
     def check(self, example: Array) -> None:
-        self.modules.build(self.rows(example)[:2], self.n_outputs, seed=None)
+        example = self.rows(example)
+        self._adopt(self.modules.build(example[:2], self.n_outputs, seed=None), example)
 
     def fit(
         self,
@@ -173,7 +174,7 @@ class TorchLearner(Learner):
         )
         self.n_outputs = targets.shape[1]
         seeds = rng.integers(2**63 - 1, size=2)
-        module = self._new_module(X[:2], seed=int(seeds[0])) if self.module is None else self.module
+        module = self._new_module(X, seed=int(seeds[0])) if self.module is None else self.module
         check_correction(module, correction, where=self.name)
         recipe, modules = self.recipe, self.modules
         epochs = {
@@ -271,16 +272,22 @@ class TorchLearner(Learner):
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
-        self._new_module(self.rows(X)[:2], seed=int(rng.integers(2**63 - 1)))
+        self._new_module(self.rows(X), seed=int(rng.integers(2**63 - 1)))
         self._fitted = True
 
     def _new_module(self, example: Array, *, seed: int) -> nn.Module:
         """A new module for rows like ``example``, which is the learner's own from now on."""
-        self.module = self.modules.build(example, self.n_outputs, seed=seed)
+        module = self.modules.build(example[:2], self.n_outputs, seed=seed)
+        self._adopt(module, example)
+        self.module = module
         # Not how long the longest text is: the file may be sent to others.
         texts = example.dtype.kind in "UO"
         self._input = (example.shape[1:], "<U1" if texts else example.dtype.str)
         return self.module
+
+    def _adopt(self, module: nn.Module, example: Array) -> None:
+        classifies = self.abilities.kind == "classification"
+        self.modules.adopt(module, example, self.n_outputs, classifies=classifies)
 
     def _trained_module(self) -> nn.Module:
         if self.module is None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.torch.batched.architecture import first_of
 from consilience.learners.torch.batched.steps import PREDICT_ROWS
+from consilience.learners.torch.contract import check_contract, copied, only_tensor
 from consilience.learners.torch.device import (
     ROWS,
     device_of,
@@ -27,6 +28,9 @@ from consilience.validation.arrays import Array
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""
+
+_TRIED = 3
+"""Rows that a module is tried with when it is adopted, and as many of random numbers."""
 
 _PRESETS = "consilience.learners.torch.networks"
 
@@ -50,10 +54,11 @@ class ModuleBuilder:
                 where=self.name,
                 mend="Give an object, not a class." if isinstance(given, type) else None,
             )
-        self.given = copy.deepcopy(given) if isinstance(given, nn.Module) else given
+        self.given = copied(given, self.name) if isinstance(given, nn.Module) else given
         self.recipe = recipe
         self.device = device_of(recipe, where=self.name)
         self._tried: set[tuple[tuple[int, ...], str, int]] = set()
+        self._adopted: set[tuple[tuple[int, ...], str, int]] = set()
 
     @property
     def preset(self) -> bool:
@@ -106,7 +111,7 @@ class ModuleBuilder:
     def _try(self, module: nn.Module, example: Array, n_outputs: int) -> None:
         # Lazy layers take their widths here; parameters made in inference mode cannot train.
         with torch.no_grad(), self.errors_named():
-            outputs = forward_in_parts(module, self.inputs(example, module), self.recipe.precision)
+            outputs = self._answer(module, self.inputs(example, module))
         if tuple(outputs.shape) != (len(example), n_outputs):
             raise InvalidInput(
                 f"the module turned inputs of shape {example.shape} into {tuple(outputs.shape)}, "
@@ -114,6 +119,52 @@ class ModuleBuilder:
                 where=self.name,
                 mend=f"Its last layer needs {n_outputs} outputs.",
             )
+
+    def _answer(self, module: nn.Module, X: Tensor) -> Tensor:
+        """A module's outputs for a tensor of rows; refused if they are no tensor."""
+        return forward(lambda rows: only_tensor(module(rows), self.name), X, self.recipe.precision)
+
+    def adopt(self, module: nn.Module, example: Array, n_outputs: int, *, classifies: bool) -> None:
+        """Try a user's module for faults that no shape betrays (:mod:`.contract`), once for rows of a kind.
+
+        Args:
+            module: as :meth:`build` gave it.
+            example: some rows, shape ``(n, ...)``; numbers are tried with others of the same shape too.
+            n_outputs: number of columns of its outputs.
+            classifies: whether outputs are logits.
+
+        Raises:
+            InvalidInput: it breaks the contract of :class:`~.learner.TorchLearner`.
+        """
+        made_by = getattr(self.given, "func", self.given)
+        kind = example.shape[1:], example.dtype.str, n_outputs
+        if kind in self._adopted or str(made_by.__module__).startswith("consilience."):
+            return
+        with self.random_stream(0), self.errors_named():
+            rows = self._tried_with(module, example[:_TRIED])
+            check_contract(
+                module,
+                [self.inputs(rows[place : place + 1], module) for place in range(len(rows))],
+                self.inputs(rows, module),
+                self._answer,
+                classifies=classifies,
+                precision="bfloat16" if _dtype(module).itemsize < 4 else self.recipe.precision,
+                where=self.name,
+            )
+        self._adopted.add(kind)
+
+    def _tried_with(self, module: nn.Module, example: Array) -> Array:
+        """Add random numbers to rows, because theirs may be alike; not if the module cannot take them."""
+        if example.dtype.kind != "f":
+            return example
+        drawn = np.random.default_rng(0).normal(size=(_TRIED, *example.shape[1:]))
+        rows = np.concatenate([example, drawn.astype(example.dtype)])
+        try:
+            with torch.no_grad():
+                self._answer(module, self.inputs(rows, module))
+        except Exception:  # such as numbers that it looks up in a table
+            return example
+        return rows
 
     def empty_preset(
         self, shape: tuple[int, ...], n_outputs: int, held: Mapping[str, tuple[int, ...]]
@@ -198,9 +249,9 @@ class ModuleBuilder:
         """Turn errors that a module raises into one sentence that names it."""
         try:
             yield
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            if isinstance(error, (ConsilienceError, torch.OutOfMemoryError)):
-                raise
+        except (ConsilienceError, torch.OutOfMemoryError, MemoryError, Warning):
+            raise
+        except Exception as error:  # a module of others raises anything
             raise InvalidInput(
                 f"the module cannot use these inputs: {str(error).partition(chr(10))[0]}",
                 where=self.name,

@@ -28,6 +28,7 @@ START = 300.0
 NODE_UNAVAILABLE = 5
 """Flower's code for a node whose heartbeat stopped while it was asked."""
 
+_MEND = "Install the flwr of consilience's extra: pip install 'consilience[flower]'"
 _KEY = "consilience"
 _ENVELOPE = "consilience.envelope"
 
@@ -57,16 +58,16 @@ def task_commands() -> tuple[str, ...]:
         return tuple(constants.TASK_TYPE_TO_COMMAND.values())
     except AttributeError as error:
         raise RunFailed(
-            "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend="Install flwr 1.41."
+            "this flwr has no TASK_TYPE_TO_COMMAND", where="flwr", mend=_MEND
         ) from error
 
 
-def insides(module: str, *names: str) -> tuple[Callable[..., Any], ...]:
-    """Functions of a module of flwr.
+def insides(module: str, *names: str) -> tuple[Any, ...]:
+    """Functions and constants of a module of flwr.
 
     Args:
         module: its name.
-        names: of the functions.
+        names: of the functions and constants.
 
     Raises:
         RunFailed: this is another flwr than the one whose insides are known here.
@@ -74,7 +75,7 @@ def insides(module: str, *names: str) -> tuple[Callable[..., Any], ...]:
     inside = import_module(module)
     for name in names:
         if not hasattr(inside, name):
-            raise RunFailed(f"this flwr has no {name}", where="flwr", mend="Install flwr 1.41.")
+            raise RunFailed(f"this flwr has no {name}", where="flwr", mend=_MEND)
     return tuple(getattr(inside, name) for name in names)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consilience.deployment.party.connection import connected_now
+from consilience.deployment.party.connection import STALE, connected_now, idle_seconds
 from consilience.deployment.party.process import REFUSALS, folder_of, party_status
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
@@ -71,7 +71,8 @@ class PartyPage:
         with suppress(InvalidInput):  # said on the page
             ledger = read_party(self._path).limits.ledger_in(state)
         files += sorted(ledger.glob("*"))
-        return running(flower), connected_now(flower), tuple(map(stamp, files))
+        stuck = idle_seconds(flower) > STALE
+        return running(flower), connected_now(flower), stuck, tuple(map(stamp, files))
 
     def read(self) -> View:
         """Read the state, the audit log and the ledger of privacy, and render them.
